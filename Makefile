@@ -1,0 +1,58 @@
+# Every target creates .venv and installs into it when it has to.
+# Another interpreter: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# Two workers, one thread each; see tests/conftest.py. PYTEST_ARGS adds to it: make test PYTEST_ARGS="-k osrm"
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format docs bench clean
+
+help:
+	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
+	@echo "make test    every test that this machine can run"
+	@echo "make check   format, lint, types, import contracts, spelling"
+	@echo "make docs    the documentation, into site/; a warning is an error"
+	@echo "make format  rewrite the sources as 'make check' wants them"
+	@echo "make clean   remove what was built, .venv included"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "holdfast needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.12" >&2; \
+		exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+install: $(INSTALLED)
+
+demo: $(INSTALLED)
+	$(BIN)/holdfast demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: $(INSTALLED)
+	@found=$$(ls benchmarks/*.py 2>/dev/null) || { echo "There are no benchmarks yet: benchmarks/ holds no script." >&2; exit 1; }; \
+	for script in $$found; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

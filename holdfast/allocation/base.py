@@ -1,0 +1,79 @@
+"""What an allocation rule is: which factors a task trains and what becomes of them.
+
+Every rule works on the same adapted maps, through :class:`~holdfast.backbone.adapters.Adapters`.
+It opens the workspace of a task without changing the model's function, may add a penalty, and
+retires the trained factors at the boundary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from holdfast.backbone.adapters import Adapters
+
+MeanInputs = Callable[[int], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The boundary before a task. task: 1-based, the one to be learned; seed: the trajectory's."""
+
+    task: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The boundary after a task, the factors still in the coordinates that learned it.
+
+    task: 1-based; mean_inputs(limit): over the first ``limit`` sequences in task order, the mean
+    input [d_in] of every adapted map, padded positions included (eq. app-osrm-feature).
+    """
+
+    task: int
+    mean_inputs: MeanInputs
+
+
+class Allocation(ABC):
+    """A rule for low-rank updates. Implementations are final.
+
+    fate: what trained factors become, and so what a reload needs: the workspace itself
+    (``kept``: the last task's factors), part of the dense matrices (``folded``: every task's
+    since a copy of these), or that and a memory of their own (``frozen``: every task's).
+    """
+
+    fate: Literal["kept", "folded", "frozen"]
+    replay_counts_for_path: bool = True  # does SI record the replay loss? app:composition
+
+    @abstractmethod
+    def begin(self, adapters: Adapters, opening: Opening) -> None:
+        """Open the workspace of a task; the model's function does not change."""
+
+    @abstractmethod
+    def penalty(self, adapters: Adapters) -> Tensor | None:
+        """The weighted regularisers of eq. app-objective, a scalar; None when there are none."""
+
+    @abstractmethod
+    def adjust_gradient(self, adapters: Adapters) -> None:
+        """Change the complete gradient in place, before it is clipped."""
+
+    @abstractmethod
+    def end(self, closing: Closing) -> None:
+        """Observe the trained model, before its factors change their coordinates."""
+
+    @abstractmethod
+    def retire(self, adapters: Adapters) -> None:
+        """Let the trained factors become their fate; also how a reload redoes a past task."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """What must be remembered beyond the factors themselves, as named tensors."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what :meth:`state` gave."""

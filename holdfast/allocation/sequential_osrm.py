@@ -1,0 +1,88 @@
+"""Sequential OSRM: merged LoRA whose new input side avoids what past tasks put in.
+
+Source: app:osrm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.allocation.base import Allocation, Closing, Opening
+from holdfast.backbone.adapters import Adapters
+from holdfast.core.config import Config
+from holdfast.core.seeding import generator
+
+
+class SequentialOSRM(Allocation):
+    """features: for every map the stacked mean inputs H of past tasks, [t - 1, d_in]."""
+
+    class Config(Config):
+        sequences: int = Field(64, ge=1)  # N_H
+        basis: Literal["isotropic", "lapack"] = "isotropic"
+
+    fate = "folded"
+
+    def __init__(self, config: SequentialOSRM.Config) -> None:
+        self.config = config
+        self.features: dict[str, Tensor] = {}
+
+    def begin(self, adapters: Adapters, opening: Opening) -> None:
+        """Kaiming factors, their A turned to the quiet directions.  Source: eq. app-osrm-init."""
+        adapters.fresh(opening.seed, opening.task)
+        with torch.no_grad():
+            for name, features in self.features.items():
+                down = adapters.layers[name].down
+                source = None
+                if self.config.basis == "isotropic":
+                    source = generator(opening.seed, "osrm", opening.task, name)
+                directions = quiet_directions(features, len(down), source)
+                row_norm = torch.linalg.vector_norm(down, dim=1).mean()  # kappa
+                down.copy_(row_norm * directions)
+
+    def penalty(self, adapters: Adapters) -> None:
+        return None
+
+    def adjust_gradient(self, adapters: Adapters) -> None:
+        """Nothing to change."""
+
+    def end(self, closing: Closing) -> None:
+        """Stack this task's mean inputs.  Source: eq. app-osrm-feature, eq. app-osrm-stack."""
+        for name, mean in closing.mean_inputs(self.config.sequences).items():
+            past = self.features.get(name)
+            row = mean[None]
+            self.features[name] = row if past is None else torch.cat([past, row])
+
+    def retire(self, adapters: Adapters) -> None:
+        adapters.fold()
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self.features)
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.features = dict(state)
+
+
+def quiet_directions(features: Tensor, count: int, source: torch.Generator | None) -> Tensor:
+    """Orthonormal directions in which the features have the least energy: [count, d_in].
+
+    features: H, [tasks, d_in]. While at least ``count`` directions are left free of H, any
+    orthonormal set of those belongs to the smallest singular values; with ``source`` it is drawn
+    isotropically, at the cost of thin QR factorisations. Otherwise, or without a source, these
+    are the last right singular vectors of a full SVD.
+    Source: eq. app-osrm-stack ff. (V_min).
+    """
+    wide = features.double()
+    tasks, width = wide.shape
+    if source is None or width - tasks < count:
+        return torch.linalg.svd(wide, full_matrices=True).Vh[-count:].to(features)
+    drawn = torch.randn(width, count, generator=source, dtype=torch.float64).to(wide.device)
+    occupied = torch.linalg.qr(wide.t()).Q
+    for _ in range(2):  # twice is enough for orthogonality to rounding
+        drawn -= occupied @ (occupied.t() @ drawn)
+    free: Tensor = torch.linalg.qr(drawn).Q.t()
+    return free.to(features)

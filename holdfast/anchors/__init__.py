@@ -1,0 +1,17 @@
+"""Anchors: what an update should preserve. By the names that a method's tag uses.
+
+A package adds its own through the entry-point group ``holdfast.anchors``.
+"""
+
+from holdfast.anchors.base import Anchor
+from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.self_distillation import SelfDistillation
+from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+
+ANCHORS: dict[str, type[Anchor]] = {
+    "si": SynapticIntelligence,
+    "online_ewc": OnlineEWC,
+    "sd": SelfDistillation,
+    "replay": GenerativeReplay,
+}

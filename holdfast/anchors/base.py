@@ -1,0 +1,110 @@
+"""What an anchor is: state in, state out, and a loss over small frozen views.
+
+An anchor never sees the learner. It declares what it needs, is told when a task starts, when a
+step was made and when the task ended, and owns the tensors it must remember. The boundary of
+tasks (alg. app-task-boundary) decides when each of these happens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from holdfast.backbone.projection import Projection
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the learner must supply to an anchor.
+
+    replay: minibatches sampled from the previous model; teacher: the previous model's states on
+    the current task's sequences; fit_gradient: the unclipped gradient of the fit term.
+    """
+
+    replay: bool = False
+    teacher: bool = False
+    fit_gradient: bool = False
+
+
+@dataclass(frozen=True)
+class TaskStart:
+    """task: 1-based; parameters: [P], the trainable coordinates before the first step."""
+
+    task: int
+    parameters: Tensor
+
+
+@dataclass(frozen=True)
+class StepView:
+    """What a loss may look at in one step.
+
+    parameters: [P], differentiable; current: the predicted tokens of the current minibatch, with
+    the previous model's states when a past exists; replay: those of the replay minibatch, None
+    when there is none.
+    """
+
+    parameters: Tensor
+    current: Projection
+    replay: Projection | None
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One optimiser step: the unclipped fit gradient and the coordinates around it, each [P]."""
+
+    fit_gradient: Tensor
+    before: Tensor
+    after: Tensor
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """The trained model, still in the coordinates that learned the task.
+
+    task: 1-based; parameters: [P]; sequences: number of training sequences N_t;
+    sequence_gradient: the gradient [P] of the causal loss of one of them, in evaluation mode,
+    by its index in task order.
+    """
+
+    task: int
+    parameters: Tensor
+    sequences: int
+    sequence_gradient: Callable[[int], Tensor]
+
+
+class Anchor(ABC):
+    """One thing that an update should preserve. Implementations are final."""
+
+    needs: Needs
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """The coefficient of the loss in eq. app-objective (for the data anchor, w)."""
+
+    @abstractmethod
+    def begin(self, start: TaskStart) -> None:
+        """A task is about to be learned."""
+
+    @abstractmethod
+    def loss(self, step: StepView) -> Tensor:
+        """The anchor's term, a scalar, unweighted; exactly 0 until a past exists."""
+
+    @abstractmethod
+    def after_step(self, change: StepChange) -> None:
+        """The optimiser has made a step."""
+
+    @abstractmethod
+    def end(self, end: TaskEnd) -> None:
+        """The task is learned; consolidate before the factors change their coordinates."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything the next task needs, as named tensors; empty when nothing is kept."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what :meth:`state` gave; KeyError on names that do not match."""

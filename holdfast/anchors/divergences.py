@@ -1,0 +1,45 @@
+"""How far a student's next-token distribution is from its teacher's, token by token."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Divergence = Literal["forward_kl", "reverse_kl", "jensen_shannon"]
+
+
+def divergence(
+    kind: Divergence,
+    teacher: Tensor,
+    student: Tensor,
+    temperature: float,
+    vocabulary: int | None = None,
+) -> Tensor:
+    """The divergence at each token, times temperature squared: [n].
+
+    teacher, student: logits [n, vocabulary]; temperature: tau > 0. ``vocabulary`` keeps only the
+    teacher's so many likeliest tokens, both distributions renormalised over them.
+    Source: eq. app-replay-loss, eq. app-function-loss (forward KL over the full vocabulary).
+    """
+    if vocabulary is not None and vocabulary < teacher.shape[-1]:
+        kept = teacher.topk(vocabulary, dim=-1).indices
+        teacher, student = teacher.gather(-1, kept), student.gather(-1, kept)
+    log_q = F.log_softmax(teacher / temperature, dim=-1)
+    log_p = F.log_softmax(student / temperature, dim=-1)
+    if kind == "forward_kl":
+        value = _kl(log_q, log_p)
+    elif kind == "reverse_kl":
+        value = _kl(log_p, log_q)
+    else:
+        middle = torch.logaddexp(log_q, log_p) - torch.log(log_q.new_tensor(2.0))
+        value = 0.5 * (_kl(log_q, middle) + _kl(log_p, middle))
+    return value * temperature**2
+
+
+def _kl(log_first: Tensor, log_second: Tensor) -> Tensor:
+    """KL(first || second) along the last dimension; 0 log 0 counts as 0."""
+    difference = torch.where(log_first == -torch.inf, 0.0, log_first - log_second)
+    return (log_first.exp() * difference).sum(dim=-1)

@@ -1,0 +1,80 @@
+"""Data anchor: unconditional generative replay.
+
+Before every task but the first, the previous model writes a set of sequences from the seed token
+alone. They are learned beside the task, as soft targets: the student matches the previous
+model's whole next-token distribution. The set is thrown away after the task.
+Source: app:data-anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.divergences import Divergence, divergence
+from holdfast.backbone.projection import TokenLogits
+from holdfast.core.config import Config
+
+
+class GenerativeReplay(Anchor):
+    """eq. app-replay-loss on the replay minibatch; it keeps no state between tasks."""
+
+    class Config(Config):
+        weight: float = Field(0.5, ge=0, le=1)  # w, eq. app-fit
+        samples: int = Field(300, ge=1)  # N_R
+        generation_temperature: float = Field(1.5, gt=0)  # tau_G
+        top_p: float = Field(0.9, gt=0, le=1)
+        top_k: int | None = Field(None, ge=1)
+        max_new_tokens: int = Field(384, ge=1)  # L_max
+        temperature: float = Field(2.0, gt=0)  # tau_D
+        divergence: Divergence = "forward_kl"
+        vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
+        loss: Literal["soft", "cross_entropy"] = "soft"
+        trainable_seed_row: bool = False
+        minibatches_per_step: int = Field(1, ge=1)
+        keep_samples: bool = False  # as a diagnostic log; never trained on again
+
+    needs = Needs(replay=True)
+
+    def __init__(self, config: GenerativeReplay.Config) -> None:
+        self.config = config
+
+    @property
+    def strength(self) -> float:
+        return self.config.weight
+
+    def begin(self, start: TaskStart) -> None:
+        """Nothing to prepare: the learner supplies the replay minibatches."""
+
+    def loss(self, step: StepView) -> Tensor:
+        if step.replay is None:
+            return step.parameters.new_zeros(())
+        return step.replay.mean(self._token_loss)
+
+    def _token_loss(self, tokens: TokenLogits) -> Tensor:
+        if self.config.loss == "cross_entropy":
+            return F.cross_entropy(tokens.student, tokens.targets, reduction="none")
+        return divergence(
+            self.config.divergence,
+            tokens.teacher,
+            tokens.student,
+            self.config.temperature,
+            self.config.vocabulary,
+        )
+
+    def after_step(self, change: StepChange) -> None:
+        """Nothing to record."""
+
+    def end(self, end: TaskEnd) -> None:
+        """Nothing to consolidate."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        assert not state

@@ -1,0 +1,65 @@
+"""Function anchor: the previous model's distributions on the current task's own sequences.
+
+Source: app:function-anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.divergences import Divergence, divergence
+from holdfast.backbone.projection import TokenLogits
+from holdfast.core.config import Config
+
+
+class SelfDistillation(Anchor):
+    """eq. app-function-loss on the current minibatch; it keeps no state between tasks."""
+
+    class Config(Config):
+        strength: float = Field(1.0, ge=0)  # lambda_F
+        temperature: float = Field(5.0, gt=0)  # tau_F
+        divergence: Divergence = "forward_kl"
+        vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
+
+    needs = Needs(teacher=True)
+
+    def __init__(self, config: SelfDistillation.Config) -> None:
+        self.config = config
+        self._has_past = False
+
+    @property
+    def strength(self) -> float:
+        return self.config.strength
+
+    def begin(self, start: TaskStart) -> None:
+        self._has_past = start.task > 1
+
+    def loss(self, step: StepView) -> Tensor:
+        if not self._has_past:
+            return step.parameters.new_zeros(())
+        return step.current.mean(self._token_loss)
+
+    def _token_loss(self, tokens: TokenLogits) -> Tensor:
+        return divergence(
+            self.config.divergence,
+            tokens.teacher,
+            tokens.student,
+            self.config.temperature,
+            self.config.vocabulary,
+        )
+
+    def after_step(self, change: StepChange) -> None:
+        """Nothing to record."""
+
+    def end(self, end: TaskEnd) -> None:
+        """Nothing to consolidate."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        assert not state

@@ -1,0 +1,266 @@
+"""Low-rank factors on a frozen model, all in one flat vector.
+
+The factors of every adapted map are views of a single float32 vector, and their gradients are
+views of another. The optimiser, clipping and the weight anchors then work on one tensor, and a
+coordinate is an index: the same name, row and column in every task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.seed_row import SeedRowEmbedding
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+from holdfast.core.seeding import generator
+
+PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class AdaptedLinear(nn.Module):
+    """A frozen linear map plus a low-rank branch: ``W x + rho B A dropout(x)``.
+
+    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. ``open`` False leaves the branch out,
+    which is exact while B = 0 and saves its work.
+    Source: eq. app-lora.
+    """
+
+    def __init__(
+        self, base: Any, down: nn.Parameter, up: nn.Parameter, scale: float, dropout: Dropout
+    ) -> None:
+        super().__init__()
+        self.base = base
+        self.down = down
+        self.up = up
+        self.scale = scale
+        self.open = True
+        self.dropout = dropout
+        self.seen_inputs: list[Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.seen_inputs is not None:
+            self.seen_inputs.append(x.detach())
+        dense: Tensor = self.base(x)
+        if not self.open:
+            return dense
+        low = F.linear(self.dropout(x), self.down.to(x.dtype))
+        flat = torch.addmm(
+            dense.view(-1, dense.shape[-1]),
+            low.view(-1, low.shape[-1]),
+            self.up.to(x.dtype).t(),
+            alpha=self.scale,
+        )
+        return flat.view_as(dense)
+
+
+class Adapters:
+    """The adapted maps of one model and their flat workspace of P trainable scalars.
+
+    parameters: [P], a leaf whose storage the factors share; gradient: [P], likewise. P is P_r of
+    eq. app-lora-storage. The model itself is frozen.
+    """
+
+    class Config(Config):
+        rank: int = Field(32, ge=1)  # r
+        alpha: float = Field(64.0, gt=0)  # alpha_LoRA; the branch is scaled by rho = alpha / r
+        dropout: float = Field(0.05, ge=0, lt=1)
+        targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
+        merge_precision: Literal["float32", "model"] = "float32"
+
+    def __init__(
+        self, model: Any, config: Adapters.Config, head: nn.Module, seed_row: int | None = None
+    ) -> None:
+        """Replace every target of ``model`` by an adapted map; the factors start at zero.
+
+        head: the output head, never adapted; seed_row: a token whose input row is trained too,
+        as the last coordinates.
+        Raises HoldfastError when no module has a target's name.
+        """
+        self.config = config
+        self.scale = config.alpha / config.rank
+        model.requires_grad_(False)
+        bases = dict(_targets(model, config.targets, head))
+        first = next(iter(bases.values())).weight
+        self.dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        sizes = {name: _shape(base) for name, base in bases.items()}
+        total = sum(config.rank * (d_in + d_out) for d_out, d_in in sizes.values())
+        table = model.get_input_embeddings()
+        if seed_row is not None:
+            total += table.weight.shape[1]
+        storage = torch.zeros(total, dtype=self.dtype, device=first.device)
+        self.parameters = nn.Parameter(storage)
+        self.gradient = torch.zeros_like(storage)
+        self.parameters.grad = self.gradient
+        self.dropout = Dropout(config.dropout)
+        self.layers: dict[str, AdaptedLinear] = {}
+        self._slices: dict[str, tuple[slice, slice]] = {}
+        position = 0
+        for name, base in bases.items():
+            d_out, d_in = sizes[name]
+            middle = position + config.rank * d_in
+            end = middle + d_out * config.rank
+            down = nn.Parameter(storage[position:middle].view(config.rank, d_in))
+            up = nn.Parameter(storage[middle:end].view(d_out, config.rank))
+            self.layers[name] = AdaptedLinear(base, down, up, self.scale, self.dropout)
+            self._slices[name] = (slice(position, middle), slice(middle, end))
+            _replace(model, name, self.layers[name])
+            position = end
+        self.seed_row: nn.Parameter | None = None
+        if seed_row is not None:
+            self.seed_row = nn.Parameter(storage[position:])
+            self.seed_row.data.copy_(table.weight[seed_row])
+            model.set_input_embeddings(SeedRowEmbedding(table, seed_row, self.seed_row))
+        self._masters: dict[str, Tensor] = {}
+        if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
+            self._masters = {name: base.weight.float() for name, base in bases.items()}
+        self.accumulate_into(self.gradient)
+
+    def fresh(self, seed: int, task: int) -> None:
+        """Open a new workspace: A by the Kaiming rule, B = 0, so the model's function is kept.
+
+        The draw is named by (seed, task, map) and made on the CPU: the same on every device.
+        """
+        with torch.no_grad():
+            for name, layer in self.layers.items():
+                draw = torch.empty(layer.down.shape, dtype=torch.float32)
+                source = generator(seed, "factors", task, name)
+                nn.init.kaiming_uniform_(draw, a=5**0.5, generator=source)
+                layer.down.copy_(draw)
+                layer.up.zero_()
+
+    def fold(self) -> None:
+        """Add ``rho B A`` to every dense matrix and set B = 0: the function stays the same.
+
+        The sum is taken in ``merge_precision``.  Source: eq. app-merge.
+        """
+        with torch.no_grad():
+            for name, layer in self.layers.items():
+                weight = layer.base.weight
+                master = self._masters.get(name, weight)
+                update = (layer.up @ layer.down).mul_(self.scale).to(master.dtype)
+                master.add_(update.t() if _transposed(layer.base) else update)
+                if master is not weight:
+                    weight.copy_(master)
+                layer.up.zero_()
+
+    @contextmanager
+    def recording(self) -> Iterator[dict[str, list[Tensor]]]:
+        """Within the block, collect the inputs [batch, length, d_in] of every adapted map."""
+        seen: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        for name, layer in self.layers.items():
+            layer.seen_inputs = seen[name]
+        try:
+            yield seen
+        finally:
+            for layer in self.layers.values():
+                layer.seen_inputs = None
+
+    def dense(self, name: str) -> Tensor:
+        """The dense matrix of one map, [d_out, d_in], in the precision that merges use."""
+        base = self.layers[name].base
+        weight = self._masters.get(name, base.weight)
+        return weight.t() if _transposed(base) else weight
+
+    def set_dense(self, name: str, value: Tensor) -> None:
+        """Overwrite the dense matrix of one map with ``value`` [d_out, d_in]."""
+        with torch.no_grad():
+            self.dense(name).copy_(value)
+            base = self.layers[name].base
+            if name in self._masters:
+                base.weight.copy_(self._masters[name])
+
+    def accumulate_into(self, buffer: Tensor) -> None:
+        """Send the gradients of all factors to ``buffer`` [P] from now on (added, not set)."""
+        self.parameters.grad = buffer
+        for name, layer in self.layers.items():
+            down, up = self._slices[name]
+            layer.down.grad = buffer[down].view_as(layer.down)
+            layer.up.grad = buffer[up].view_as(layer.up)
+        if self.seed_row is not None:
+            self.seed_row.grad = buffer[-len(self.seed_row) :]
+
+    def split(self, flat: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``."""
+        return {
+            name: (flat[down].view_as(layer.down), flat[up].view_as(layer.up))
+            for (name, layer), (down, up) in zip(
+                self.layers.items(), self._slices.values(), strict=True
+            )
+        }
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        """A flat [P] vector as tensors ``<map>.A``, ``<map>.B`` (and ``seed_row``), for a file."""
+        named = {
+            f"{name}.{letter}": tensor
+            for name, pair in self.split(flat).items()
+            for letter, tensor in zip("AB", pair, strict=True)
+        }
+        if self.seed_row is not None:
+            named["seed_row"] = flat[-len(self.seed_row) :]
+        return named
+
+    def flatten(self, named: Mapping[str, Tensor]) -> Tensor:
+        """The inverse of :meth:`named`; HoldfastError when a tensor is missing or misshapen."""
+        flat = torch.empty_like(self.gradient)
+        for name, view in self.named(flat).items():
+            if name not in named or named[name].shape != view.shape:
+                raise HoldfastError(
+                    f"factors of {name} are missing or of another shape than {tuple(view.shape)}; "
+                    "they belong to another backbone or rank"
+                )
+            view.copy_(named[name])
+        return flat
+
+    def training(self, mask_seed: int | None) -> None:
+        """Open the low-rank branches; dropout masks are drawn from ``mask_seed`` (None: none)."""
+        self.dropout.reseed(mask_seed, self.gradient.device)
+        for layer in self.layers.values():
+            layer.open = True
+
+    def evaluating(self) -> None:
+        """No dropout; a branch whose B is zero is left out, which changes nothing."""
+        self.dropout.reseed(None, self.gradient.device)
+        is_zero = not any(bool(layer.up.any()) for layer in self.layers.values())
+        for layer in self.layers.values():
+            layer.open = not is_zero
+
+
+def _targets(
+    model: nn.Module, targets: tuple[str, ...] | str, head: nn.Module
+) -> Iterator[tuple[str, Any]]:
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if module is not head
+        and (isinstance(module, nn.Linear) or _transposed(module))
+        and (targets == "all-linear" or name.rpartition(".")[2] in targets)
+    ]
+    if not found:
+        raise HoldfastError(
+            f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
+            "name its own, or use lora.targets=all-linear"
+        )
+    yield from found
+
+
+def _transposed(module: nn.Module) -> bool:
+    """GPT-2's ``Conv1D`` is a linear map whose weight is stored [d_in, d_out]."""
+    return type(module).__name__ == "Conv1D"
+
+
+def _shape(base: Any) -> tuple[int, int]:
+    rows, columns = base.weight.shape
+    return (columns, rows) if _transposed(base) else (rows, columns)
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)

@@ -1,0 +1,201 @@
+"""Any Hugging Face causal language model, or the embedded one, ready to keep learning."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+
+REPLAY_TOKEN = "<|replay_token|>"
+_FINGERPRINT_ENTRIES = 65_536
+
+
+class Backbone:
+    """A frozen causal model split where losses need it: hidden states, then the output head.
+
+    model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
+    token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
+    until :meth:`add_replay_token`.
+    """
+
+    class Config(Config):
+        name: str = "embedded"  # "embedded", a hub name or a directory
+        precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+        device: str = "auto"
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        """Take a loaded model; HoldfastError when its logits are not head(last hidden state)."""
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.head = model.get_output_embeddings()
+        self.device: torch.device = next(model.parameters()).device
+        self.fingerprint = _fingerprint(model, tokenizer)
+        self.seed_token: int | None = None
+        stops = model.generation_config.eos_token_id
+        stops = stops if isinstance(stops, list) else [stops]
+        known = [*stops, tokenizer.eos_token_id]
+        self.stop_tokens = frozenset(int(token) for token in known if token is not None)
+        self.eos_token: int | None = tokenizer.eos_token_id
+        pad = tokenizer.pad_token_id
+        self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
+        self._check_head()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the model's activations."""
+        dtype: torch.dtype = self.head.weight.dtype
+        return dtype
+
+    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Last hidden states, after the final norm: [batch, length] -> [batch, length, d].
+
+        Right-padded input needs no mask: attention is causal, no token sees what follows it.
+        """
+        outputs = self.model.base_model(
+            input_ids=ids, attention_mask=attention_mask, use_cache=False
+        )
+        states: Tensor = outputs.last_hidden_state
+        return states
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text, without special tokens."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids; special tokens are left out, spaces are left alone."""
+        text: str = self.tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def add_replay_token(self) -> int:
+        """Add the seed token s, its rows the mean of the original vocabulary's; return its id.
+
+        The input row, and the output row when it is untied, are set once and stay frozen. On a
+        model that already has the token nothing changes.
+        Source: eq. app-replay-init.
+        """
+        vocabulary = self.tokenizer.get_vocab()
+        if REPLAY_TOKEN in vocabulary:
+            self.seed_token = vocabulary[REPLAY_TOKEN]
+            return vocabulary[REPLAY_TOKEN]
+        size = len(self.tokenizer)
+        self.tokenizer.add_special_tokens(
+            {"extra_special_tokens": [REPLAY_TOKEN]}, replace_extra_special_tokens=False
+        )
+        token = int(self.tokenizer.convert_tokens_to_ids(REPLAY_TOKEN))
+        if token >= self.model.get_input_embeddings().weight.shape[0]:
+            self.model.resize_token_embeddings(token + 1, mean_resizing=False)
+        self.model.requires_grad_(False)
+        self.head = self.model.get_output_embeddings()
+        tables = [self.model.get_input_embeddings().weight]
+        if self.head.weight is not tables[0]:
+            tables.append(self.head.weight)
+        with torch.no_grad():
+            for table in tables:
+                wide = table[:size].to(torch.promote_types(table.dtype, torch.float32))
+                table[token] = wide.mean(dim=0).to(table.dtype)
+            bias = getattr(self.head, "bias", None)
+            if bias is not None:
+                bias[token] = bias[:size].mean()
+        self.seed_token = token
+        return token
+
+    def _check_head(self) -> None:
+        probe = torch.tensor([[self.pad_token, 0, 1]], device=self.device)
+        with torch.no_grad():
+            direct = self.model(input_ids=probe, use_cache=False).logits
+            ours = self.logits(self.hidden(probe))
+        if not torch.allclose(direct.float(), ours.float(), rtol=1e-3, atol=1e-3):
+            raise HoldfastError(
+                f"backbone {type(self.model).__name__}: its logits are not its output head on the "
+                "last hidden state (soft-capping or scaling), which the losses rely on; "
+                "choose another backbone"
+            )
+
+
+def load_backbone(config: Backbone.Config | None = None) -> Backbone:
+    """Load the backbone that a configuration names.
+
+    Raises HoldfastError with one line: unknown name, no tokenizer beside the model, no such device.
+    """
+    config = config or Backbone.Config()
+    device = _device(config.device)
+    dtype = _precision(config.precision, device)
+    source = config.name
+    if source == "embedded":
+        source = str(files("holdfast.backbone") / "embedded")
+    elif Path(source).is_dir() and not _has_tokenizer(Path(source)):
+        raise HoldfastError(
+            f"{source}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
+            "save the model's tokenizer there too"
+        )
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(
+            f"backbone.name = {config.name}: no causal language model could be loaded ({reason}); "
+            'use "embedded", a hub name or a directory written by save_pretrained'
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    return Backbone(model.to(device), tokenizer)
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    return any((directory / name).exists() for name in names)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise HoldfastError(
+            f"backbone.device = {name}: not available here; use cpu or auto"
+        ) from error
+    return device
+
+
+def _precision(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _fingerprint(model: Any, tokenizer: Any) -> str:
+    """sha256 over the vocabulary and every weight (large ones: evenly spaced entries)."""
+    digest = hashlib.sha256()
+    digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+    for name, weight in model.state_dict().items():
+        flat = weight.reshape(-1)
+        stride = -(-flat.numel() // _FINGERPRINT_ENTRIES)
+        sample = flat[::stride].float().cpu().numpy()
+        digest.update(f"{name}{tuple(weight.shape)}".encode() + sample.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,119 @@
+"""Losses over next-token logits that are never all in memory at once.
+
+The output head is frozen, so a loss needs only its gradient with respect to the hidden states.
+It is computed in the forward pass, a chunk of tokens at a time; each chunk's logits are then
+forgotten. Peak memory is one chunk of logits, whatever the vocabulary and the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.backbone.load import Backbone
+
+TokenLoss = Callable[["TokenLogits"], Tensor]
+
+# 2^24 logits are 64 MiB in float32: small batches pass at once, a 150k vocabulary is chunked.
+_LOGITS_AT_ONCE = 1 << 24
+
+
+class TokenLogits:
+    """What a token loss may look at, for n tokens.
+
+    student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
+    [n, vocabulary], constant; targets: token ids [n] that follow each position.
+    """
+
+    def __init__(
+        self, backbone: Backbone, hidden: Tensor, teacher_hidden: Tensor | None, targets: Tensor
+    ) -> None:
+        self._backbone = backbone
+        self._hidden = hidden
+        self._teacher_hidden = teacher_hidden
+        self.targets = targets
+
+    @cached_property
+    def student(self) -> Tensor:
+        return _widened(self._backbone.logits(self._hidden))
+
+    @cached_property
+    def teacher(self) -> Tensor:
+        assert self._teacher_hidden is not None, "this loss needs the previous model"
+        with torch.no_grad():
+            return _widened(self._backbone.logits(self._teacher_hidden))
+
+
+class Projection:
+    """The n predicted tokens of one minibatch, to average token losses over.
+
+    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n].
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        hidden: Tensor,
+        teacher_hidden: Tensor | None,
+        targets: Tensor,
+        logits_at_once: int = _LOGITS_AT_ONCE,
+    ) -> None:
+        self._backbone = backbone
+        self._hidden = hidden
+        self._teacher_hidden = teacher_hidden
+        self._targets = targets
+        self._chunk = max(1, logits_at_once // backbone.head.weight.shape[0])
+
+    def mean(self, loss: TokenLoss) -> Tensor:
+        """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar."""
+        if len(self._targets) <= self._chunk:
+            return loss(self._all_tokens).mean()
+        mean: Tensor = _ChunkedMean.apply(self._hidden, self, loss)  # type: ignore[no-untyped-call]
+        return mean
+
+    @cached_property
+    def _all_tokens(self) -> TokenLogits:
+        # Shared by every loss on this minibatch, so that they project it once.
+        return TokenLogits(self._backbone, self._hidden, self._teacher_hidden, self._targets)
+
+    def chunk(self, hidden: Tensor, start: int) -> TokenLogits:
+        """The tokens from ``start`` on, one chunk of them, with ``hidden`` as their states."""
+        end = start + self._chunk
+        teacher = None if self._teacher_hidden is None else self._teacher_hidden[start:end]
+        return TokenLogits(self._backbone, hidden, teacher, self._targets[start:end])
+
+    def chunk_bounds(self) -> list[tuple[int, int]]:
+        """Start and end of every chunk."""
+        n = len(self._targets)
+        return [(start, min(start + self._chunk, n)) for start in range(0, n, self._chunk)]
+
+
+class _ChunkedMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, projection: Projection, loss: TokenLoss) -> Tensor:
+        total = torch.zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        total = total.to(hidden.device)
+        gradient = torch.empty_like(hidden)
+        for start, end in projection.chunk_bounds():
+            piece = hidden[start:end].detach().requires_grad_()
+            with torch.enable_grad():
+                part = loss(projection.chunk(piece, start)).sum()
+            (gradient[start:end],) = torch.autograd.grad(part, piece)
+            total += part.detach()
+        ctx.save_for_backward(gradient)
+        ctx.tokens = len(hidden)
+        return total / len(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * (upstream[0] / ctx.tokens).to(gradient.dtype), None, None
+
+
+def _widened(logits: Tensor) -> Tensor:
+    """Softmaxes are taken in float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

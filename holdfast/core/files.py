@@ -1,0 +1,76 @@
+"""Files that are whole or absent: written beside, flushed to disk, renamed into place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
+
+    Raises HoldfastError when the disk is full or the place cannot be written; ``path`` then
+    still holds what it held.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+        _flush_directory(path.parent)
+    except OSError as error:
+        raise HoldfastError(
+            f"{path}: cannot be written ({error.strerror or error}); "
+            "free some space or choose another place, then run the same command again"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Replace a text file in one step (UTF-8)."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Replace a file in one step with what ``write(temporary_path)`` leaves there."""
+    with replacing(path) as temporary:
+        write(temporary)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file in one step. NaN is not JSON and is refused (ValueError)."""
+    write_text_atomically(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; HoldfastError when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file") from None
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: is no valid JSON ({error}); it may be damaged") from error
+
+
+def _flush_directory(directory: Path) -> None:
+    """Make a rename durable; some file systems have no directory handles to flush."""
+    with contextlib.suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

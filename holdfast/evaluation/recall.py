@@ -1,0 +1,188 @@
+"""Recall: which questions greedy decoding answers, verified before anything is generated.
+
+Greedy decoding produces the canonical answer exactly when the argmax at each of its positions, in
+one teacher-forced pass, is the answer's own next token. Where the pass deviates, greedy decoding
+is known up to there, and its text can seldom still become an accepted answer. Only what remains
+open is decoded, from the point of deviation on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from pydantic import PositiveInt
+
+from holdfast.backbone.decoding import decode_greedily
+from holdfast.core import config as core_config
+from holdfast.evaluation.boxed import Match, first_box, judge
+from holdfast.evaluation.verification import Verifiable, follow
+from holdfast.streams import Item, Task, Template
+
+# How SentencePiece names the bytes of a character that its vocabulary lacks.
+_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class Answering(Verifiable, Protocol):
+    """What recall asks of a backbone; both directions leave special tokens out."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def seed_token(self) -> int | None: ...
+    def tokenize(self, text: str, /) -> list[int]: ...
+    def decode(self, ids: list[int], /) -> str: ...
+
+
+class Verdict(NamedTuple):
+    r"""One answer: is it right, does ``\boxed{`` open in it, did it have to be decoded."""
+
+    correct: bool
+    boxed: bool
+    decoded: bool
+
+
+class RecallCount(NamedTuple):
+    r"""How many of a task's items are recalled, open a box, and had to be decoded.
+
+    boxed: outputs, up to their stop token or ``max_new_tokens``, in which ``\boxed{`` opens after
+    the prompt, closed or not. correct / items is an entry of the matrix, boxed / items the
+    emission rate of app. res-controls.
+    """
+
+    correct: int
+    items: int
+    boxed: int
+    decoded: int
+
+
+class Recall:
+    """The score of ``generate(do_sample=False)`` on questions of one stream, mostly without it.
+
+    An item is recalled when the first box that greedy decoding opens after the prompt holds an
+    accepted answer. The replay token stands before the prompt when the backbone has one. Tokens
+    of an item are kept, so that it costs only the model's work in the next row.
+
+    exact_case: whether ``match: auto`` means exact case for this stream.
+    Source: eq. matrix.
+    """
+
+    class Config(core_config.Config):
+        """max_new_tokens: where an answer ends; tokens_per_batch: speed and memory only."""
+
+        match: Literal["auto"] | Match = "auto"
+        max_new_tokens: PositiveInt = 256
+        tokens_per_batch: PositiveInt = 16384
+
+    def __init__(
+        self,
+        backbone: Answering,
+        template: Template,
+        config: Config | None = None,
+        *,
+        exact_case: bool = False,
+    ) -> None:
+        self.config = config or Recall.Config()
+        by_stream: Match = "exact" if exact_case else "ignore_case"
+        self.match: Match = by_stream if self.config.match == "auto" else self.config.match
+        self._backbone = backbone
+        self._template = template
+        self._questions: dict[Item, _Question] = {}
+        pieces: dict[str, int] = backbone.tokenizer.get_vocab()
+        self._byte_tokens = {token for piece, token in pieces.items() if _BYTE_PIECE.match(piece)}
+
+    def task(self, task: Task) -> RecallCount:
+        """Recall on one task."""
+        return _count(self.verdicts(task.items))
+
+    def row(self, tasks: Sequence[Task]) -> list[RecallCount]:
+        """Recall on each task; batches are formed across all of them."""
+        verdicts = iter(self.verdicts(item for task in tasks for item in task.items))
+        return [_count([next(verdicts) for _ in task.items]) for task in tasks]
+
+    def verdicts(self, items: Iterable[Item]) -> list[Verdict]:
+        """The verdict on each item, in order."""
+        questions = [self._question(item) for item in items]
+        seed = self._backbone.seed_token
+        prompts = [([] if seed is None else [seed]) + question.prompt for question in questions]
+        tokens_per_batch = self.config.tokens_per_batch
+        outputs = follow(
+            self._backbone,
+            prompts,
+            [question.canonical for question in questions],
+            tokens_per_batch=tokens_per_batch,
+        )
+        pending = [
+            index
+            for index, question in enumerate(questions)
+            if not self._decided(question, outputs[index])
+        ]
+        rests = decode_greedily(
+            self._backbone,
+            [prompts[index] + outputs[index] for index in pending],
+            [self.config.max_new_tokens - len(outputs[index]) for index in pending],
+            lambda row, rest: self._decided(questions[pending[row]], outputs[pending[row]] + rest),
+            tokens_per_batch=tokens_per_batch,
+        )
+        for index, rest in zip(pending, rests, strict=True):
+            outputs[index] = outputs[index] + rest
+        decoded = set(pending)
+        return [
+            self._verdict(question, outputs[index], index in decoded)
+            for index, question in enumerate(questions)
+        ]
+
+    def _question(self, item: Item) -> _Question:
+        known = self._questions.get(item)
+        if known is None:
+            known = self._questions[item] = self._tokenized(item)
+        return known
+
+    def _tokenized(self, item: Item) -> _Question:
+        prompt_text, text = self._template.prompt(item), self._template.text(item)
+        prompt = self._backbone.tokenize(prompt_text)
+        whole = self._backbone.tokenize(text)
+        if whole[: len(prompt)] == prompt:
+            canonical = whole[len(prompt) :]
+        else:
+            # The model answers after the prompt's own tokens, whatever the whole text has there.
+            canonical = self._backbone.tokenize(text.removeprefix(prompt_text))
+        stops = self._backbone.stop_tokens
+        end = next((n for n, token in enumerate(canonical, start=1) if token in stops), None)
+        canonical = canonical[:end][: self.config.max_new_tokens]
+        return _Question(prompt, canonical, (item.answer, *item.aliases))
+
+    def _decided(self, question: _Question, tokens: list[int]) -> bool:
+        """Whether nothing that could follow changes the verdict."""
+        if len(tokens) >= self.config.max_new_tokens or tokens[-1] in self._backbone.stop_tokens:
+            return True
+        # A byte that follows can still change the text of the bytes before it.
+        settled = len(tokens)
+        while settled and tokens[settled - 1] in self._byte_tokens:
+            settled -= 1
+        text = self._backbone.decode(tokens[:settled])
+        return judge(text, question.accepted, self.match, ended=False) is not None
+
+    def _verdict(self, question: _Question, tokens: list[int], decoded: bool) -> Verdict:
+        # A decided text gets the same verdict as any of its continuations, so it may end here.
+        text = self._backbone.decode(tokens)
+        correct = judge(text, question.accepted, self.match, ended=True)
+        return Verdict(correct is True, first_box(text) is not None, decoded)
+
+
+class _Question(NamedTuple):
+    """prompt, canonical: token ids, without the replay token; accepted: the answer, aliases."""
+
+    prompt: list[int]
+    canonical: list[int]
+    accepted: tuple[str, ...]
+
+
+def _count(verdicts: Sequence[Verdict]) -> RecallCount:
+    return RecallCount(
+        correct=sum(verdict.correct for verdict in verdicts),
+        items=len(verdicts),
+        boxed=sum(verdict.boxed for verdict in verdicts),
+        decoded=sum(verdict.decoded for verdict in verdicts),
+    )

@@ -1,0 +1,160 @@
+"""The configuration of one trajectory, and which part of it is its identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from holdfast.allocation.base import Allocation
+from holdfast.allocation.o_lora import OLoRA
+from holdfast.allocation.sequential_osrm import SequentialOSRM
+from holdfast.anchors.base import Anchor
+from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.self_distillation import SelfDistillation
+from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sampling import Sampling
+from holdfast.core.config import Config, apply_overrides, build
+from holdfast.evaluation.recall import Recall
+from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
+from holdfast.streams import StreamConfig, Template
+
+_SECTIONS = {
+    "replay": "data",
+    "sd": "function",
+    "si": "si",
+    "online_ewc": "online_ewc",
+    "olora": "o_lora",
+    "osrm": "sequential_osrm",
+}
+
+
+class Optimisation(Config):
+    """AdamW and its schedule, made anew for every task (tab:implementation-hparams)."""
+
+    epochs: int = Field(10, ge=1)
+    batch_size: int = Field(8, ge=1)  # sequences a minibatch
+    accumulation: int = Field(1, ge=1)  # minibatches a step
+    lr: float = Field(5e-4, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float = Field(1.0, gt=0)  # global gradient norm
+    warmup: float = Field(0.05, ge=0, le=1)  # share of a task's steps
+
+
+class Keep(Config):
+    """What stays on disk beyond what a continuation needs; it changes no number."""
+
+    factors: bool = False  # every task's factors, so that any past model can be rebuilt
+    snapshot_every: int = Field(25, ge=1)  # tasks between copies of the dense matrices
+
+
+class Evaluation(Recall.Config):
+    """How recall is scored, and when."""
+
+    rows: Literal["every", "horizon"] = "every"
+
+
+class RunConfig(Config):
+    """Everything that one trajectory is made of; the defaults are the paper's settings."""
+
+    method: str = "vanilla"
+    seed: int = Field(42, ge=0)
+    stream: StreamConfig = StreamConfig()
+    template: Template.Config = Template.Config()
+    backbone: Backbone.Config = Backbone.Config()
+    lora: Adapters.Config = Adapters.Config()
+    optim: Optimisation = Optimisation()
+    data: GenerativeReplay.Config = GenerativeReplay.Config()
+    function: SelfDistillation.Config = SelfDistillation.Config()
+    si: SynapticIntelligence.Config = SynapticIntelligence.Config()
+    online_ewc: OnlineEWC.Config = OnlineEWC.Config()
+    o_lora: OLoRA.Config = OLoRA.Config()
+    sequential_osrm: SequentialOSRM.Config = SequentialOSRM.Config()
+    plugins: dict[str, dict[str, Any]] = {}
+    evaluation: Evaluation = Evaluation()
+    sampling: Sampling = Sampling()
+    keep: Keep = Keep()
+
+    @field_validator("method")
+    @classmethod
+    def _canonical(cls, tag: str) -> str:
+        return parse_method(tag).tag
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> RunConfig:
+        unused = sorted(
+            set(self.plugins) - {*self.composition.anchors, self.composition.allocation}
+        )
+        if unused:
+            raise ValueError(
+                f"plugins.{unused[0]}: method {self.method} does not use it; remove it"
+            )
+        if "replay" in self.composition.anchors:
+            if self.data.loss == "cross_entropy" and self.data.vocabulary is not None:
+                raise ValueError(
+                    "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
+                    "set one of the two"
+                )
+            if self.data.max_new_tokens >= self.template.max_length:
+                # The seed token comes first; a longer sequence never occurs in training.
+                return self.model_copy(
+                    update={
+                        "data": self.data.model_copy(
+                            update={"max_new_tokens": self.template.max_length}
+                        )
+                    }
+                )
+        return self
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
+        """Build from nested values and dotted overrides; HoldfastError in one line if wrong."""
+        return build(cls, apply_overrides(values, overrides), source="configuration")
+
+    @property
+    def composition(self) -> Method:
+        """The mechanisms that the method's tag names."""
+        return parse_method(self.method)
+
+    def anchors(self) -> list[Anchor]:
+        """The method's anchors, new and without a past."""
+        known = known_anchors()
+        return [self._build(name, known[name]) for name in self.composition.anchors]
+
+    def allocation(self) -> Allocation:
+        """The method's allocation rule, new and without a past."""
+        name = self.composition.allocation
+        rule: Allocation = self._build(name, known_allocations()[name])
+        return rule
+
+    def numbers(self) -> dict[str, Any]:
+        """The settings that change the numbers of this method, and no others.
+
+        Left out: paths and names (the stream and the backbone have fingerprints), the horizon,
+        speed switches, and the settings of mechanisms that the method does not use.
+        """
+        values = self.model_dump(mode="json")
+        method = self.composition
+        used = {
+            _SECTIONS[name] for name in (*method.anchors, method.allocation) if name in _SECTIONS
+        }
+        sections = {"template", "lora", "optim", *used}
+        chosen = {key: value for key, value in values.items() if key in sections}
+        chosen |= {"method": self.method, "seed": self.seed, "plugins": values["plugins"]}
+        chosen["precision"] = self.backbone.precision
+        chosen["evaluation"] = {
+            key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
+        }
+        chosen.get("data", {}).pop("keep_samples", None)
+        return chosen
+
+    def _build(self, name: str, kind: Any) -> Any:
+        section = _SECTIONS.get(name)
+        if section is not None:
+            return kind(getattr(self, section))
+        values = self.plugins.get(name, {})
+        return kind(build(kind.Config, values, source=f"plugins.{name}"))

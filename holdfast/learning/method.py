@@ -1,0 +1,98 @@
+"""A method's tag, such as ``si_sd_replay_merge``, and the mechanisms it composes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from holdfast.allocation import ALLOCATIONS, Allocation
+from holdfast.anchors import ANCHORS, Anchor
+from holdfast.core.errors import HoldfastError
+
+VANILLA = "vanilla"
+_ALIASES = {"ewc": "online_ewc", "merged": "merge"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A composition. anchors: names in canonical order; allocation: name of the rule."""
+
+    anchors: tuple[str, ...]
+    allocation: str
+
+    @property
+    def tag(self) -> str:
+        """The canonical tag: the paper's, for the paper's methods."""
+        rule = () if self.allocation == "shared" else (self.allocation,)
+        return "_".join((*self.anchors, *rule)) or VANILLA
+
+
+def parse_method(tag: str) -> Method:
+    """Read a tag: registered anchors and at most one rule, joined by ``_``, in any order.
+
+    Raises HoldfastError for an unknown mechanism, one named twice, two rules or two data anchors.
+    """
+    anchors, rules = known_anchors(), known_allocations()
+    if tag == VANILLA:
+        return Method((), "shared")
+    names = _split(tag, [*anchors, *rules, *_ALIASES])
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise HoldfastError(f"method {tag}: {repeated[0]} is named twice; name it once")
+    chosen_rules = [name for name in names if name in rules]
+    if len(chosen_rules) > 1:
+        raise HoldfastError(
+            f"method {tag}: {' and '.join(chosen_rules)} are both allocation rules; choose one"
+        )
+    data = [name for name in names if name in anchors and anchors[name].needs.replay]
+    if len(data) > 1:
+        raise HoldfastError(f"method {tag}: {' and '.join(data)} are both data anchors; choose one")
+    ordered = tuple(name for name in anchors if name in names)
+    return Method(ordered, chosen_rules[0] if chosen_rules else "shared")
+
+
+def known_anchors() -> dict[str, type[Anchor]]:
+    """The anchors of this package and of installed ones, by name."""
+    return _with_plugins(ANCHORS, "holdfast.anchors")
+
+
+def known_allocations() -> dict[str, type[Allocation]]:
+    """The allocation rules of this package and of installed ones, by name."""
+    return _with_plugins(ALLOCATIONS, "holdfast.allocations")
+
+
+def _with_plugins(own: Mapping[str, type[Any]], group: str) -> dict[str, type[Any]]:
+    found = dict(own)
+    for entry in entry_points(group=group):
+        if entry.name in own:
+            raise HoldfastError(
+                f"entry point {group}:{entry.name} of {entry.value} hides a mechanism of holdfast; "
+                "the package that defines it must rename it"
+            )
+        found[entry.name] = entry.load()
+    return found
+
+
+def _split(tag: str, known: Iterable[str]) -> list[str]:
+    names: list[str] = []
+    longest_first = sorted(known, key=len, reverse=True)
+    rest = tag
+    while rest:
+        for name in longest_first:
+            if rest == name or rest.startswith(name + "_"):
+                names.append(_ALIASES.get(name, name))
+                rest = rest[len(name) + 1 :]
+                break
+        else:
+            word = rest.partition("_")[0]
+            nearest = difflib.get_close_matches(word, longest_first, n=1, cutoff=0.0)
+            raise HoldfastError(
+                f'method {tag}: "{word}" is no mechanism; did you mean {nearest[0]}? '
+                f"known: {', '.join(sorted(known))}, {VANILLA}"
+            )
+    if not names:
+        raise HoldfastError(f"method is empty; write {VANILLA} or a tag such as replay_merge")
+    return names

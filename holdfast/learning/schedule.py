@@ -1,0 +1,34 @@
+"""The optimiser of one task: AdamW with a linear warm-up, then a constant rate."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from holdfast.learning.config import Optimisation
+
+
+def warmup_steps(steps: int, share: float) -> int:
+    """How many of a task's ``steps`` warm up: ``max(1, floor(share * steps))``."""
+    # The small term undoes rounding, so that 0.05 of 100 steps is 5 and never 4.
+    return max(1, int(share * steps + 1e-9))
+
+
+class TaskOptimizer:
+    """A fresh AdamW on the flat parameters [P]; step k of the first W runs at ``lr * k / W``."""
+
+    def __init__(self, parameters: nn.Parameter, config: Optimisation, steps: int) -> None:
+        self._config = config
+        self._warmup = warmup_steps(steps, config.warmup)
+        self._taken = 0
+        self._adamw = torch.optim.AdamW(
+            [parameters], lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+
+    def step(self) -> None:
+        """One update with the gradients that the parameters hold."""
+        self._taken += 1
+        share = min(1.0, self._taken / self._warmup)
+        for group in self._adamw.param_groups:
+            group["lr"] = self._config.lr * share
+        self._adamw.step()

@@ -1,0 +1,75 @@
+"""The previous model, asked once.
+
+Under every allocation rule the student before its first step is the model after the previous
+task. All that a teacher will be asked is known then, so its hidden states are taken once, in
+evaluation mode, and projected through the frozen head whenever a loss needs them. No copy of the
+model is made and no forward pass is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+
+from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sampling import Sampling, sample_continuations
+from holdfast.backbone.sequences import TokenStates, collate
+
+_TOKENS_AT_ONCE = 16_384
+
+
+@torch.no_grad()
+def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
+    """The last hidden state at every predicting position, in the order of ``sequences``."""
+    by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
+    pieces: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+    while by_length:
+        longest = len(sequences[by_length[-1]])
+        rows = max(1, _TOKENS_AT_ONCE // longest)
+        chosen, by_length = by_length[-rows:], by_length[:-rows]
+        batch = collate([sequences[i] for i in chosen], backbone.pad_token, backbone.device)
+        packed = batch.select(backbone.hidden(batch.ids))
+        lengths = [len(sequences[i]) - 1 for i in chosen]
+        for index, piece in zip(chosen, packed.split(lengths), strict=True):
+            pieces[index] = piece
+    starts = list(accumulate((len(sequence) - 1 for sequence in sequences), initial=0))
+    return TokenStates(torch.cat(pieces), starts)
+
+
+def replay_set(
+    backbone: Backbone,
+    config: GenerativeReplay.Config,
+    sampling: Sampling,
+    *,
+    seed: int,
+    task: int,
+    keep_stop: bool,
+) -> list[list[int]]:
+    """Sequences that the previous model writes from the seed token, empties dropped.
+
+    keep_stop: whether the stop token belongs to the continuation and its loss (it does when the
+    template trains on it). The sampled tokens themselves are kept, never their text.
+    Source: eq. app-replay-generate, eq. app-replay-buffer.
+    """
+    assert backbone.seed_token is not None
+    drawn = sample_continuations(
+        backbone,
+        backbone.seed_token,
+        config.samples,
+        seed=seed,
+        purpose=("replay", task),
+        temperature=config.generation_temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        max_new_tokens=config.max_new_tokens,
+        batch=sampling.batch,
+    )
+    kept = []
+    for tokens in drawn:
+        text = tokens[:-1] if tokens[-1] in backbone.stop_tokens else tokens
+        if text:
+            kept.append([backbone.seed_token, *(tokens if keep_stop else text)])
+    return kept

@@ -1,0 +1,169 @@
+"""The optimisation of one task: windows of minibatches, one clipped AdamW step each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from holdfast.anchors.base import StepChange, StepView
+from holdfast.backbone.sequences import TokenStates
+from holdfast.core.seeding import derive
+from holdfast.learning.config import Optimisation
+from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.minibatches import current_minibatches, replay_minibatches
+from holdfast.learning.objective import Terms, minibatch_terms
+from holdfast.learning.progress import Progress
+from holdfast.learning.schedule import TaskOptimizer
+
+Pair = tuple[list[int], list[int] | None]
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the previous model said, once, before the student's first step.
+
+    replay: the replay set, empty when there is none; replay_states, current_states: its hidden
+    states on these and on the task's own sequences, None when no anchor asks.
+    """
+
+    replay: Sequences
+    replay_states: TokenStates | None
+    current_states: TokenStates | None
+
+
+NO_PAST = Past([], None, None)
+
+
+def optimise(
+    learner: Learner, task: int, sequences: Sequences, past: Past, progress: Progress
+) -> list[dict[str, float]]:
+    """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
+
+    Source: alg. weight-anchors, alg. replay.
+    """
+    settings = learner.config.optim
+    minibatches = -(-len(sequences) // settings.batch_size)
+    steps = settings.epochs * -(-minibatches // settings.accumulation)
+    optimizer = TaskOptimizer(learner.adapters.parameters, settings, steps)
+    step = _Step(learner, task, sequences, past, optimizer)
+    epochs = []
+    taken = 0
+    for epoch in range(settings.epochs):
+        values: list[dict[str, Tensor]] = []
+        for window in _windows(_pairs(learner, task, epoch, len(sequences), past), settings):
+            values += step.take(window)
+            taken += 1
+            progress.step("training", task, taken, steps)
+        names = values[0]
+        epochs.append(
+            {name: float(torch.stack([v[name] for v in values]).mean()) for name in names}
+        )
+    return epochs
+
+
+def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:
+    """Every current minibatch of an epoch with its replay partner."""
+    seed, size = learner.config.seed, learner.config.optim.batch_size
+    current = current_minibatches(seed, task, epoch, count, size)
+    if learner.replay is None or not past.replay:
+        yield from ((minibatch, None) for minibatch in current)
+        return
+    at_once = learner.replay.minibatches_per_step
+    partners = replay_minibatches(seed, task, epoch, len(past.replay), size, at_once)
+    yield from zip(current, partners, strict=False)
+
+
+def _windows(pairs: Iterator[Pair], settings: Optimisation) -> Iterator[list[Pair]]:
+    while window := list(islice(pairs, settings.accumulation)):
+        yield window
+
+
+class _Step:
+    """One optimiser step over an accumulation window."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        task: int,
+        sequences: Sequences,
+        past: Past,
+        optimizer: TaskOptimizer,
+    ) -> None:
+        self._learner = learner
+        self._task = task
+        self._sequences = sequences
+        self._past = past
+        self._optimizer = optimizer
+        self._path = torch.zeros_like(learner.adapters.gradient) if learner.needs_path else None
+        self._drawn = 0  # minibatches so far: names the dropout masks
+
+    def take(self, window: Sequence[Pair]) -> list[dict[str, Tensor]]:
+        """Accumulate the gradient of a window, clip it, update; return the terms' values."""
+        adapters = self._learner.adapters
+        adapters.gradient.zero_()
+        if self._path is not None:
+            self._path.zero_()
+        values = []
+        for pair in window:
+            terms = self._terms(*pair)
+            self._backpropagate(terms, 1 / len(window))
+            values.append(terms.values)
+        penalty = self._learner.allocation.penalty(adapters)
+        if penalty is not None and penalty.requires_grad:
+            # Outside the accumulation: once a step, not divided (app:olora).
+            penalty.backward()  # type: ignore[no-untyped-call]
+        if self._path is not None:
+            adapters.gradient += self._path
+        self._learner.allocation.adjust_gradient(adapters)
+        self._update()
+        return values
+
+    def _terms(self, minibatch: list[int], partner: list[int] | None) -> Terms:
+        learner, past = self._learner, self._past
+        seed = learner.config.seed
+        self._drawn += 1
+        learner.adapters.training(derive(seed, "dropout", self._task, self._drawn))
+        batch = learner.collate([self._sequences[index] for index in minibatch])
+        current = learner.project(batch, past.current_states, minibatch)
+        replay = None
+        if partner is not None:
+            learner.adapters.training(derive(seed, "replay dropout", self._task, self._drawn))
+            batch = learner.collate([past.replay[index] for index in partner])
+            replay = learner.project(batch, past.replay_states, partner)
+        view = StepView(learner.adapters.parameters, current, replay)
+        return minibatch_terms(
+            view,
+            learner.anchors,
+            replay_counts_for_path=learner.allocation.replay_counts_for_path,
+        )
+
+    def _backpropagate(self, terms: Terms, share: float) -> None:
+        """Add a minibatch's gradient; a window is the mean of its minibatches, a short one too."""
+        adapters = self._learner.adapters
+        if self._path is None:
+            whole = terms.path if terms.rest is None else terms.path + terms.rest
+            (share * whole).backward()  # type: ignore[no-untyped-call]
+            return
+        adapters.accumulate_into(self._path)
+        (share * terms.path).backward(retain_graph=terms.rest is not None)  # type: ignore[no-untyped-call]
+        adapters.accumulate_into(adapters.gradient)
+        if terms.rest is not None:
+            (share * terms.rest).backward()  # type: ignore[no-untyped-call]
+
+    def _update(self) -> None:
+        """Clip the complete gradient, step, and show the anchors what changed."""
+        learner = self._learner
+        parameters = learner.adapters.parameters
+        torch.nn.utils.clip_grad_norm_([parameters], learner.config.optim.clip)
+        if self._path is None:
+            self._optimizer.step()
+            return
+        before = parameters.detach().clone()
+        self._optimizer.step()
+        change = StepChange(self._path, before, parameters.detach())
+        for _, anchor in learner.anchors:
+            anchor.after_step(change)

@@ -1,0 +1,27 @@
+"""Streams of question-answer tasks: generated, read from files, ordered, rendered as tokens."""
+
+from holdfast.streams.item import Item, braces_balance
+from holdfast.streams.jsonl import read_jsonl, write_jsonl
+from holdfast.streams.load import StreamConfig, load_stream
+from holdfast.streams.order import reorder, task_order
+from holdfast.streams.registry import QuestionRegistry
+from holdfast.streams.stream import Stream, Task
+from holdfast.streams.symbol_qa import symbol_qa
+from holdfast.streams.template import Template, Tokenizer
+
+__all__ = [
+    "Item",
+    "QuestionRegistry",
+    "Stream",
+    "StreamConfig",
+    "Task",
+    "Template",
+    "Tokenizer",
+    "braces_balance",
+    "load_stream",
+    "read_jsonl",
+    "reorder",
+    "symbol_qa",
+    "task_order",
+    "write_jsonl",
+]

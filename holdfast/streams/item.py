@@ -1,0 +1,82 @@
+"""One fact to memorise: a question, its answer, and the other answers that count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class Item:
+    r"""A question with its one target answer. Surrounding whitespace is stripped.
+
+    aliases: other answers accepted when recall is scored; never trained on.
+    id: the source's own name for the item; need not be unique, part of no fingerprint.
+
+    Raises HoldfastError for a text that is empty, is no valid Unicode, or, in an answer or alias,
+    has unbalanced braces: ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
+    """
+
+    question: str
+    answer: str
+    aliases: tuple[str, ...] = ()
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.aliases, (tuple, list)):
+            raise HoldfastError(f'"aliases" is {self.aliases!r:.60}; write a list of texts')
+        question = clean("question", self.question)
+        answer = clean("answer", self.answer)
+        aliases = tuple(clean("aliases", alias) for alias in self.aliases)
+        for kind, text in (("answer", answer), *(("alias", alias) for alias in aliases)):
+            if not braces_balance(text):
+                raise HoldfastError(
+                    f"the {kind} {quoted(text)} of question {quoted(question)} has unbalanced "
+                    "braces, so it cannot be read back from \\boxed{...}; balance or remove them"
+                )
+        # Frozen to everybody else: these are the values that the item is born with.
+        object.__setattr__(self, "question", question)
+        object.__setattr__(self, "answer", answer)
+        object.__setattr__(self, "aliases", aliases)
+        if self.id is not None:
+            object.__setattr__(self, "id", clean("id", self.id))
+
+
+def braces_balance(text: str) -> bool:
+    r"""Whether ``\boxed{text}`` closes exactly at its end when braces are counted."""
+    depth = 0
+    for symbol in text:
+        depth += (symbol == "{") - (symbol == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def quoted(value: object, longest: int = 60) -> str:
+    """``value`` in quotes for an error: on one line, printable, at most ``longest`` symbols."""
+    flat = " ".join(str(value).split()).encode("utf-8", "backslashreplace").decode()
+    return f'"{flat}"' if len(flat) <= longest else f'"{flat[: longest - 3]}..."'
+
+
+def clean(field: str, value: object) -> str:
+    """``value`` without surrounding whitespace. field: its name in an error.
+
+    Raises HoldfastError unless it is a non-empty text that UTF-8 can hold.
+    """
+    if not isinstance(value, str):
+        raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')
+    text = value.strip()
+    if not text:
+        needed = field in ("question", "answer")
+        remedy = (
+            "every item needs a question and an answer" if needed else "fill it or leave it out"
+        )
+        raise HoldfastError(f'"{field}" is empty; {remedy}')
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise HoldfastError(
+            f'"{field}" {quoted(text)} is no valid Unicode (half of a surrogate pair); retype it'
+        ) from None
+    return text

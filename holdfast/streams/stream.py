@@ -1,0 +1,83 @@
+"""Tasks that arrive one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.streams.item import Item, clean, quoted
+from holdfast.streams.registry import QuestionRegistry
+
+
+@dataclass(frozen=True)
+class Task:
+    """Items that arrive at once, in training order (before any shuffling by an epoch).
+
+    name: unique in its stream; it stays with the task when the stream is reordered.
+    Raises HoldfastError when the name is blank or there is no item.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", clean("task", self.name))
+        object.__setattr__(self, "items", tuple(self.items))
+        if not self.items:
+            raise HoldfastError(f"task {quoted(self.name)} has no items; a task needs at least one")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over questions, answers and aliases in order; names and ids do not count."""
+        return sha256_of([[item.question, item.answer, list(item.aliases)] for item in self.items])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An ordered list of tasks in which every question stands once.
+
+    name: what to call it in reports. exact_case: whether recall of these answers is scored with
+    their exact case by default (random symbols are; words are not).
+    Raises HoldfastError when there is no task, or a task name or a question is repeated.
+    """
+
+    tasks: tuple[Task, ...]
+    name: str
+    exact_case: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        if not self.tasks:
+            raise HoldfastError(f"stream {quoted(self.name)} has no tasks; it needs at least one")
+        questions = QuestionRegistry()
+        names: set[str] = set()
+        for task in self.tasks:
+            if task.name in names:
+                raise HoldfastError(
+                    f"stream {quoted(self.name)} has two tasks named {quoted(task.name)}; "
+                    "give each its own name"
+                )
+            names.add(task.name)
+            for number, item in enumerate(task.items, start=1):
+                questions.add(item, place_of(task, number))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the content of all tasks in order; names and ids do not count."""
+        return sha256_of([task.fingerprint for task in self.tasks])
+
+    def first(self, tasks: int) -> Stream:
+        """The stream's first ``tasks`` tasks. Raises HoldfastError unless it has that many."""
+        if not 1 <= tasks <= len(self.tasks):
+            raise HoldfastError(
+                f"stream {quoted(self.name)} has no first {tasks} tasks, as it holds "
+                f"{len(self.tasks)}; set tasks to a number from 1 to {len(self.tasks)}"
+            )
+        return self if tasks == len(self.tasks) else replace(self, tasks=self.tasks[:tasks])
+
+
+def place_of(task: Task, number: int) -> str:
+    """How an error names the item at a place. number: from 1."""
+    return f"task {quoted(task.name)} item {number}"

@@ -1,0 +1,88 @@
+"""Symbol-QA: random keys and values that nothing but memory relates."""
+
+from __future__ import annotations
+
+import string
+from random import Random
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams.item import Item
+from holdfast.streams.stream import Stream, Task
+
+ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits
+
+# Strides of the published stream: each task has its own draw, and its own training order.
+TASK_STRIDE = 1009
+SHUFFLE_OFFSET = 7
+
+
+def symbol_qa(
+    tasks: int = 100,
+    items: int = 100,
+    seed: int = 42,
+    key_length: int = 6,
+    value_length: int = 4,
+) -> Stream:
+    """Generate Symbol-QA; the defaults give the published stream.
+
+    tasks, items: how many tasks, and items in each. key_length, value_length: in symbols.
+    The question is the key alone, the answer the value. Items stand in training order; an item's
+    id ``task-number`` tells the order in which it was drawn, both from 1. Fewer tasks give a
+    prefix of the same stream.
+
+    Raises HoldfastError for a number out of range, or for more items than there are keys.
+    Source: app:data-symbol.
+    """
+    _refuse_impossible(tasks, items, seed, key_length, value_length)
+    used: set[str] = set()
+    return Stream(
+        tuple(_task(index, items, seed, key_length, value_length, used) for index in range(tasks)),
+        name="symbol_qa",
+        exact_case=True,
+    )
+
+
+def _task(
+    index: int, items: int, seed: int, key_length: int, value_length: int, used: set[str]
+) -> Task:
+    # The index counts from 0: task 1 of the published stream is drawn from the bare seed.
+    task_seed = seed + TASK_STRIDE * index
+    random = Random(task_seed)
+    drawn = []
+    for number in range(1, items + 1):
+        key = _symbols(random, key_length)
+        while key in used:
+            key = _symbols(random, key_length)
+        used.add(key)
+        value = _symbols(random, value_length)
+        drawn.append(Item(question=key, answer=value, id=f"{index + 1}-{number}"))
+    Random(task_seed + SHUFFLE_OFFSET).shuffle(drawn)
+    return Task(name=str(index + 1), items=tuple(drawn))
+
+
+def _symbols(random: Random, length: int) -> str:
+    # One choice a symbol; choices() would consume the generator differently.
+    return "".join(random.choice(ALPHABET) for _ in range(length))
+
+
+def _refuse_impossible(
+    tasks: int, items: int, seed: int, key_length: int, value_length: int
+) -> None:
+    # Random(-5) equals Random(5), so a negative seed would quietly repeat a positive one.
+    if seed < 0:
+        raise HoldfastError(f"symbol_qa: seed = {seed}; use 0 or more")
+    sizes = {
+        "tasks": tasks,
+        "items": items,
+        "key_length": key_length,
+        "value_length": value_length,
+    }
+    for name, size in sizes.items():
+        if size < 1:
+            raise HoldfastError(f"symbol_qa: {name} = {size}; use 1 or more")
+    keys = len(ALPHABET) ** key_length
+    if tasks * items > keys:
+        raise HoldfastError(
+            f"symbol_qa: {tasks} tasks of {items} items need {tasks * items} keys, but there are "
+            f"{keys} of {key_length} symbols; ask for fewer items or longer keys"
+        )

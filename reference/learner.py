@@ -1,0 +1,118 @@
+"""One whole task, from its arrival to the boundary after it."""
+
+import copy
+
+import torch
+
+from reference import adapters, allocation, online_ewc, osrm, synaptic_intelligence
+from reference.optimisation import optimise
+from reference.state import Result
+
+
+def run_task(state, settings, task):
+    """Learn one task: state becomes the state after it. Source: alg:app-task-boundary."""
+    student = open_workspace(state, settings, task)
+    teacher = None
+    replay_minibatches = None
+    needs_teacher = settings.replay_weight is not None or settings.function_strength is not None
+    if state.completed > 0 and needs_teacher:
+        # With B_t = 0 in a fresh workspace, the student before its first step is the model
+        # after the previous task under every rule.
+        teacher = copy.deepcopy(student).requires_grad_(False).eval()
+    if state.completed > 0 and settings.replay_weight is not None:
+        replay_minibatches = task.replay_minibatches
+        if callable(replay_minibatches):
+            replay_minibatches = replay_minibatches(teacher)
+        assert replay_minibatches is not None
+
+    start = adapters.copied(adapters.coordinates(student))
+    path, steps = optimise(student, teacher, replay_minibatches, state, settings, task)
+    del teacher
+
+    student.eval()
+    consolidate_weight_anchors(student, start, path, state, settings, task)
+    if settings.allocation == "osrm":
+        means = osrm.feature_means(
+            student,
+            adapters.adapted(student),
+            task.sequences,
+            settings.feature_budget,
+            settings.feature_batch_size,
+            settings.pad_id,
+        )
+        for module, mean in means.items():
+            state.features.setdefault(module, []).append(mean)
+    return close_workspace(student, state, settings, steps)
+
+
+def open_workspace(state, settings, task):
+    """The student before its first step."""
+    student = adapters.attach(
+        copy.deepcopy(state.backbone),
+        settings.target_modules,
+        settings.rank,
+        settings.alpha,
+        settings.dropout,
+        state.past,
+    )
+    if task.initial_factors is not None:
+        adapters.write(student, task.initial_factors)
+    if state.completed > 0 and settings.allocation == "shared":
+        adapters.write(student, state.factors)
+    if state.completed > 0 and settings.allocation == "osrm":
+        fresh = {}
+        for module, (A, B) in adapters.factors(student).items():
+            if task.osrm_bases is not None:
+                V_min_transposed = task.osrm_bases[module]
+            else:
+                H = osrm.stack(state.features[module])
+                V_min_transposed = osrm.smallest_right_singular_vectors(H, settings.rank)
+            fresh[module] = (osrm.initial_A(A, V_min_transposed), torch.zeros_like(B))
+        adapters.write(student, fresh)
+    return student
+
+
+def consolidate_weight_anchors(student, start, path, state, settings, task):
+    """New importance, Fisher and reference in the task's own coordinates.
+
+    Source: alg:weight-anchors.
+    """
+    theta = adapters.coordinates(student)
+    end = adapters.copied(theta)
+    zeros = {name: torch.zeros_like(value) for name, value in end.items()}
+    if settings.si_strength is not None:
+        state.importance, state.reference = synaptic_intelligence.consolidate(
+            state.importance or zeros, path, start, end, settings.si_damping
+        )
+    if settings.ewc_strength is not None:
+        F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)
+        if state.first_fisher_mean is None:
+            state.first_fisher_mean = online_ewc.mean_fisher(F)
+        normalised = online_ewc.normalise(F, state.first_fisher_mean)
+        state.fisher = online_ewc.update(state.fisher or zeros, normalised, settings.ewc_decay)
+        state.reference = end
+
+
+def close_workspace(student, state, settings, steps):
+    """Keep, merge or append the trained factors. A fresh workspace opens with the next task."""
+    final = adapters.copied(adapters.factors(student))
+    rho = settings.alpha / settings.rank
+    dense = {}
+    for module, layer in adapters.adapted(student).items():
+        W = layer.get_base_layer().weight.detach()
+        if settings.allocation == "o_lora":
+            pairs = [task[module] for task in state.past] + [final[module]]
+            dense[module] = allocation.o_lora_weight(W, pairs, rho)
+        else:
+            dense[module] = allocation.effective_weight(W, *final[module], rho)
+
+    model = student
+    if settings.allocation == "shared":
+        state.factors = final
+    elif settings.allocation == "o_lora":
+        state.past = [*state.past, final]
+    else:
+        model = student.merge_and_unload()
+        state.backbone = model
+    state.completed += 1
+    return Result(model, final, dense, steps)

@@ -1,0 +1,116 @@
+"""The complete objective of one minibatch, and the gradients of one accumulation window."""
+
+import torch
+
+from reference import adapters, allocation, online_ewc, synaptic_intelligence
+from reference.distillation import function_loss
+from reference.replay import soft_replay_loss
+from reference.sequences import logits_of, pad_right, sft_loss
+
+
+def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings):
+    """Every term of one minibatch but O-LoRA's, unweighted, with `current`, `fit` and `total`.
+
+    minibatch, replay_minibatch: lists of token id lists; replay_minibatch None means a_D = 0.
+    Source: eq. app-fit, app-objective.
+    """
+    input_ids, mask = pad_right(minibatch, settings.pad_id, student.device)
+    student_logits = logits_of(student, input_ids, mask)
+    terms = {"sft": sft_loss(student_logits, input_ids, mask)}
+    if replay_minibatch is None:
+        terms["current"] = terms["fit"] = terms["sft"]
+    else:
+        replay_ids, replay_mask = pad_right(replay_minibatch, settings.pad_id, student.device)
+        with torch.no_grad():
+            teacher_replay = logits_of(teacher, replay_ids, replay_mask)
+        student_replay = logits_of(student, replay_ids, replay_mask)
+        terms["replay"] = soft_replay_loss(
+            teacher_replay, student_replay, replay_mask, settings.replay_temperature
+        )
+        w = settings.replay_weight
+        terms["current"] = (1 - w) * terms["sft"]
+        terms["fit"] = terms["current"] + w * terms["replay"]
+
+    total = terms["fit"]
+    if settings.function_strength is not None and teacher is not None:
+        with torch.no_grad():
+            teacher_logits = logits_of(teacher, input_ids, mask)
+        terms["function"] = function_loss(
+            teacher_logits, student_logits, mask, settings.function_temperature
+        )
+        total = total + settings.function_strength * terms["function"]
+    theta = adapters.coordinates(student)
+    if state.importance is not None:
+        terms["si"] = synaptic_intelligence.penalty(state.importance, state.reference, theta)
+        total = total + settings.si_strength * terms["si"]
+    if state.fisher is not None:
+        terms["ewc"] = online_ewc.penalty(state.fisher, state.reference, theta)
+        total = total + settings.ewc_strength * terms["ewc"]
+    terms["total"] = total
+    return terms
+
+
+def o_lora_terms(student, state):
+    """O-LoRA's two unweighted regularizers. Source: eq. app-olora-orth, app-olora-l2."""
+    current = adapters.factors(student)
+    return {
+        "overlap": allocation.overlap(
+            past_A(state), {module: A for module, (A, _) in current.items()}
+        ),
+        "factor_norm": allocation.factor_norm(current),
+    }
+
+
+def past_A(state):
+    """module -> A_<t, empty on the first task."""
+    if not state.past:
+        return {}
+    return {
+        module: allocation.concatenate([task[module] for task in state.past])[0]
+        for module in state.past[0]
+    }
+
+
+def backpropagate(student, teacher, pairs, state, settings):
+    """Leave the complete objective's gradient of one window in `.grad`, unclipped.
+
+    pairs: (minibatch, replay minibatch or None), `settings.accumulation` of them, or fewer at an
+    incomplete final window. Returns SI's fit gradient, or None, and the mean of each term.
+    Source: eq. app-objective, alg:weight-anchors.
+    """
+    theta = adapters.coordinates(student)
+    captured = {name: torch.zeros_like(value) for name, value in theta.items()}
+    sums = {}
+    for minibatch, replay_minibatch in pairs:
+        terms = minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings)
+        if settings.si_strength is not None:
+            # Only the current data under O-LoRA, the whole fit term elsewhere (app:composition).
+            tracked = terms["current"] if settings.allocation == "o_lora" else terms["fit"]
+            gradient = synaptic_intelligence.fit_gradient(tracked / settings.accumulation, theta)
+            captured = {name: captured[name] + gradient[name] for name in theta}
+        (terms["total"] / settings.accumulation).backward()
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0.0) + value.item()
+    means = {name: value / len(pairs) for name, value in sums.items()}
+
+    # An incomplete window becomes the mean over the minibatches that it has.
+    adjustment = settings.accumulation / len(pairs)
+    for name, value in theta.items():
+        value.grad.mul_(adjustment)
+        captured[name] = captured[name] * adjustment
+
+    if settings.allocation == "o_lora":
+        # Once a step and not divided by the accumulation factor (eq. app-olora-l2 and below).
+        terms = o_lora_terms(student, state)
+        penalty = (
+            settings.overlap_strength * terms["overlap"]
+            + settings.norm_strength * terms["factor_norm"]
+        )
+        penalty.backward()
+        means.update({name: value.item() for name, value in terms.items()})
+        means["total"] += penalty.item()
+        if settings.project_gradient:
+            for module, past in past_A(state).items():
+                A = theta[f"{module}.A"]
+                A.grad = allocation.project_gradient(A.grad, past)
+    return captured if settings.si_strength is not None else None, means

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.backbone.decoding import batches, decode_greedily
+from holdfast.backbone.load import Backbone
+
+from .backbones import FAMILIES, LESSONS, TEMPLATE, shake, taught, teach
+
+LIMITS = [0, 1, 7, 40]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    made = FAMILIES[request.param]()
+    teach(made, 60)
+    shake(made, 0.1, seed=3)
+    return made
+
+
+def generated(backbone: Backbone, prefix: list[int], limit: int) -> list[int]:
+    if limit == 0:
+        return []
+    ids = torch.tensor([prefix])
+    output = backbone.model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=limit,
+        eos_token_id=sorted(backbone.stop_tokens),
+        pad_token_id=backbone.pad_token,
+    )
+    return output[0, len(prefix) :].tolist()
+
+
+def prefixes(backbone: Backbone) -> list[list[int]]:
+    """Of very different lengths: prompts, a single token, whole lessons."""
+    found = [backbone.tokenize(TEMPLATE.prompt(item)) for item, _ in LESSONS[::2]]
+    return [[5], *found, *(taught(backbone, index)[:-2] for index in range(0, len(LESSONS), 5))]
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 200, 1 << 20])
+def test_equals_generate(backbone: Backbone, tokens_per_batch: int) -> None:
+    rows = prefixes(backbone)
+    limits = [LIMITS[index % 4] for index in range(len(rows))]
+    ours = decode_greedily(backbone, rows, limits, tokens_per_batch=tokens_per_batch)
+    plain = [generated(backbone, row, limit) for row, limit in zip(rows, limits, strict=True)]
+    assert ours == plain
+
+
+def test_every_stop_token_stops(backbone: Backbone) -> None:
+    rows = prefixes(backbone)
+    free = [generated(backbone, row, 20) for row in rows]
+    # Any token that is said may be made a stop: then the text ends with it.
+    stop = free[1][3]
+    backbone.stop_tokens |= {stop}
+    plain = [generated(backbone, row, 20) for row in rows]
+    assert decode_greedily(backbone, rows, [20] * len(rows)) == plain
+    assert plain != free
+    assert plain[1][-1] == stop
+    backbone.stop_tokens -= {stop}
+
+
+def test_a_row_that_is_finished_leaves_alone(backbone: Backbone) -> None:
+    rows = prefixes(backbone)
+    plain = [generated(backbone, row, 20) for row in rows]
+    wanted = [1 + index % 5 for index in range(len(rows))]
+    seen: list[int] = []
+
+    def finished(row: int, tokens: list[int]) -> bool:
+        seen.append(row)
+        return len(tokens) == wanted[row]
+
+    ours = decode_greedily(backbone, rows, [20] * len(rows), finished)
+    assert ours == [tokens[:count] for tokens, count in zip(plain, wanted, strict=True)]
+    assert len(seen) <= sum(wanted)  # nothing is asked about a row that has left
+
+
+def test_nothing_to_decode(backbone: Backbone) -> None:
+    assert decode_greedily(backbone, [], []) == []
+    assert decode_greedily(backbone, [[1, 2]], [0]) == [[]]
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))
+def test_batches_hold_every_row_once_and_keep_to_the_limit(lengths: list[int], limit: int) -> None:
+    made = list(batches(lengths, limit))
+    assert sorted(row for batch in made for row in batch) == list(range(len(lengths)))
+    for batch in made:
+        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= limit

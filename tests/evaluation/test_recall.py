@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.backbone.load import Backbone
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation import Recall, Verdict
+from holdfast.evaluation.boxed import OPENING, Match
+from holdfast.streams import Item, Task
+from reference import recall as reference
+
+from .backbones import END, FAMILIES, LESSONS, TEMPLATE, llama, qwen3, shake, taught, teach
+
+ITEMS = [item for item, _ in LESSONS]
+STEPS, LIMIT = 150, 64
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def good(request: pytest.FixtureRequest) -> Backbone:
+    """A backbone that says after every prompt what its lesson says."""
+    backbone = FAMILIES[request.param]()
+    teach(backbone, STEPS)
+    return backbone
+
+
+@pytest.fixture(scope="module")
+def texts(good: Backbone) -> list[str]:
+    """What the good backbone says on each item."""
+    return generated(good, ITEMS, LIMIT)
+
+
+def generated(backbone: Backbone, items: list[Item], limit: int) -> list[str]:
+    """Plain generation, one item at a time."""
+    return [
+        reference.continuation(
+            backbone.model, backbone.tokenizer, item.question, backbone.seed_token, limit
+        )
+        for item in items
+    ]
+
+
+def scored(items: list[Item], texts: list[str], match: Match) -> list[tuple[bool, bool]]:
+    """Correct and boxed, by the reference."""
+    scores = []
+    for item, text in zip(items, texts, strict=True):
+        aliases = () if match == "released" else item.aliases
+        found = reference.first_box(text)
+        correct = reference.is_correct(found, item.answer, aliases, match != "exact")
+        scores.append((correct, OPENING in text))
+    return scores
+
+
+def verdicts(backbone: Backbone, items: list[Item], **settings: Any) -> list[Verdict]:
+    return Recall(backbone, TEMPLATE, Recall.Config(**settings)).verdicts(items)
+
+
+def check(backbone: Backbone, limit: int, items: list[Item] = ITEMS) -> None:
+    ours = verdicts(backbone, items, max_new_tokens=limit)
+    plain = scored(items, generated(backbone, items, limit), "ignore_case")
+    assert [verdict[:2] for verdict in ours] == plain
+
+
+@pytest.mark.parametrize("match", ["exact", "ignore_case", "released"])
+def test_a_good_model_scores_as_if_generated(
+    good: Backbone, texts: list[str], match: Match
+) -> None:
+    ours = verdicts(good, ITEMS, match=match, max_new_tokens=LIMIT)
+    assert [verdict[:2] for verdict in ours] == scored(ITEMS, texts, match)
+    paths = Counter((verdict.correct, verdict.decoded) for verdict in ours)
+    # Verified, certainly wrong, decoded and right, decoded and wrong: each is taken.
+    assert set(paths) == {(True, False), (False, False), (True, True), (False, True)}
+    assert min(paths.values()) >= 2
+    assert {verdict.boxed for verdict in ours} == {True, False}
+
+
+def test_the_lessons_are_said(good: Backbone, texts: list[str]) -> None:
+    """What the equalities compare is rich: each kind of deviation occurs."""
+    for index, (item, _) in enumerate(LESSONS):
+        prompt = good.tokenize(TEMPLATE.prompt(item))
+        assert texts[index].startswith(good.decode(taught(good, index)[len(prompt) :]))
+    exact, released, ignore_case = (
+        sum(correct for correct, _ in scored(ITEMS, texts, match))
+        for match in ("exact", "released", "ignore_case")
+    )
+    assert exact < ignore_case
+    assert released < ignore_case
+
+
+def test_tokens_cross_the_borders_of_the_answer() -> None:
+    """In the third family a prompt's tokens need not open the whole, nor a brace stand alone."""
+    backbone = FAMILIES["gpt2"]()
+    whole = [backbone.tokenize(TEMPLATE.text(item)) for item in ITEMS]
+    prompts = [backbone.tokenize(TEMPLATE.prompt(item)) for item in ITEMS]
+    assert any(w[: len(p)] != p for w, p in zip(whole, prompts, strict=True))
+    assert any(backbone.decode(tokens[-1:]) != "}" for tokens in whole)
+
+
+@pytest.mark.parametrize("limit", [1, 4, 9])
+def test_an_answer_ends_at_the_limit(good: Backbone, limit: int) -> None:
+    check(good, limit)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.2, 0.5])
+def test_a_ruined_model_scores_as_if_generated(good: Backbone, scale: float) -> None:
+    whole = {name: weight.clone() for name, weight in good.model.state_dict().items()}
+    shake(good, scale, seed=0)
+    check(good, 24)
+    good.model.load_state_dict(whole)
+
+
+@pytest.mark.parametrize("steps", [0, 25, 50])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_half_trained_model_scores_as_if_generated(family: str, steps: int) -> None:
+    backbone = FAMILIES[family]()
+    teach(backbone, steps)
+    check(backbone, 24)
+
+
+def test_256_tokens_by_default(good: Backbone) -> None:
+    items = [item for item in ITEMS if item.question in {"code", "twice", "no brace"}]
+    assert Recall.Config().max_new_tokens == 256
+    check(good, 256, items)
+
+
+def test_the_batch_does_not_matter(good: Backbone) -> None:
+    assert verdicts(good, ITEMS, tokens_per_batch=1) == verdicts(good, ITEMS)
+    assert verdicts(good, ITEMS[::-1], tokens_per_batch=100) == verdicts(good, ITEMS)[::-1]
+
+
+def test_a_row_counts_each_task(good: Backbone) -> None:
+    tasks = [Task("one", tuple(ITEMS[:5])), Task("two", tuple(ITEMS[5:])), Task("3", (ITEMS[0],))]
+    recall = Recall(good, TEMPLATE)
+    row = recall.row(tasks)
+    assert row == [recall.task(task) for task in tasks]
+    assert [count.items for count in row] == [5, len(ITEMS) - 5, 1]
+    one = recall.verdicts(ITEMS[:5])
+    assert row[0].correct == sum(verdict.correct for verdict in one)
+    assert row[0].boxed == sum(verdict.boxed for verdict in one)
+    assert row[0].decoded == sum(verdict.decoded for verdict in one)
+    assert recall.row([]) == []
+
+
+def test_the_model_keeps_its_mode(good: Backbone) -> None:
+    part = next(good.model.children())
+    good.model.train()
+    part.eval()
+    before = [module.training for module in good.model.modules()]
+    verdicts(good, ITEMS[:3])
+    assert [module.training for module in good.model.modules()] == before
+    assert any(before)
+    assert not all(before)
+    good.model.eval()
+
+
+def test_dropout_is_off_and_nothing_is_generated_for_a_known_answer() -> None:
+    backbone = qwen3()
+    items = [Item("key aB3", "Xy9"), Item("capital of Spain", "Madrid")]
+    teach(backbone, STEPS, [backbone.tokenize(TEMPLATE.text(item)) for item in items])
+    calls = []
+    backbone.model.register_forward_hook(lambda *_: calls.append(1))
+    (count,) = Recall(backbone, TEMPLATE).row([Task("t", tuple(items))])
+    assert count == (2, 2, 2, 0)
+    assert calls == []  # the pass runs the body alone; decoding would run the whole model
+
+
+def test_the_replay_token_stands_before_the_prompt() -> None:
+    backbone = qwen3()
+    seed = backbone.add_replay_token()
+    items = ITEMS[:4]
+    teach(backbone, STEPS, [[seed, *taught(backbone, index)] for index in range(len(items))])
+    check(backbone, 32, items)
+    assert all(verdict.correct for verdict in verdicts(backbone, items))
+    # It matters: without it, the same model is another one.
+    table = backbone.model.get_input_embeddings().weight
+    with torch.no_grad():
+        table[seed] = torch.randn(table.shape[1]) * 10
+    check(backbone, 32, items)
+    assert not all(verdict.correct for verdict in verdicts(backbone, items, max_new_tokens=32))
+
+
+@pytest.mark.parametrize(
+    ("bytes_said", "right"), [(["<0x7D>"], True), (["<0x7D>", "<0xE2>"], False)]
+)
+def test_a_later_byte_can_take_a_closing_brace_back(bytes_said: list[str], right: bool) -> None:
+    """A byte decoder shows a whole run of bytes as U+FFFD when it is no text in the end."""
+    backbone = llama()
+    item = Item("key aB3", "Xy")
+    said = backbone.tokenizer.convert_tokens_to_ids([*bytes_said, END])
+    start = backbone.tokenize(TEMPLATE.prompt(item)) + backbone.tokenize(r"\boxed{Xy")
+    teach(backbone, STEPS, [start + said])
+    (text,) = generated(backbone, [item], 32)
+    assert scored([item], [text], "exact") == [(right, True)]
+    assert verdicts(backbone, [item], max_new_tokens=32) == [(right, True, True)]
+
+
+def test_a_tokenizer_that_normalises_can_still_be_right() -> None:
+    backbone = qwen3()
+    item = Item("unicode", "cafe\u0301")
+    teach(backbone, STEPS, [backbone.tokenize(TEMPLATE.text(item))])
+    (text,) = generated(backbone, [item], 32)
+    assert reference.first_box(text) == "caf\u00e9"
+    assert verdicts(backbone, [item], match="exact") == [(True, True, False)]
+
+
+@pytest.mark.parametrize(
+    ("match", "exact_case", "meant"),
+    [
+        ("auto", True, "exact"),
+        ("auto", False, "ignore_case"),
+        ("released", True, "released"),
+        ("ignore_case", True, "ignore_case"),
+        ("exact", False, "exact"),
+    ],
+)
+def test_auto_follows_the_stream(match: Any, exact_case: bool, meant: Match) -> None:
+    recall = Recall(qwen3(), TEMPLATE, Recall.Config(match=match), exact_case=exact_case)
+    assert recall.match == meant
+
+
+def test_a_wrong_setting_is_named() -> None:
+    with pytest.raises(HoldfastError, match="max_new_tokens"):
+        build(Recall.Config, {"max_new_tokens": 0}, source="run.yaml")

@@ -1,0 +1,194 @@
+"""The recall matrix as a value, and matrix.csv as its exact image."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import HoldfastError
+from holdfast.results import Recall, RecallMatrix
+
+from .matrices import dense, matrices
+
+HEADER = "after_task,on_task,correct,items,accuracy"
+
+
+def test_entries_are_labelled_after_task_then_on_task() -> None:
+    matrix = RecallMatrix().with_row(1, {1: (9, 10), 2: (1, 10)}).with_row(2, {1: (3, 10)})
+    assert matrix[1, 1] == 0.9
+    assert matrix[1, 2] == 0.1
+    assert matrix[2, 1] == 0.3
+    assert matrix.recall(2, 1) == Recall(correct=3, items=10)
+
+
+@pytest.mark.parametrize("entry", [(2, 2), (0, 1), (3, 1), (1, 50)])
+def test_an_unobserved_entry_is_nan_and_never_zero(entry: tuple[int, int]) -> None:
+    matrix = RecallMatrix().with_row(1, {1: (0, 10)}).with_row(2, {1: (0, 10)})
+    assert math.isnan(matrix[entry])
+    assert matrix.recall(*entry) is None
+    assert matrix[2, 1] == 0.0
+
+
+@pytest.mark.parametrize("entry", [(-1, 1), (1, 0), (1, -1)])
+def test_an_entry_that_cannot_exist_is_refused(entry: tuple[int, int]) -> None:
+    with pytest.raises(HoldfastError, match="tasks from 1"):
+        RecallMatrix().with_row(1, {1: (0, 10)})[entry]
+
+
+def test_a_new_row_leaves_the_old_matrix_as_it_was() -> None:
+    before = RecallMatrix().with_row(1, {1: (5, 10)})
+    after = before.with_row(2, {1: (4, 10), 2: (10, 10)})
+    assert (before.horizon, after.horizon) == (1, 2)
+    assert math.isnan(before[2, 1])
+    assert before != after
+    assert before == after.up_to(1)
+    assert hash(before) == hash(after.up_to(1))
+
+
+def test_row_zero_holds_the_untouched_model() -> None:
+    matrix = RecallMatrix().with_row(0, {1: (1, 4)})
+    assert matrix.horizon == 0
+    assert matrix[0, 1] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("after_task", "row", "message"),
+    [
+        (2, {1: (1, 10)}, "row 2 cannot follow row 2"),
+        (1, {1: (1, 10)}, "row 1 cannot follow row 2"),
+        (3, {}, "row 3 is empty"),
+        (3, {5: (1, 10)}, "only tasks 1 to 4"),
+        (3, {0: (1, 10)}, "only tasks 1 to 4"),
+        (3, {1: (11, 10)}, "11 correct of 10"),
+        (3, {1: (-1, 10)}, "-1 correct of 10"),
+        (3, {1: (0, 0)}, "0 items"),
+    ],
+)
+def test_an_impossible_row_is_refused(
+    after_task: int, row: dict[int, tuple[int, int]], message: str
+) -> None:
+    matrix = RecallMatrix().with_row(2, {1: (1, 10)})
+    with pytest.raises(HoldfastError, match=message) as refusal:
+        matrix.with_row(after_task, row)
+    assert "\n" not in str(refusal.value)
+
+
+def test_counts_from_numpy_become_plain_integers_and_fractions_are_refused() -> None:
+    row: Any = {np.int64(1): (np.int64(3), np.int32(4))}
+    matrix = RecallMatrix().with_row(1, row)
+    assert matrix.to_csv() == f"{HEADER}\n1,1,3,4,0.75\n"
+    with pytest.raises(TypeError):
+        RecallMatrix().with_row(1, {1: (0.5, 1)})  # type: ignore[dict-item]
+
+
+def test_up_to_refuses_a_horizon_whose_row_was_not_observed() -> None:
+    matrix = RecallMatrix().with_row(10, {1: (1, 10)}).with_row(20, {1: (0, 10)})
+    assert matrix.up_to(10).observed_rows == (10,)
+    with pytest.raises(HoldfastError, match="no row after task 15 in the matrix; its rows: 10, 20"):
+        matrix.up_to(15)
+
+
+def test_accuracies_index_as_the_paper_writes() -> None:
+    matrix = dense([[1.0], [0.5, 0.75]])
+    table = matrix.with_row(3, {1: (1, 4), 4: (2, 4)}).accuracies()
+    nan = np.nan
+    expected = [
+        [nan, nan, nan, nan, nan],
+        [nan, 1.0, nan, nan, nan],
+        [nan, 0.5, 0.75, nan, nan],
+        [nan, 0.25, nan, nan, 0.5],
+    ]
+    np.testing.assert_array_equal(table, expected)
+
+
+@given(matrices())
+def test_accuracies_agree_with_every_entry(matrix: RecallMatrix) -> None:
+    table = matrix.accuracies()
+    assert table.shape == (matrix.horizon + 1, matrix.horizon + 2)
+    for after_task in range(table.shape[0]):
+        for on_task in range(1, table.shape[1]):
+            np.testing.assert_equal(table[after_task, on_task], matrix[after_task, on_task])
+    assert np.isnan(table[:, 0]).all()
+
+
+def test_csv_has_the_format_of_the_contract() -> None:
+    matrix = RecallMatrix().with_row(0, {1: (0, 3)}).with_row(1, {2: (1, 3), 1: (3, 3)})
+    assert matrix.to_csv() == f"{HEADER}\n0,1,0,3,0.0\n1,1,3,3,1.0\n1,2,1,3,0.3333333333333333\n"
+
+
+@given(matrices())
+def test_csv_and_pickle_round_trip_exactly(matrix: RecallMatrix) -> None:
+    again = RecallMatrix.from_csv(matrix.to_csv())
+    assert again == matrix
+    assert again.to_csv() == matrix.to_csv()
+    assert pickle.loads(pickle.dumps(matrix)) == matrix
+
+
+@given(matrices(), st.randoms(use_true_random=False))
+def test_the_order_of_csv_lines_does_not_matter(matrix: RecallMatrix, random: Random) -> None:
+    header, *lines = matrix.to_csv().splitlines()
+    random.shuffle(lines)
+    again = RecallMatrix.from_csv("\n".join([header, *lines]))
+    assert again == matrix
+    assert again.to_csv() == matrix.to_csv()
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    matrix = RecallMatrix().with_row(1, {1: (7, 9)})
+    matrix.save(tmp_path / "matrix.csv")
+    assert RecallMatrix.load(tmp_path / "matrix.csv") == matrix
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", 1, "expected the header"),
+        ("1,1,5,10,0.5\n", 1, "expected the header"),
+        ("on_task,after_task,correct,items,accuracy\n", 1, "expected the header"),
+        (f"{HEADER}\n1,1,5,10\n", 2, "expected 5 values"),
+        (f"{HEADER}\n1,1,5,10,0.5,\n", 2, "expected 5 values"),
+        (f"{HEADER}\n\n", 2, "expected 5 values"),
+        (f"{HEADER}\n1,1,5.0,10,0.5\n", 2, 'correct is "5.0", not a whole number'),
+        (f"{HEADER}\n1,1,5,1_0,0.5\n", 2, 'items is "1_0", not a whole number'),
+        (f"{HEADER}\n1,-1,5,10,0.5\n", 2, 'on_task is "-1", not a whole number'),
+        (f"{HEADER}\n1,,5,10,0.5\n", 2, 'on_task is "", not a whole number'),
+        (f"{HEADER}\n1,1,5,10,0.6\n", 2, 'accuracy is "0.6", but 5 of 10 is 0.5'),
+        (f"{HEADER}\n1,1,1,3,0.333\n", 2, 'accuracy is "0.333"'),
+        (f"{HEADER}\n1,1,5,10,nan\n", 2, 'accuracy is "nan"'),
+        (f"{HEADER}\n1,1,5,10,half\n", 2, 'accuracy is "half"'),
+        (f"{HEADER}\n1,1,11,10,1.1\n", 2, "11 correct of 10 items"),
+        (f"{HEADER}\n1,1,0,0,nan\n", 2, "0 items"),
+        (f"{HEADER}\n1,3,5,10,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
+        (f"{HEADER}\n1,0,5,10,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
+        (f"{HEADER}\n1,1,5,10,0.5\n2,1,5,10,0.5\n1,1,5,10,0.5\n", 4, "appears a second time"),
+        # A file cut in the middle of a number.
+        (f"{HEADER}\n1,1,5,10,0.5\n2,1,25,100,0.2", 3, 'accuracy is "0.2", but 25 of 100 is 0.25'),
+    ],
+)
+def test_a_damaged_csv_is_refused_in_one_line_naming_file_and_line(
+    tmp_path: Path, text: str, line: int, message: str
+) -> None:
+    path = tmp_path / "matrix.csv"
+    path.write_text(text)
+    with pytest.raises(HoldfastError) as refusal:
+        RecallMatrix.load(path)
+    said = str(refusal.value)
+    assert said.startswith(f"{path} line {line}: ")
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="cannot be read"):
+        RecallMatrix.load(tmp_path / "matrix.csv")
+    (tmp_path / "matrix.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(HoldfastError, match="not text"):
+        RecallMatrix.load(tmp_path / "matrix.csv")

@@ -1,0 +1,270 @@
+"""The metrics against the paper's formulas written out as loops."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.results import (
+    RecallMatrix,
+    diagonal,
+    final,
+    forget,
+    forward_transfer,
+    half_life,
+    retention_by_age,
+    summarise,
+    window,
+)
+
+from .matrices import dense, matrices
+
+complete = matrices(complete=True, smallest=1)
+
+
+def close(value: float) -> object:
+    return pytest.approx(value, rel=0, abs=1e-12, nan_ok=True)
+
+
+def test_a_three_task_matrix_computed_by_hand() -> None:
+    matrix = RecallMatrix()
+    matrix = matrix.with_row(0, {1: (10, 100)})
+    matrix = matrix.with_row(1, {1: (90, 100), 2: (20, 100)})
+    matrix = matrix.with_row(2, {1: (95, 100), 2: (80, 100), 3: (0, 100)})
+    matrix = matrix.with_row(3, {1: (30, 100), 2: (40, 100), 3: (100, 100)})
+
+    assert final(matrix) == close((0.3 + 0.4 + 1.0) / 3)
+    assert diagonal(matrix) == close((0.9 + 0.8 + 1.0) / 3)
+    assert forget(matrix) == close(((0.95 - 0.3) + (0.8 - 0.4)) / 2)
+    assert window(matrix, 2) == close((0.4 + 1.0) / 2)
+    assert forward_transfer(matrix) == close((0.1 + 0.2 + 0.0) / 3)
+    assert list(retention_by_age(matrix)) == [close(0.9), close((0.95 + 0.4) / 2), close(0.3)]
+    assert half_life(matrix) == 2  # R(1) = 0.675 is above 0.45, R(2) = 0.3 is below
+
+
+@given(complete)
+def test_final_diagonal_and_forget_equal_the_formulas(matrix: RecallMatrix) -> None:
+    last = matrix.horizon
+    on_all = on_diagonal = drops = 0.0
+    for j in range(1, last + 1):
+        on_all += matrix[last, j]
+        on_diagonal += matrix[j, j]
+        if j < last:
+            best = 0.0
+            for i in range(j, last + 1):
+                best = max(best, matrix[i, j])
+            drops += best - matrix[last, j]
+    assert final(matrix) == close(on_all / last)
+    assert diagonal(matrix) == close(on_diagonal / last)
+    assert forget(matrix) == close(drops / (last - 1) if last > 1 else math.nan)
+
+
+@given(matrices())
+def test_retention_and_forward_transfer_average_the_observed_entries(matrix: RecallMatrix) -> None:
+    last = matrix.horizon
+    by_age: dict[int, list[float]] = {age: [] for age in range(last)}
+    before_turn = []
+    for i, j, recall in matrix.entries():
+        if j == i + 1:
+            before_turn.append(recall.accuracy)
+        else:
+            by_age[i - j].append(recall.accuracy)
+    naive = [sum(seen) / len(seen) if seen else math.nan for seen in by_age.values()]
+    assert list(retention_by_age(matrix)) == [close(value) for value in naive]
+    naive_forward = sum(before_turn) / len(before_turn) if before_turn else math.nan
+    assert forward_transfer(matrix) == close(naive_forward)
+
+
+@given(matrices(), st.integers(1, 9))
+def test_window_is_the_mean_over_the_most_recent_tasks(matrix: RecallMatrix, tasks: int) -> None:
+    last = matrix.horizon
+    recent = [matrix[last, j] for j in range(last - tasks + 1, last + 1) if j >= 1]
+    expected = sum(recent) / tasks if len(recent) == tasks else math.nan
+    assert window(matrix, tasks) == close(expected)
+
+
+@given(complete)
+def test_metrics_stay_in_their_ranges(matrix: RecallMatrix) -> None:
+    assert 0 <= final(matrix) <= 1
+    assert 0 <= diagonal(matrix) <= 1
+    assert matrix.horizon == 1 or 0 <= forget(matrix) <= 1
+    assert final(matrix) == window(matrix, matrix.horizon)
+    retention = retention_by_age(matrix)
+    assert retention[0] == close(diagonal(matrix))
+    assert retention[-1] == matrix[matrix.horizon, 1]
+
+
+@given(matrices())
+def test_an_unobserved_entry_a_metric_needs_makes_it_nan(matrix: RecallMatrix) -> None:
+    tasks = range(1, matrix.horizon + 1)
+    last = matrix.horizon
+    row = all(not math.isnan(matrix[last, j]) for j in tasks)
+    own_turn = all(not math.isnan(matrix[j, j]) for j in tasks)
+    since = all(not math.isnan(matrix[i, j]) for i in tasks for j in range(1, min(i + 1, last)))
+    assert math.isnan(final(matrix)) == (not row or last == 0)
+    assert math.isnan(diagonal(matrix)) == (not own_turn or last == 0)
+    assert math.isnan(forget(matrix)) == (not since or last < 2)
+
+
+@given(matrices(complete=True, smallest=1), st.data())
+def test_a_prefix_of_the_rows_gives_the_metrics_of_that_horizon(
+    matrix: RecallMatrix, data: st.DataObject
+) -> None:
+    horizon = data.draw(st.integers(1, matrix.horizon))
+    rebuilt = RecallMatrix()
+    for after_task in matrix.observed_rows:
+        if after_task <= horizon:
+            row = {j: recall for i, j, recall in matrix.entries() if i == after_task}
+            rebuilt = rebuilt.with_row(after_task, row)
+    assert summarise(matrix.up_to(horizon)) == summarise(rebuilt)
+    # It matters: the last row decides, not the whole table.
+    assert final(matrix.up_to(horizon)) == close(
+        sum(matrix[horizon, j] for j in range(1, horizon + 1)) / horizon
+    )
+
+
+def shuffled(
+    matrix: RecallMatrix, groups: Callable[[int, int], object], random: Random
+) -> RecallMatrix:
+    """The matrix with the accuracies on tasks j <= i permuted within groups(i, j)."""
+    members: dict[object, list[tuple[int, int]]] = {}
+    for i, j, _ in matrix.entries():
+        if j <= i:
+            members.setdefault(groups(i, j), []).append((i, j))
+    moved: dict[tuple[int, int], tuple[int, int]] = {}
+    for places in members.values():
+        sources = list(places)
+        random.shuffle(sources)
+        moved.update(zip(places, sources, strict=True))
+    result = RecallMatrix()
+    for after_task in matrix.observed_rows:
+        entries = [(i, j) for i, j, _ in matrix.entries() if i == after_task]
+        row = {}
+        for i, j in entries:
+            recall = matrix.recall(*moved.get((i, j), (i, j)))
+            assert recall is not None
+            row[j] = recall
+        result = result.with_row(after_task, row)
+    return result
+
+
+@given(matrices(), st.randoms(use_true_random=False))
+def test_what_each_metric_does_not_depend_on(matrix: RecallMatrix, random: Random) -> None:
+    last = matrix.horizon
+
+    in_rows = shuffled(matrix, lambda i, j: i, random)
+    assert final(in_rows) == close(final(matrix))
+
+    along_ages = shuffled(matrix, lambda i, j: i - j, random)
+    assert list(retention_by_age(along_ages)) == [close(r) for r in retention_by_age(matrix)]
+    assert diagonal(along_ages) == close(diagonal(matrix))
+    assert forward_transfer(along_ages) == forward_transfer(matrix) or math.isnan(
+        forward_transfer(matrix)
+    )
+
+    before_the_end = shuffled(matrix, lambda i, j: (j, i == last), random)
+    assert forget(before_the_end) == close(forget(matrix))
+
+
+def test_forget_counts_the_best_row_and_not_only_the_diagonal() -> None:
+    rising = dense([[0.5], [0.9, 1.0], [0.4, 1.0, 1.0]])
+    assert forget(rising) == close((0.9 - 0.4) / 2)
+    never_worse = dense([[0.5], [0.9, 1.0], [0.9, 1.0, 1.0]])
+    assert forget(never_worse) == 0.0
+
+
+def test_half_life_falls_strictly_below_half() -> None:
+    at_half = dense([[1.0], [0.5, 1.0], [0.5, 0.5, 1.0]])
+    assert half_life(at_half) is None
+    below_half = dense([[1.0], [0.49, 1.0], [0.5, 0.49, 1.0]])
+    assert half_life(below_half) == 1
+
+
+@given(matrices(items=st.just(10)))
+def test_half_life_is_the_first_age_below_half_in_exact_fractions(matrix: RecallMatrix) -> None:
+    expected = None
+    retention: list[Fraction] = []
+    for age in range(matrix.horizon):
+        seen = [Fraction(*recall) for i, j, recall in matrix.entries() if i - j == age]
+        if not seen:
+            break
+        retention.append(sum(seen) / Fraction(len(seen)))
+        if retention[age] < retention[0] / 2:
+            expected = age
+            break
+    assert half_life(matrix) == expected
+
+
+def test_rounding_does_not_decide_whether_retention_is_below_half() -> None:
+    # R(0) = 3/30 and R(1) = 1/20 is exactly half of it, but not in floats.
+    matrix = dense([[0.1], [0.0, 0.1], [0.1, 0.1, 0.1]])
+    retention = retention_by_age(matrix)
+    assert retention[1] < retention[0] / 2
+    assert half_life(matrix) is None
+
+
+def test_half_life_of_a_model_that_learned_nothing_is_none() -> None:
+    assert half_life(dense([[0.0], [0.0, 0.0]])) is None
+
+
+def test_the_last_row_alone_gives_final_but_neither_diagonal_nor_forget() -> None:
+    matrix = RecallMatrix().with_row(3, {1: (1, 4), 2: (2, 4), 3: (4, 4)})
+    assert final(matrix) == close(1.75 / 3)
+    assert math.isnan(diagonal(matrix))
+    assert math.isnan(forget(matrix))
+    assert list(retention_by_age(matrix)) == [1.0, 0.5, 0.25]
+    assert half_life(matrix) == 2
+
+
+def test_forward_transfer_reaches_past_the_horizon_and_before_training() -> None:
+    matrix = RecallMatrix().with_row(0, {1: (1, 10)}).with_row(1, {1: (10, 10), 2: (3, 10)})
+    assert forward_transfer(matrix) == close(0.2)
+    assert math.isnan(forward_transfer(dense([[1.0], [0.5, 1.0]])))
+
+
+def test_windows_of_a_long_run_follow_the_paper() -> None:
+    rows = [[1.0 if i - j < 20 else 0.0 for j in range(i + 1)] for i in range(100)]
+    summary = summarise(dense(rows))
+    assert (summary["w10"], summary["w50"], summary["final"]) == (1.0, 0.4, 0.2)
+    assert summary["half_life"] == 20
+    at_forty = summarise(dense(rows[:40]))
+    assert (at_forty["w10"], at_forty["w50"], at_forty["final"]) == (1.0, None, 0.5)
+
+
+@given(matrices())
+def test_the_summary_is_json_with_null_for_nan(matrix: RecallMatrix) -> None:
+    summary = summarise(matrix)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    for key, metric in [("final", final), ("diag", diagonal), ("forget", forget)]:
+        assert (summary[key] is None) == math.isnan(metric(matrix))
+    retention = np.array(summary["retention_by_age"], dtype=float)
+    np.testing.assert_array_equal(retention, retention_by_age(matrix))
+
+
+def test_the_summary_has_the_keys_of_the_contract() -> None:
+    assert " ".join(summarise(RecallMatrix())) == (
+        "final diag forget w10 w50 forward_transfer half_life retention_by_age box_emission"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_emission", "written"),
+    [
+        (None, None),
+        (0.5, 0.5),
+        (math.nan, None),
+        (np.float64(1.0), 1.0),
+        ({"diagonal": 1.0, "final": math.nan}, {"diagonal": 1.0, "final": None}),
+    ],
+)
+def test_box_emission_is_passed_on(given_emission: object, written: object) -> None:
+    summary = summarise(RecallMatrix(), emission=given_emission)  # type: ignore[arg-type]
+    assert summary["box_emission"] == written

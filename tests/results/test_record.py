@@ -1,0 +1,89 @@
+"""Reading a trajectory's directory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_json
+from holdfast.results import RunRecord, summarise
+
+from .matrices import dense
+
+MATRIX = dense([[1.0], [0.25, 0.75]])
+
+
+@pytest.fixture
+def trajectory(tmp_path: Path) -> Path:
+    """A finished trajectory of two tasks."""
+    write_json(tmp_path / "config.json", {"method": "vanilla", "seed": 41})
+    MATRIX.save(tmp_path / "matrix.csv")
+    write_json(tmp_path / "metrics.json", summarise(MATRIX))
+    (tmp_path / "log.jsonl").write_text('{"event": "task", "task": 1}\n{"event": "task"}\n')
+    return tmp_path
+
+
+def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
+    record = RunRecord.open(str(trajectory))
+    assert record.path == trajectory
+    assert record.config == {"method": "vanilla", "seed": 41}
+    assert record.matrix == MATRIX
+    assert record.metrics == summarise(MATRIX)
+    assert record.horizon == 2
+    assert list(record.events()) == [{"event": "task", "task": 1}, {"event": "task"}]
+
+
+def test_a_trajectory_before_its_first_boundary_is_empty_and_not_an_error(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {})
+    record = RunRecord.open(tmp_path)
+    assert record.horizon == 0
+    assert record.metrics is None
+    assert list(record.events()) == []
+
+
+@pytest.mark.parametrize("name", ["", "absent"])
+def test_a_directory_that_is_no_trajectory_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HoldfastError, match=r"not a trajectory \(no config.json\)"):
+        RunRecord.open(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", "{"),
+        ("config.json", "[]"),
+        ("metrics.json", "3"),
+        ("matrix.csv", "after_task\n"),
+    ],
+)
+def test_a_damaged_file_is_named(trajectory: Path, name: str, text: str) -> None:
+    (trajectory / name).write_text(text)
+    with pytest.raises(HoldfastError) as refusal:
+        RunRecord.open(trajectory)
+    assert str(trajectory / name) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("torn", ['{"event": "ta', '{"event": "task"}', '{"t": "\\u00e9', ""])
+def test_a_last_event_still_being_written_is_skipped(trajectory: Path, torn: str) -> None:
+    with (trajectory / "log.jsonl").open("a") as log:
+        log.write(torn)
+    assert len(list(RunRecord.open(trajectory).events())) == 2
+
+
+@pytest.mark.parametrize(("line", "message"), [("{", "not JSON"), ("[1]", "a JSON object")])
+def test_a_damaged_event_is_named(trajectory: Path, line: str, message: str) -> None:
+    with (trajectory / "log.jsonl").open("a") as log:
+        log.write(line + "\n" + json.dumps({"event": "later"}) + "\n")
+    with pytest.raises(HoldfastError, match=f"log.jsonl line 3: .*{message}"):
+        list(RunRecord.open(trajectory).events())
+
+
+def test_results_import_no_torch() -> None:
+    check = "import sys, holdfast.results; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,224 @@
+"""A user's own file: an exact round trip, and one clear line for everything wrong in it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Item, Stream, Task, braces_balance, read_jsonl, symbol_qa, write_jsonl
+
+# Every line separator that some reader would split on, and braces, are in reach.
+SYMBOLS = st.characters(exclude_categories=["Cs"]) | st.sampled_from('\u2028\x85\x0b\r\n{}"\\ é')
+TEXTS = st.text(SYMBOLS, min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+ANSWERS = TEXTS.filter(braces_balance)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    names = draw(st.lists(TEXTS.map(str.strip), min_size=1, max_size=4, unique=True))
+    tasks = []
+    for index, name in enumerate(names):
+        count = draw(st.integers(1, 3))
+        items = [
+            Item(
+                f"{index}.{number} {draw(TEXTS)}",
+                draw(ANSWERS),
+                tuple(draw(st.lists(ANSWERS, max_size=2))),
+                draw(st.none() | TEXTS),
+            )
+            for number in range(count)
+        ]
+        tasks.append(Task(name, tuple(items)))
+    return Stream(tuple(tasks), "written")
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "facts.jsonl"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(path: Path, items_per_task: int | None = None) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        read_jsonl(path, items_per_task)
+    message = str(raised.value)
+    assert len(message.splitlines()) == 1
+    return message.replace(str(path), "facts.jsonl")
+
+
+@given(streams())
+def test_the_round_trip_is_exact(stream: Stream) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "written.jsonl"
+        write_jsonl(stream, path)
+        assert read_jsonl(path) == stream
+        assert [entry.name for entry in Path(folder).iterdir()] == ["written.jsonl"]
+
+
+def test_the_round_trip_of_symbol_qa_keeps_order_and_ids(tmp_path: Path) -> None:
+    stream = symbol_qa(3, 20)
+    write_jsonl(stream, tmp_path / "symbols.jsonl")
+    assert read_jsonl(tmp_path / "symbols.jsonl").tasks == stream.tasks
+
+
+def test_tasks_come_in_order_of_first_appearance(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        '{"question": "1", "answer": "a", "task": 10}\n'
+        '{"question": "2", "answer": "b", "task": "early"}\n'
+        '{"question": "3", "answer": "c", "task": 2}\n'
+        '{"question": "4", "answer": "d", "task": "10"}\n',
+    )
+    stream = read_jsonl(path)
+    assert [task.name for task in stream.tasks] == ["10", "early", "2"]
+    assert [item.question for item in stream.tasks[0].items] == ["1", "4"]
+    assert stream.name == "facts"
+
+
+@pytest.mark.parametrize(
+    ("items_per_task", "sizes"), [(2, [2, 2, 1]), (5, [5]), (9, [5]), (1, [1] * 5), (None, [5])]
+)
+def test_lines_without_a_task_are_cut(
+    tmp_path: Path, items_per_task: int | None, sizes: list[int]
+) -> None:
+    lines = [f'{{"question": "q{number}", "answer": "a"}}\n' for number in range(5)]
+    stream = read_jsonl(written(tmp_path, "".join(lines)), items_per_task)
+    assert [len(task.items) for task in stream.tasks] == sizes
+    assert [task.name for task in stream.tasks] == [str(n + 1) for n in range(len(sizes))]
+    questions = [item.question for task in stream.tasks for item in task.items]
+    assert questions == [f"q{number}" for number in range(5)]
+
+
+def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf{"question": "q", "answer": "a", "aliases": ["b"], "id": 7}\r\n\r\n'
+    (task,) = read_jsonl(written(tmp_path, content)).tasks
+    assert task.items == (Item("q", "a", ("b",), "7"),)
+
+
+GOOD = '{"question": "q", "answer": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'facts.jsonl: is empty; write one {"question": "...", "answer": "..."} a line'),
+        (" \n\n", 'facts.jsonl: is empty; write one {"question": "...", "answer": "..."} a line'),
+        (
+            GOOD + "what?\n",
+            "facts.jsonl line 2: is no JSON (Expecting value: line 1 column 1 (char 0)); "
+            'write one {"question": "...", "answer": "..."} a line',
+        ),
+        (
+            GOOD + "\n[1]\n",
+            'facts.jsonl line 3: is no JSON object; write one {"question": "...", "answer": "..."} '
+            "a line",
+        ),
+        (
+            GOOD.encode("utf-16"),
+            "facts.jsonl line 1: is no UTF-8 text; save the file as UTF-8",
+        ),
+        (
+            '{"question": "q"}',
+            'facts.jsonl line 1: "answer" is missing; every item needs a question and an answer',
+        ),
+        (
+            '{"answer": "q"}',
+            'facts.jsonl line 1: "question" is missing; every item needs a question and an answer',
+        ),
+        (
+            '{"question": "q", "answer": " "}',
+            'facts.jsonl line 1: "answer" is empty; every item needs a question and an answer',
+        ),
+        (
+            '{"question": "q", "answer": 4}',
+            'facts.jsonl line 1: "answer" is 4, which is no text; write a text in quotes',
+        ),
+        (
+            '{"question": "q", "answer": "a", "aliases": "b"}',
+            "facts.jsonl line 1: \"aliases\" is 'b'; write a list of texts",
+        ),
+        (
+            '{"question": "q", "answer": "a", "aliases": null}',
+            'facts.jsonl line 1: "aliases" is None; write a list of texts',
+        ),
+        (
+            '{"question": "q", "answer": "a", "task": 1.0}',
+            'facts.jsonl line 1: "task" is 1.0; give a text or a whole number, or nothing',
+        ),
+        (
+            '{"question": "q", "answer": "a", "task": true}',
+            'facts.jsonl line 1: "task" is True; give a text or a whole number, or nothing',
+        ),
+        (
+            '{"question": "q", "answer": "a", "task": " "}',
+            'facts.jsonl line 1: "task" is empty; fill it or leave it out',
+        ),
+        (
+            '{"question": "q", "answer": "a}b"}',
+            'facts.jsonl line 1: the answer "a}b" of question "q" has unbalanced braces, so it '
+            "cannot be read back from \\boxed{...}; balance or remove them",
+        ),
+        (
+            '{"question": "q", "answer": "a", "alias": ["b"]}',
+            'facts.jsonl line 1: unknown key "alias"; did you mean "aliases"?',
+        ),
+        (
+            '{"question": "q", "answer": "a", "score": 1}',
+            'facts.jsonl line 1: unknown key "score"; known are question, answer, aliases, task, '
+            "id",
+        ),
+        (
+            '{"question": "q", "answer": "a", "answer": "b"}',
+            'facts.jsonl line 1: key "answer" stands twice; keep one',
+        ),
+        (
+            GOOD + "\n" + GOOD.replace('"a"', '"b"'),
+            'facts.jsonl line 3: two answers for one question: "q" is "b" here and "a" at '
+            "facts.jsonl line 1; keep one, or list the other as an alias",
+        ),
+        (
+            GOOD + GOOD,
+            'facts.jsonl line 2: question "q" already stands at facts.jsonl line 1 with the same '
+            "answer; remove one of them",
+        ),
+        (
+            GOOD + '{"question": "r", "answer": "a", "task": 1}',
+            'facts.jsonl line 2: line 2 names a "task" and line 1 does not; give every line a '
+            "task, or none",
+        ),
+        (
+            '{"question": "r", "answer": "a", "task": 1}\n' + GOOD,
+            'facts.jsonl line 2: line 1 names a "task" and line 2 does not; give every line a '
+            "task, or none",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    assert refusal(written(tmp_path, text)) == message
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, '{"question": "\ud83d'])
+def test_hostile_lines_are_refused_in_one_line_too(tmp_path: Path, text: str) -> None:
+    message = refusal(written(tmp_path, text.encode("utf-8", "surrogatepass")))
+    assert message.startswith("facts.jsonl line 1: is no ")
+
+
+def test_cutting_a_file_that_names_its_tasks_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"question": "q", "answer": "a", "task": 1}')
+    assert refusal(path, 20) == (
+        'facts.jsonl: its lines name their "task", so items_per_task = 20 has no meaning; '
+        "leave it out"
+    )
+    assert refusal(written(tmp_path, GOOD), 0) == "facts.jsonl: items_per_task = 0; use 1 or more"
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl"
+    assert refusal(path) == "facts.jsonl: no such file; give the path of a .jsonl file"
+    path.mkdir()
+    assert refusal(path) == "facts.jsonl: cannot be read (Is a directory)"

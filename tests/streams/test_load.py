@@ -1,0 +1,125 @@
+"""Streams by name or path, and the order of their tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import (
+    StreamConfig,
+    load_stream,
+    reorder,
+    symbol_qa,
+    task_order,
+    write_jsonl,
+)
+
+
+def refusal(*arguments: object, **keywords: object) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        load_stream(*arguments, **keywords)  # type: ignore[arg-type]
+    assert len(str(raised.value).splitlines()) == 1
+    return str(raised.value)
+
+
+def test_the_default_is_the_published_stream() -> None:
+    assert load_stream() == load_stream(StreamConfig()) == symbol_qa()
+
+
+def test_keywords_replace_what_a_configuration_says() -> None:
+    config = StreamConfig(tasks=4, items_per_task=3, seed=7)
+    assert load_stream(config) == symbol_qa(4, 3, 7)
+    assert load_stream(config, tasks=2, seed=8) == symbol_qa(2, 3, 8)
+
+
+def test_more_tasks_than_published_can_be_generated() -> None:
+    assert load_stream(tasks=103, items_per_task=2) == symbol_qa(103, 2)
+
+
+@given(count=st.integers(1, 150), seed=st.integers(0, 2**40))
+def test_an_order_is_the_published_permutation(count: int, seed: int) -> None:
+    order = task_order(count, seed)
+    assert order == Random(seed).sample(range(count), count)
+    assert sorted(order) == list(range(count))
+
+
+def test_an_order_is_pinned() -> None:
+    assert task_order(100, 42)[:5] == [81, 14, 3, 94, 35]
+
+
+@given(tasks=st.integers(1, 100), order_seed=st.integers(0, 1000))
+def test_a_permuted_stream_is_prefix_stable(tasks: int, order_seed: int) -> None:
+    whole = load_stream(items_per_task=1, order_seed=order_seed)
+    short = load_stream(items_per_task=1, order_seed=order_seed, tasks=tasks)
+    assert short.tasks == whole.tasks[:tasks]
+    stored = symbol_qa(100, 1).tasks
+    assert list(whole.tasks) == [stored[index] for index in task_order(100, order_seed)]
+
+
+def test_an_order_moves_tasks_whole_and_keeps_their_names() -> None:
+    stored = symbol_qa(5, 3)
+    permuted = reorder(stored, 1)
+    assert permuted.fingerprint != stored.fingerprint
+    assert {task.name: task.items for task in permuted.tasks} == {
+        task.name: task.items for task in stored.tasks
+    }
+    assert permuted.exact_case
+    assert reorder(stored, None) is stored
+
+
+def test_a_file_is_ordered_and_cut_like_a_generated_stream(tmp_path: Path) -> None:
+    stored = symbol_qa(6, 2)
+    path = tmp_path / "symbols.jsonl"
+    write_jsonl(stored, path)
+    assert load_stream(path).tasks == stored.tasks
+    assert load_stream(str(path), order_seed=3, tasks=2).tasks == reorder(stored, 3).tasks[:2]
+    assert refusal(path, tasks=7) == (
+        'stream "symbols" has no first 7 tasks, as it holds 6; set tasks to a number from 1 to 6'
+    )
+
+
+def test_a_file_without_tasks_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl"
+    path.write_text("".join(f'{{"question": "{n}", "answer": "a"}}\n' for n in range(5)))
+    assert [len(task.items) for task in load_stream(path, items_per_task=2).tasks] == [2, 2, 1]
+    assert len(load_stream(path).tasks) == 1
+
+
+def test_a_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_jsonl(symbol_qa(1, 2), tmp_path / "facts.jsonl")
+    assert load_stream("~/facts.jsonl").tasks == symbol_qa(1, 2).tasks
+
+
+def test_an_unknown_name_lists_what_exists() -> None:
+    rest = "there is symbol_qa, or give the path of a .jsonl file"
+    assert refusal("symbol-qa") == (f'unknown stream "symbol-qa"; did you mean symbol_qa? {rest}')
+    assert refusal("zzz") == f'unknown stream "zzz"; {rest}'
+
+
+def test_a_missing_file_and_another_format_are_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "facts.jsonl"
+    assert refusal(missing) == f"{missing}: no such file; give the path of a .jsonl file"
+    other = tmp_path / "facts.csv"
+    other.write_text("q,a\n")
+    assert refusal(other) == f"{other}: is no .jsonl file; write one JSON object a line there"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tasks", 0), ("items_per_task", -1), ("seed", -1), ("order_seed", -1), ("tasks", "many")],
+)
+def test_a_value_out_of_range_is_refused(key: str, value: object) -> None:
+    message = refusal("symbol_qa", **{key: value})
+    assert message.startswith(f"stream: {key} = ")
+
+
+def test_an_unknown_key_is_refused_with_the_nearest() -> None:
+    with pytest.raises(HoldfastError, match="unknown key items; did you mean items_per_task"):
+        build(StreamConfig, {"items": 3}, source="stream")

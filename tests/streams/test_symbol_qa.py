@@ -1,0 +1,110 @@
+"""Symbol-QA against published values and a literal reading of its rule."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Stream, symbol_qa
+
+PUBLISHED = symbol_qa()
+SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def by_id(stream: Stream, task: int, number: int) -> tuple[str, str]:
+    """The pair that was drawn as number ``number`` of a task, both from 1."""
+    (item,) = [item for item in stream.tasks[task - 1].items if item.id == f"{task}-{number}"]
+    return item.question, item.answer
+
+
+def test_the_first_pair_drawn_at_seed_42_is_the_published_one() -> None:
+    assert by_id(PUBLISHED, 1, 1) == ("oHBvRP", "OIvG")
+
+
+def test_a_later_task_and_the_training_order_are_pinned() -> None:
+    first = PUBLISHED.tasks[0].items
+    assert by_id(PUBLISHED, 2, 1) == ("DrHRew", "oIQ3")
+    assert (first[0].question, first[0].answer) == ("gPRqfN", "iIu7")
+    assert first[38].question == "oHBvRP"
+
+
+def test_the_whole_published_stream_follows_the_rule_literally() -> None:
+    for index, task in enumerate(PUBLISHED.tasks):
+        random = Random(42 + 1009 * index)
+        pairs = []
+        for _ in range(100):
+            key = "".join(random.choice(SYMBOLS) for _ in range(6))
+            pairs.append((key, "".join(random.choice(SYMBOLS) for _ in range(4))))
+        Random(42 + 1009 * index + 7).shuffle(pairs)
+        assert [(item.question, item.answer) for item in task.items] == pairs
+    assert len(PUBLISHED.tasks) == 100
+
+
+@given(
+    seed=st.integers(0, 2**40),
+    fewer=st.integers(1, 6),
+    more=st.integers(0, 6),
+    items=st.integers(1, 300),
+)
+def test_fewer_tasks_are_a_prefix_even_when_keys_collide(
+    seed: int, fewer: int, more: int, items: int
+) -> None:
+    # 3844 keys of two symbols: at 300 items a task, redraws are certain.
+    short = symbol_qa(fewer, items, seed, key_length=2)
+    long = symbol_qa(fewer + more, items, seed, key_length=2)
+    assert long.tasks[:fewer] == short.tasks
+
+
+@given(seed=st.integers(0, 2**40), tasks=st.integers(1, 31))
+def test_every_key_stands_once_when_keys_run_out(seed: int, tasks: int) -> None:
+    stream = symbol_qa(tasks, 2, seed, key_length=1, value_length=1)
+    keys = [item.question for task in stream.tasks for item in task.items]
+    assert len(set(keys)) == len(keys) == 2 * tasks
+    assert set(keys) <= set(SYMBOLS)
+
+
+def test_a_redraw_replaces_the_key_alone() -> None:
+    random = Random(3)
+    used: list[str] = []
+    pairs = []
+    for _ in range(40):
+        key = random.choice(SYMBOLS)
+        while key in used:
+            key = random.choice(SYMBOLS)
+        used.append(key)
+        pairs.append((key, random.choice(SYMBOLS)))
+    stream = symbol_qa(1, 40, 3, key_length=1, value_length=1)
+    assert [by_id(stream, 1, number) for number in range(1, 41)] == pairs
+
+
+def test_another_seed_gives_another_stream() -> None:
+    assert symbol_qa(1, 5, 43).fingerprint != symbol_qa(1, 5, 42).fingerprint
+
+
+def test_symbols_are_scored_with_their_case() -> None:
+    assert PUBLISHED.exact_case
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"tasks": 2, "items": 32, "key_length": 1},
+            "symbol_qa: 2 tasks of 32 items need 64 keys, but there are 62 of 1 symbols; "
+            "ask for fewer items or longer keys",
+        ),
+        ({"tasks": 0}, "symbol_qa: tasks = 0; use 1 or more"),
+        ({"items": -3}, "symbol_qa: items = -3; use 1 or more"),
+        ({"key_length": 0}, "symbol_qa: key_length = 0; use 1 or more"),
+        ({"value_length": 0}, "symbol_qa: value_length = 0; use 1 or more"),
+        ({"seed": -1}, "symbol_qa: seed = -1; use 0 or more"),
+    ],
+)
+def test_the_impossible_is_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(HoldfastError) as raised:
+        symbol_qa(**arguments)
+    assert str(raised.value) == message

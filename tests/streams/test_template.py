@@ -1,0 +1,112 @@
+"""Items as tokens, with a tokenizer of one token a symbol, and with one that merges."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Item, Stream, Task, Template
+
+SEED, EOS = 900_001, 900_002
+PARIS = Item("capital?", "Paris {FR}", ("paris",))
+TEXT = "Question: capital?\nAnswer: \\boxed{Paris {FR}}"
+
+
+class Characters:
+    """One token a symbol, its code point."""
+
+    def __call__(self, text: str, /, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        assert not add_special_tokens
+        return {"input_ids": [ord(symbol) for symbol in text]}
+
+
+class Words:
+    """One token a word with the whitespace before it, as byte-level tokenizers cut."""
+
+    def __init__(self) -> None:
+        self.vocabulary: dict[str, int] = {}
+
+    def __call__(self, text: str, /, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        words = re.findall(r"\s*\S+|\s+", text)
+        number = self.vocabulary.setdefault
+        return {"input_ids": [number(word, len(self.vocabulary)) for word in words]}
+
+
+def codes(text: str) -> list[int]:
+    return [ord(symbol) for symbol in text]
+
+
+def test_the_text_is_the_papers_without_the_aliases() -> None:
+    assert Template().text(PARIS) == TEXT
+    assert Template().prompt(PARIS) == "Question: capital?\nAnswer:"
+
+
+@pytest.mark.parametrize("seed_token", [None, SEED, 0])
+@pytest.mark.parametrize("append_eos", [False, True])
+def test_a_sequence_is_seed_text_and_end(seed_token: int | None, append_eos: bool) -> None:
+    template = Template(Template.Config(append_eos=append_eos))
+    seed = [] if seed_token is None else [seed_token]
+    end = [EOS] if append_eos else []
+    assert template.encode(PARIS, Characters(), seed_token, EOS) == seed + codes(TEXT) + end
+    assert template.encode_prompt(PARIS, Characters(), seed_token) == seed + codes(
+        "Question: capital?\nAnswer:"
+    )
+
+
+def test_a_prompt_is_a_prefix_of_its_sequence_when_words_carry_their_space() -> None:
+    tokenizer = Words()
+    sequence = Template().encode(PARIS, tokenizer, SEED, None)
+    prompt = Template().encode_prompt(PARIS, tokenizer, SEED)
+    assert sequence[: len(prompt)] == prompt
+    assert len(sequence) == len(prompt) + 2
+
+
+def test_every_token_counts_towards_the_limit() -> None:
+    length = len(TEXT) + 2
+    fits = Template(Template.Config(append_eos=True, max_length=length))
+    assert len(fits.encode(PARIS, Characters(), SEED, EOS)) == length
+    tight = Template(Template.Config(append_eos=True, max_length=length - 1))
+    with pytest.raises(HoldfastError) as raised:
+        tight.encode(PARIS, Characters(), SEED, EOS)
+    assert str(raised.value) == (
+        f'question "capital?" needs {length} tokens, so its answer would be cut at '
+        f"template.max_length = {length - 1}; shorten it or raise the limit"
+    )
+
+
+def test_a_stream_is_encoded_by_task_and_item() -> None:
+    items = (Item("a", "1"), Item("b", "2"), Item("c", "3"))
+    stream = Stream((Task("x", items[:2]), Task("y", items[2:])), "s")
+    template = Template()
+    one, two, three = (template.encode(item, Characters(), SEED, None) for item in items)
+    assert template.encode_stream(stream, Characters(), SEED, None) == [[one, two], [three]]
+
+
+def test_a_stream_with_cut_answers_names_the_first_and_counts_them() -> None:
+    long = (Item("b", "2" * 380), Item("c", "3" * 900))
+    stream = Stream((Task("x", (Item("a", "1"), long[0])), Task("y", long[1:])), "s")
+    around = len("Question: b\nAnswer: \\boxed{}")
+    with pytest.raises(HoldfastError) as raised:
+        Template().encode_stream(stream, Characters(), None, None)
+    assert str(raised.value) == (
+        f'task "x" item 2: question "b" needs {380 + around} tokens, so its answer would be cut '
+        "at template.max_length = 384; shorten it or raise the limit (2 of the stream's items are "
+        f"too long, the longest needs {900 + around})"
+    )
+
+
+def test_an_end_that_the_tokenizer_lacks_is_refused() -> None:
+    with pytest.raises(HoldfastError) as raised:
+        Template(Template.Config(append_eos=True)).encode(PARIS, Characters(), None, None)
+    assert str(raised.value) == (
+        "the tokenizer has no end-of-sequence token; set template.append_eos to false"
+    )
+
+
+@pytest.mark.parametrize("length", [0, -384])
+def test_a_limit_is_positive(length: int) -> None:
+    with pytest.raises(ValidationError):
+        Template.Config(max_length=length)

@@ -1,0 +1,97 @@
+"""The examples of the documentation, done as a reader would do them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+
+def files_in(page: Path) -> dict[str, str]:
+    """The files that a page shows: each block after ``<!-- file: NAME -->``, by its name."""
+    pattern = r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$"
+    return dict(re.findall(pattern, page.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+
+
+def install(project: dict[str, str], site: Path) -> None:
+    """Write a project's files to ``site``, and its metadata as an installer would."""
+    for name, text in project.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text, "utf-8")
+    described = tomllib.loads(project["pyproject.toml"])["project"]
+    metadata = site / f"{described['name']}-{described['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {described['name']}\nVersion: {described['version']}\n"
+    )
+    points = ""
+    for group, entries in described["entry-points"].items():
+        points += f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items())
+    (metadata / "entry_points.txt").write_text(points)
+
+
+@pytest.fixture
+def tethered(tmp_path: Path) -> Path:
+    """The package of the page, installed in a folder of its own."""
+    project = files_in(ADD_AN_ANCHOR)
+    assert project.keys() == {"tethered/tether.py", "pyproject.toml", "test_tether.py"}
+    install(project, tmp_path)
+    return tmp_path
+
+
+def python_in(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_anchor_of_the_page_passes_the_tests_of_the_page(tethered: Path) -> None:
+    settings = ["-p", "no:cacheprovider", "--rootdir", ".", "-q"]
+    done = python_in(tethered, "-m", "pytest", *settings, "test_tether.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout
+
+
+def test_the_examples_of_the_tutorial_print_what_it_says(tmp_path: Path) -> None:
+    page = TUTORIAL.read_text("utf-8")
+    for name, text in files_in(TUTORIAL).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "runs" / "example" / "config.json").write_text("{}")
+    block = r"```{}\n(.*?)^```\n"
+    pattern = "<!-- example -->\n" + block.format("python")
+    pattern += r"\n<!-- prints -->\n" + block.format("text")
+    examples = re.findall(pattern, page, re.DOTALL | re.MULTILINE)
+    assert len(examples) == page.count("<!-- example -->") == 2
+    for code, printed in examples:
+        done = python_in(tmp_path, "-c", code)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == printed
+
+
+def test_the_configuration_of_the_tutorial_is_one() -> None:
+    from holdfast.learning.config import RunConfig
+
+    config = RunConfig.of(yaml.safe_load(files_in(TUTORIAL)["facts.yaml"]))
+    assert config.stream.name == "facts.jsonl"
+
+
+def test_the_links_of_the_root_pages_lead_somewhere() -> None:
+    for page in ROOT.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (ROOT / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,112 @@
+"""The rules of the house that no other tool checks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# What no tracked file may hold: places on somebody's machine, and package hosts. Written in pieces
+# so that this file keeps its own rule. A path inside the repository is none of a machine.
+PLACES = [rf"(?<![\w.~}}>-])/{name}/" for name in ("work", "root", "home", "Users", "opt")]
+HOSTS = [r"pypi\." + "org", "python" + "hosted"]
+# Code that no part of the program may hold: it runs what it reads.
+UNSAFE = [
+    "pickle",
+    r"torch\.load\(",
+    "trust_remote_code *= *True",
+    r"yaml\.load\(",
+    "shell *= *True",
+]
+PROGRAM = ("holdfast/", "reference/", "scripts/", "benchmarks/")
+
+
+def run(*arguments: str) -> str:
+    """Run a command at the root; give what it printed."""
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """Every text file that is, or could be, tracked: its text by its path from the root."""
+    try:
+        names = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    except (AssertionError, FileNotFoundError):
+        pytest.skip("this is no git checkout")
+    texts = {}
+    for name in filter(None, names.split("\0")):
+        path = ROOT / name
+        if path.is_file() and path.stat().st_size < 1_000_000:
+            content = path.read_bytes()
+            if b"\0" not in content:
+                texts[name] = content.decode("utf-8")
+    assert "pyproject.toml" in texts
+    return texts
+
+
+def violations(files: dict[str, str], patterns: list[str]) -> list[str]:
+    """Each match as ``path:line: text``."""
+    pattern = re.compile("|".join(patterns))
+    return [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in files.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_python_file_exceeds_400_lines(files: dict[str, str]) -> None:
+    lengths = {name: text.count("\n") for name, text in files.items() if name.endswith(".py")}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_no_file_names_a_machine_or_a_package_host(files: dict[str, str]) -> None:
+    assert violations(files, PLACES + HOSTS) == []
+
+
+def test_the_program_reads_no_code_from_data(files: dict[str, str]) -> None:
+    program = {
+        name: text
+        for name, text in files.items()
+        if name.startswith(PROGRAM) and name.endswith(".py")
+    }
+    assert program
+    assert violations(program, UNSAFE) == []
+
+
+@pytest.mark.parametrize("text", ["x = '/" + "work/main'", "see /" + "home/a/b"])
+def test_the_search_for_machines_finds_one(text: str) -> None:
+    with pytest.raises(AssertionError):
+        test_no_file_names_a_machine_or_a_package_host({"example.py": text})
+
+
+def test_importing_holdfast_is_fast_and_leaves_torch_alone() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        run(sys.executable, "-c", "import holdfast, sys; assert 'torch' not in sys.modules")
+        return time.perf_counter() - start
+
+    # The best of a few: what is measured is the import, not the machine's other work.
+    assert min(seconds() for _ in range(3)) < 1.0
+
+
+def test_the_help_needs_no_torch() -> None:
+    check = (
+        "import sys\n"
+        "from holdfast.cli.main import app\n"
+        "try:\n"
+        "    app(['--help'], standalone_mode=True)\n"
+        "except SystemExit as stop:\n"
+        "    assert not stop.code, stop.code\n"
+        "heavy = {'torch', 'transformers', 'matplotlib'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    assert "run" in run(sys.executable, "-c", check)
