@@ -136,6 +136,12 @@ class Adapters:
                 layer.down.copy_(draw)
                 layer.up.zero_()
 
+    def clear(self) -> None:
+        """Set B = 0: the low-rank branches contribute nothing."""
+        with torch.no_grad():
+            for layer in self.layers.values():
+                layer.up.zero_()
+
     def fold(self) -> None:
         """Add ``rho B A`` to every dense matrix and set B = 0: the function stays the same.
 
@@ -149,7 +155,7 @@ class Adapters:
                 master.add_(update.t() if _transposed(layer.base) else update)
                 if master is not weight:
                     weight.copy_(master)
-                layer.up.zero_()
+        self.clear()
 
     @contextmanager
     def recording(self) -> Iterator[dict[str, list[Tensor]]]:

@@ -6,12 +6,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.results import RecallMatrix
+
 
 class Progress:
     """Hears how far the work is. This one keeps silent; the command line draws bars."""
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
         """``done`` of ``total`` units of a phase (``training``, ``evaluation``) of a task."""
+
+    def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
+        """Task ``task`` of ``horizon`` is learned and committed; ``matrix`` so far."""
 
     def event(self, text: str) -> None:
         """Something the user should know, in one line."""

@@ -76,6 +76,20 @@ class RecallMatrix:
             checked[on_task] = recall
         return self._from_rows({**self._rows, after_task: dict(sorted(checked.items()))})
 
+    def with_recall(
+        self, after_task: int, on_task: int, recall: tuple[int, int]
+    ) -> RecallMatrix:
+        """Return this matrix with one more entry in its last row, or in a row that follows it.
+
+        recall: (correct, items). Raises HoldfastError for an entry that is impossible, of an
+        earlier row, or observed already.
+        """
+        present = self._rows.get(after_task, {})
+        if on_task in present:
+            raise HoldfastError(f"row {after_task}, task {on_task} is observed already")
+        earlier = self._from_rows({i: row for i, row in self._rows.items() if i != after_task})
+        return earlier.with_row(after_task, {**present, on_task: recall})
+
     def up_to(self, horizon: int) -> RecallMatrix:
         """Return the matrix as it stood after ``horizon`` tasks.
 

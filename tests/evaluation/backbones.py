@@ -58,6 +58,8 @@ LESSONS: list[tuple[Item, str]] = [
     ),
     (Item("merged", "so"), r" \boxed{so}." + END),
     (Item("twice", "no"), r" \boxed{yes} \boxed{no}"),
+    (Item("stop inside", f"X{END}y"), rf" \boxed{{X{END}y}}"),
+    (Item("answer with a blank", f"X{BLANK}y"), rf" \boxed{{X{BLANK}y}}"),
     (Item("code", "x"), r" \boxed{\boxed{x}}"),
 ]
 TEMPLATE = Template()

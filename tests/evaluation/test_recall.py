@@ -14,7 +14,7 @@ from holdfast.evaluation.boxed import OPENING, Match
 from holdfast.streams import Item, Task
 from reference import recall as reference
 
-from .backbones import END, FAMILIES, LESSONS, TEMPLATE, llama, qwen3, shake, taught, teach
+from .backbones import BLANK, END, FAMILIES, LESSONS, TEMPLATE, llama, qwen3, shake, taught, teach
 
 ITEMS = [item for item, _ in LESSONS]
 STEPS, LIMIT = 150, 64
@@ -80,9 +80,8 @@ def test_a_good_model_scores_as_if_generated(
 
 def test_the_lessons_are_said(good: Backbone, texts: list[str]) -> None:
     """What the equalities compare is rich: each kind of deviation occurs."""
-    for index, (item, _) in enumerate(LESSONS):
-        prompt = good.tokenize(TEMPLATE.prompt(item))
-        assert texts[index].startswith(good.decode(taught(good, index)[len(prompt) :]))
+    for text, (_, said) in zip(texts, LESSONS, strict=True):
+        assert text.lstrip().startswith(said.split(END)[0].replace(BLANK, "").lstrip())
     exact, released, ignore_case = (
         sum(correct for correct, _ in scored(ITEMS, texts, match))
         for match in ("exact", "released", "ignore_case")
@@ -113,7 +112,7 @@ def test_a_ruined_model_scores_as_if_generated(good: Backbone, scale: float) -> 
     good.model.load_state_dict(whole)
 
 
-@pytest.mark.parametrize("steps", [0, 25, 50])
+@pytest.mark.parametrize("steps", [0, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_half_trained_model_scores_as_if_generated(family: str, steps: int) -> None:
     backbone = FAMILIES[family]()

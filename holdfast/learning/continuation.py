@@ -1,0 +1,81 @@
+"""From a learner to files and back: the same learner, bit for bit.
+
+Dense matrices are not written with every task. They are the pretrained ones plus the folded
+factors, so the factors of the tasks since the last copy are enough; folding them again in the
+same order gives the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from holdfast.learning.boundary import TaskReport
+from holdfast.learning.config import Keep
+from holdfast.learning.learner import Learner
+from holdfast.learning.state import Commit, Store, factors_file, mechanism_file, snapshot_file
+
+Files = dict[str, tuple[int, str]]
+
+
+def save_learner(store: Store, learner: Learner, report: TaskReport, past: Commit) -> tuple[Files, int]:
+    """Write what changed with a task; return the files of the new commit and its snapshot."""
+    task, keep = report.task, learner.config.keep
+    files: Files = {}
+    name = factors_file(task)
+    files[name] = store.save(name, learner.adapters.named(report.factors))
+    snapshot = past.snapshot
+    if learner.allocation.fate == "folded" and task % keep.snapshot_every == 0:
+        snapshot = task
+        dense = {key: learner.adapters.dense(key) for key in learner.adapters.layers}
+        files[snapshot_file(task)] = store.save(snapshot_file(task), dense)
+    for mechanism, state in _mechanisms(learner).items():
+        if state:
+            name = mechanism_file(mechanism, task)
+            files[name] = store.save(name, state)
+    kept = [factors_file(number) for number in _needed(learner, task, snapshot, keep)]
+    kept.append(snapshot_file(snapshot))
+    return {**{key: past.files[key] for key in kept if key in past.files}, **files}, snapshot
+
+
+@torch.no_grad()
+def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
+    """Bring a new learner to where a commit left off."""
+    adapters, rule = learner.adapters, learner.allocation
+    if commit.completed == 0:
+        return
+    if rule.fate == "folded" and commit.snapshot:
+        for name, matrix in store.load(commit, snapshot_file(commit.snapshot)).items():
+            adapters.set_dense(name, matrix)
+    for task in _history(rule.fate, commit.completed, commit.snapshot):
+        adapters.parameters.copy_(adapters.flatten(store.load(commit, factors_file(task))))
+        if rule.fate != "folded" or task > commit.snapshot:
+            rule.retire(adapters)
+        else:
+            adapters.clear()  # the copy of the dense matrices holds this task already
+    for name, mechanism in [*learner.anchors, ("allocation", rule)]:
+        path = mechanism_file(name, commit.completed)
+        if path in commit.files:
+            state = store.load(commit, path)
+            mechanism.load({key: tensor.to(adapters.gradient.device) for key, tensor in state.items()})
+    learner.completed = commit.completed
+
+
+def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
+    states = {name: anchor.state() for name, anchor in learner.anchors}
+    return {**states, "allocation": learner.allocation.state()}
+
+
+def _history(fate: str, completed: int, snapshot: int) -> range:
+    """The tasks whose factors a reload needs; the last one always."""
+    if fate == "kept":
+        return range(completed, completed + 1)
+    if fate == "folded":
+        return range(min(snapshot + 1, completed), completed + 1)
+    return range(1, completed + 1)
+
+
+def _needed(learner: Learner, completed: int, snapshot: int, keep: Keep) -> range:
+    if keep.factors:
+        return range(1, completed + 1)
+    return _history(learner.allocation.fate, completed, snapshot)

@@ -1,0 +1,125 @@
+"""What a trajectory has on disk: whole commits, each a row and the state that belongs to it.
+
+``state/commit.json`` names the files of the last commit with their sizes and digests and holds
+the matrix; renaming it into place is the commit. Files carry their task's number, so none that a
+commit needs is ever overwritten, and whatever no commit names is swept away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, replacing, write_json
+
+_DIGEST_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A boundary that is safe on disk.
+
+    completed: tasks learned; tasks: their fingerprints; matrix: the text of matrix.csv;
+    boxed: items whose answer opened a box, and items, per observed row; log_bytes: length of
+    log.jsonl; snapshot: the task after which the dense matrices were copied, 0 for never;
+    files: relative path -> size in bytes and digest.
+    """
+
+    completed: int = 0
+    tasks: list[str] = field(default_factory=list)
+    matrix: str = ""
+    boxed: dict[str, list[int]] = field(default_factory=dict)
+    log_bytes: int = 0
+    snapshot: int = 0
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+class Store:
+    """The files of one trajectory's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._pointer = directory / "state" / "commit.json"
+
+    def last_commit(self) -> Commit:
+        """The last commit; an empty one before the first. HoldfastError when it is damaged."""
+        if not self._pointer.exists():
+            return Commit()
+        values = read_json(self._pointer)
+        try:
+            commit = Commit(**values)
+            files = {name: (int(size), str(sum_)) for name, (size, sum_) in commit.files.items()}
+        except (TypeError, ValueError) as error:
+            raise self._damaged(self._pointer, f"is no commit ({error})") from None
+        for name, (size, _) in files.items():
+            path = self.directory / name
+            if not path.is_file():
+                raise self._damaged(path, "is missing")
+            if path.stat().st_size != size:
+                raise self._damaged(path, f"has {path.stat().st_size} bytes instead of {size}")
+        return Commit(**{**values, "files": files})
+
+    def save(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
+        """Write tensors to a file of the directory; return its size and digest."""
+        path = self.directory / name
+        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        with replacing(path) as temporary:
+            try:
+                save_file(contiguous, temporary)
+            except SafetensorError as error:
+                # The library reports a full disk as its own error.
+                raise OSError(str(error)) from error
+        return path.stat().st_size, _digest(path)
+
+    def load(self, commit: Commit, name: str) -> dict[str, Tensor]:
+        """Read a file of a commit; HoldfastError when its bytes are not what was committed."""
+        path = self.directory / name
+        if _digest(path) != commit.files[name][1]:
+            raise self._damaged(path, "has other contents than were committed")
+        return load_file(path)
+
+    def commit(self, commit: Commit) -> None:
+        """Make a commit the last one, then remove the files that it does not name."""
+        write_json(self._pointer, asdict(commit))
+        for folder in ("state", "factors"):
+            for path in (self.directory / folder).glob("*.safetensors"):
+                if f"{folder}/{path.name}" not in commit.files:
+                    path.unlink()
+
+    def _damaged(self, path: Path, reason: str) -> HoldfastError:
+        return HoldfastError(
+            f"{path}: {reason}; this trajectory is damaged: restore the file, or start again in "
+            "a new directory"
+        )
+
+
+def factors_file(task: int) -> str:
+    """Where the trained factors of a task are kept."""
+    return f"factors/task-{task:04d}.safetensors"
+
+
+def snapshot_file(task: int) -> str:
+    """Where the dense matrices after a task are kept."""
+    return f"state/dense-{task:04d}.safetensors"
+
+
+def mechanism_file(name: str, task: int) -> str:
+    """Where the state of an anchor or a rule after a task is kept."""
+    return f"state/{name}-{task:04d}.safetensors"
+
+
+def _digest(path: Path) -> str:
+    digest: Any = hashlib.blake2b(digest_size=20)
+    with path.open("rb") as file:
+        while block := file.read(_DIGEST_BLOCK):
+            digest.update(block)
+    text: str = digest.hexdigest()
+    return text

@@ -1,0 +1,322 @@
+"""A trajectory: all that one configuration determines, as far as it has gone.
+
+``advance`` learns on from what is on disk. An interrupted run, a promotion in a search and one
+more batch of facts are the same call.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from holdfast.backbone.load import load_backbone
+from holdfast.core.config import differences, sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_json, write_text_atomically
+from holdfast.evaluation.recall import Recall, RecallCount
+from holdfast.learning.boundary import TaskReport, learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.continuation import restore_learner, save_learner
+from holdfast.learning.learner import Learner
+from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.state import Commit, Store
+from holdfast.results import RecallMatrix, summarise
+from holdfast.streams import Stream, load_stream
+
+_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
+
+
+class Trajectory:
+    """One configuration's path through a stream, kept in one directory.
+
+    horizon: tasks learned and committed; matrix: their recall.
+    """
+
+    def __init__(
+        self, config: RunConfig, directory: str | Path, *, stream: Stream | None = None
+    ) -> None:
+        """Open or prepare a directory; nothing is written before :meth:`advance`.
+
+        stream: use this one instead of the one that the configuration names.
+        Raises HoldfastError when the directory belongs to another configuration (naming every
+        field that differs), is no trajectory's, or is damaged.
+        """
+        self.config = config
+        self.directory = Path(directory)
+        self.stream = stream if stream is not None else load_stream(config.stream)
+        self._store = Store(self.directory)
+        self._learner: Learner | None = None
+        self._check_directory()
+        self._commit = self._store.last_commit()
+        self._check_learned_tasks()
+
+    @property
+    def horizon(self) -> int:
+        """Tasks learned and committed."""
+        return self._commit.completed
+
+    @property
+    def matrix(self) -> RecallMatrix:
+        """Recall after every boundary that was observed."""
+        text = self._commit.matrix
+        return RecallMatrix.from_csv(text) if text else RecallMatrix()
+
+    def metrics(self) -> dict[str, Any]:
+        """The contents of metrics.json."""
+        return summarise(self.matrix, _emission(self._commit))
+
+    def advance(self, horizon: int | None = None, progress: Progress | None = None) -> RecallMatrix:
+        """Learn until ``horizon`` tasks are learned (None: the whole stream); return the matrix.
+
+        What is learned already is not learned again. A process killed at any instant loses at
+        most the task in progress, and the continuation is bitwise the uninterrupted run.
+        Raises HoldfastError: a horizon beyond the stream, a second writer, a full disk, an
+        answer that truncation would cut.
+        """
+        target = len(self.stream.tasks) if horizon is None else horizon
+        if not 1 <= target <= len(self.stream.tasks):
+            raise HoldfastError(
+                f"horizon {target} is not within the stream, which has {len(self.stream.tasks)} "
+                "tasks; lower --tasks or raise stream.tasks"
+            )
+        if target <= self.horizon:
+            return self.matrix
+        with self._writing():
+            learner = self._ready_learner()
+            recall = Recall(
+                learner.backbone,
+                learner.template,
+                self.config.evaluation,
+                exact_case=self.stream.exact_case,
+            )
+            while learner.completed < target:
+                self._learn_one(learner, recall, target, progress or Progress())
+        return self.matrix
+
+    def learner(self) -> Learner:
+        """The model after the last committed task, with all that its method carries."""
+        return self._ready_learner()
+
+    def _learn_one(
+        self, learner: Learner, recall: Recall, target: int, progress: Progress
+    ) -> None:
+        watch = Stopwatch()
+        number = learner.completed + 1
+        task = self.stream.tasks[number - 1]
+        matrix = self.matrix
+        every_row = self.config.evaluation.rows == "every"
+        boxed = dict(self._commit.boxed)
+        if every_row:
+            # Forward transfer is measured when a task arrives, so that a stream may grow.
+            with watch.phase("evaluation"):
+                learner.adapters.evaluating()
+                unseen = recall.task(task)
+            matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
+        report = learn_task(learner, learner.encode(task), progress)
+        if every_row or number == target:
+            with watch.phase("evaluation"):
+                learner.adapters.evaluating()
+                row = recall.row(self.stream.tasks[:number])
+            matrix = _with_row(matrix, number, row)
+            diagonal, items = row[-1].boxed, row[-1].items
+            boxed[str(number)] = [
+                diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
+            ]  # fmt: skip
+        with watch.phase("commit"):
+            fingerprints = [*self._commit.tasks, task.fingerprint]
+            commit = Commit(number, fingerprints, matrix.to_csv(), boxed)
+            self._save(learner, report, commit, watch)
+        progress.task_done(number, target, matrix)
+
+    def _save(
+        self, learner: Learner, report: TaskReport, commit: Commit, watch: Stopwatch
+    ) -> None:
+        files, snapshot = save_learner(self._store, learner, report, self._commit)
+        self._keep_samples(learner, report)
+        event = {
+            "event": "task",
+            "task": report.task,
+            "losses": report.epochs,
+            "replay_samples": len(report.replay),
+            "seconds": {**report.seconds, **watch.seconds},
+            "peak_memory_bytes": _peak_memory(learner),
+            "state_bytes": sum(size for size, _ in files.values()),
+        }
+        log_bytes = self._append_log(event)
+        self._commit = replace(commit, log_bytes=log_bytes, snapshot=snapshot, files=files)
+        self._store.commit(self._commit)
+        self._write_derived()
+
+    def _write_derived(self) -> None:
+        """matrix.csv and metrics.json follow from the commit; they are rewritten, never trusted."""
+        write_text_atomically(self.directory / "matrix.csv", self._commit.matrix)
+        write_json(self.directory / "metrics.json", self.metrics())
+
+    def _append_log(self, event: dict[str, Any]) -> int:
+        path = self.directory / "log.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write((json.dumps(event) + "\n").encode())
+                file.flush()
+                return file.tell()
+        except OSError as error:
+            raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
+
+    def _keep_samples(self, learner: Learner, report: TaskReport) -> None:
+        if learner.replay is None or not learner.replay.keep_samples:
+            return
+        lines = [
+            json.dumps({"tokens": tokens[1:], "text": learner.backbone.decode(tokens[1:])})
+            for tokens in report.replay
+        ]
+        path = self.directory / "replay" / f"task-{report.task:04d}.jsonl"
+        write_text_atomically(path, "".join(line + "\n" for line in lines))
+
+    def _ready_learner(self) -> Learner:
+        if self._learner is None:
+            backbone = load_backbone(self.config.backbone)
+            self._check_identity(backbone.fingerprint)
+            learner = Learner(self.config, backbone)
+            learner.check(self.stream)
+            restore_learner(self._store, learner, self._commit)
+            self._learner = learner
+        return self._learner
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the directory alone, as its last commit left it."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.directory / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout:
+            raise HoldfastError(
+                f"{self.directory}: another process is learning here; wait for it, or choose "
+                "another directory"
+            ) from None
+        except OSError as error:
+            raise HoldfastError(
+                f"{self.directory}: cannot be written ({error.strerror}); choose another --out"
+            ) from error
+        try:
+            found = self._store.last_commit()
+            if found != self._commit:
+                # Another process has moved on since this object was made.
+                self._commit, self._learner = found, None
+                self._check_learned_tasks()
+            self._ready_learner()
+            self._write_config()
+            log = self.directory / "log.jsonl"
+            if log.exists():
+                with log.open("ab") as file:
+                    file.truncate(self._commit.log_bytes)
+            yield
+        finally:
+            lock.release()
+
+    def _write_config(self) -> None:
+        assert self._learner is not None
+        fingerprint = self._learner.backbone.fingerprint
+        numbers = self._numbers(fingerprint)
+        write_json(
+            self.directory / "config.json",
+            {
+                "config": self.config.model_dump(mode="json"),
+                "identity": sha256_of(numbers),
+                "numbers": numbers,
+                "stream": {
+                    "name": self.stream.name,
+                    "tasks": len(self.stream.tasks),
+                    "fingerprint": self.stream.fingerprint,
+                },
+                "backbone": {"name": self.config.backbone.name, "fingerprint": fingerprint},
+                "versions": {name: version(name) for name in _VERSIONED},
+            },
+        )
+
+    def _numbers(self, backbone_fingerprint: str) -> dict[str, Any]:
+        numbers = self.config.numbers()
+        if numbers["evaluation"]["match"] == "auto":
+            numbers["evaluation"]["match"] = "exact" if self.stream.exact_case else "ignore_case"
+        return {**numbers, "backbone": backbone_fingerprint}
+
+    def _check_directory(self) -> None:
+        if not self.directory.exists():
+            return
+        if not self.directory.is_dir():
+            raise HoldfastError(f"{self.directory}: is a file; choose a directory for --out")
+        if not (self.directory / "config.json").exists():
+            foreign = [path.name for path in self.directory.iterdir() if path.name != ".lock"]
+            if foreign:
+                raise HoldfastError(
+                    f"{self.directory}: holds {foreign[0]} but no trajectory (config.json); "
+                    "choose an empty or a new directory"
+                )
+            return
+        recorded = read_json(self.directory / "config.json")
+        if not isinstance(recorded, dict) or not {"numbers", "backbone"} <= recorded.keys():
+            raise HoldfastError(
+                f"{self.directory / 'config.json'}: is no trajectory's configuration; "
+                "choose another directory"
+            )
+        if recorded["backbone"]["name"] == self.config.backbone.name:
+            # The weights themselves are compared when they are loaded.
+            self._check_identity(recorded["backbone"]["fingerprint"])
+        else:
+            self._ready_backbone_matches()
+
+    def _ready_backbone_matches(self) -> None:
+        self._check_identity(load_backbone(self.config.backbone).fingerprint)
+
+    def _check_identity(self, backbone_fingerprint: str) -> None:
+        path = self.directory / "config.json"
+        if not path.exists():
+            return
+        changed = differences(read_json(path)["numbers"], self._numbers(backbone_fingerprint))
+        if changed:
+            raise HoldfastError(
+                f"{self.directory}: holds a trajectory with other settings "
+                f"({'; '.join(changed)}); choose another directory, or repeat its settings"
+            )
+
+    def _check_learned_tasks(self) -> None:
+        """The stream may be longer than what was learned, but must begin with it."""
+        ours = [task.fingerprint for task in self.stream.tasks]
+        for number, learned in enumerate(self._commit.tasks, start=1):
+            if number <= len(ours) and ours[number - 1] != learned:
+                raise HoldfastError(
+                    f"{self.directory}: task {number} of this stream is not the task {number} "
+                    "that was learned there; choose another directory, or give the same stream"
+                )
+
+
+def _with_row(matrix: RecallMatrix, number: int, row: list[RecallCount]) -> RecallMatrix:
+    return matrix.with_row(
+        number, {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
+    )
+
+
+def _emission(commit: Commit) -> dict[str, float] | None:
+    """Share of answers that open a box: each task when just learned, and all tasks at the end."""
+    if not commit.boxed:
+        return None
+    rows = list(commit.boxed.values())
+    diagonal = sum(row[0] for row in rows) / sum(row[1] for row in rows)
+    return {"diagonal": diagonal, "final": rows[-1][2] / rows[-1][3]}
+
+
+def _peak_memory(learner: Learner) -> int:
+    """Bytes: of the accelerator where there is one, otherwise of the whole process."""
+    if learner.backbone.device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(learner.backbone.device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
