@@ -9,6 +9,8 @@ from holdfast.allocation.o_lora import OLoRA
 from holdfast.allocation.sequential_osrm import SequentialOSRM
 from holdfast.allocation.shared import Shared
 
+__all__ = ["ALLOCATIONS", "Allocation"]
+
 ALLOCATIONS: dict[str, type[Allocation]] = {
     "shared": Shared,
     "merge": Merged,

@@ -83,4 +83,5 @@ def _row_basis(rows: Tensor) -> Tensor:
     """Orthonormal rows that span the rows of ``rows``: [k, d_in]."""
     _, singular, right = torch.linalg.svd(rows.double(), full_matrices=False)
     kept = singular > singular[0] * max(rows.shape) * torch.finfo(torch.float64).eps
-    return right[kept].to(rows.dtype)
+    basis: Tensor = right[kept]
+    return basis.to(rows.dtype)

@@ -79,7 +79,8 @@ def quiet_directions(features: Tensor, count: int, source: torch.Generator | Non
     wide = features.double()
     tasks, width = wide.shape
     if source is None or width - tasks < count:
-        return torch.linalg.svd(wide, full_matrices=True).Vh[-count:].to(features)
+        last: Tensor = torch.linalg.svd(wide, full_matrices=True).Vh[-count:]
+        return last.to(features)
     drawn = torch.randn(width, count, generator=source, dtype=torch.float64).to(wide.device)
     occupied = torch.linalg.qr(wide.t()).Q
     for _ in range(2):  # twice is enough for orthogonality to rounding

@@ -9,6 +9,8 @@ from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 
+__all__ = ["ANCHORS", "Anchor"]
+
 ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,
     "online_ewc": OnlineEWC,

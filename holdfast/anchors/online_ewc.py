@@ -51,7 +51,10 @@ class OnlineEWC(Anchor):
         """Nothing to record."""
 
     def end(self, end: TaskEnd) -> None:
-        """F~ <- gamma F~ + F^.  Source: eq. app-fisher, app-fisher-normalize, app-online-ewc-update."""
+        """F~ <- gamma F~ + F^.
+
+        Source: eq. app-fisher, app-fisher-normalize, app-online-ewc-update.
+        """
         used = min(end.sequences, self.config.sequences)  # M_t
         fisher = torch.zeros_like(end.parameters)
         for index in range(used):

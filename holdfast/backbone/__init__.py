@@ -1,0 +1,1 @@
+"""A causal language model as the learner sees it: adapted maps, hidden states, samples."""

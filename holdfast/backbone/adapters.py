@@ -173,7 +173,8 @@ class Adapters:
         """The dense matrix of one map, [d_out, d_in], in the precision that merges use."""
         base = self.layers[name].base
         weight = self._masters.get(name, base.weight)
-        return weight.t() if _transposed(base) else weight
+        dense: Tensor = weight.t() if _transposed(base) else weight
+        return dense
 
     def set_dense(self, name: str, value: Tensor) -> None:
         """Overwrite the dense matrix of one map with ``value`` [d_out, d_in]."""

@@ -92,8 +92,9 @@ class Backbone:
         """
         vocabulary = self.tokenizer.get_vocab()
         if REPLAY_TOKEN in vocabulary:
-            self.seed_token = vocabulary[REPLAY_TOKEN]
-            return vocabulary[REPLAY_TOKEN]
+            known: int = vocabulary[REPLAY_TOKEN]
+            self.seed_token = known
+            return known
         size = len(self.tokenizer)
         self.tokenizer.add_special_tokens(
             {"extra_special_tokens": [REPLAY_TOKEN]}, replace_extra_special_tokens=False

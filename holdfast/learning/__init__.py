@@ -1,0 +1,1 @@
+"""Learning a stream: the objective, the boundary between tasks, trajectories on disk."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from torch import Tensor
+
 from holdfast.allocation.base import Closing, Opening
 from holdfast.anchors.base import TaskEnd, TaskStart
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.teacher import replay_set, states_of
 from holdfast.learning.training import NO_PAST, Past, optimise
-from torch import Tensor
 
 
 @dataclass(frozen=True)

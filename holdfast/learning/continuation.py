@@ -18,7 +18,9 @@ from holdfast.learning.state import Commit, Store, factors_file, mechanism_file,
 Files = dict[str, tuple[int, str]]
 
 
-def save_learner(store: Store, learner: Learner, report: TaskReport, past: Commit) -> tuple[Files, int]:
+def save_learner(
+    store: Store, learner: Learner, report: TaskReport, past: Commit
+) -> tuple[Files, int]:
     """Write what changed with a task; return the files of the new commit and its snapshot."""
     task, keep = report.task, learner.config.keep
     files: Files = {}
@@ -53,11 +55,12 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
             rule.retire(adapters)
         else:
             adapters.clear()  # the copy of the dense matrices holds this task already
-    for name, mechanism in [*learner.anchors, ("allocation", rule)]:
+    loaders = {name: anchor.load for name, anchor in learner.anchors} | {"allocation": rule.load}
+    for name, load in loaders.items():
         path = mechanism_file(name, commit.completed)
         if path in commit.files:
             state = store.load(commit, path)
-            mechanism.load({key: tensor.to(adapters.gradient.device) for key, tensor in state.items()})
+            load({key: tensor.to(adapters.gradient.device) for key, tensor in state.items()})
     learner.completed = commit.completed
 
 

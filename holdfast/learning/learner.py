@@ -17,7 +17,7 @@ from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import Batch, TokenStates, collate
 from holdfast.learning.config import RunConfig
 from holdfast.learning.objective import token_cross_entropy
-from holdfast.streams import Stream, Template, Task
+from holdfast.streams import Stream, Task, Template
 
 Sequences = list[list[int]]
 
@@ -95,7 +95,7 @@ class Learner:
         gradient = torch.zeros_like(self.adapters.gradient)
         self.adapters.accumulate_into(gradient)
         loss = self.project(self.collate([sequences[index]])).mean(token_cross_entropy)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.adapters.accumulate_into(self.adapters.gradient)
         return gradient
 

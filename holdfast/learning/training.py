@@ -115,7 +115,7 @@ class _Step:
         penalty = self._learner.allocation.penalty(adapters)
         if penalty is not None and penalty.requires_grad:
             # Outside the accumulation: once a step, not divided (app:olora).
-            penalty.backward()  # type: ignore[no-untyped-call]
+            penalty.backward()
         if self._path is not None:
             adapters.gradient += self._path
         self._learner.allocation.adjust_gradient(adapters)
@@ -146,13 +146,13 @@ class _Step:
         adapters = self._learner.adapters
         if self._path is None:
             whole = terms.path if terms.rest is None else terms.path + terms.rest
-            (share * whole).backward()  # type: ignore[no-untyped-call]
+            (share * whole).backward()
             return
         adapters.accumulate_into(self._path)
-        (share * terms.path).backward(retain_graph=terms.rest is not None)  # type: ignore[no-untyped-call]
+        (share * terms.path).backward(retain_graph=terms.rest is not None)
         adapters.accumulate_into(adapters.gradient)
         if terms.rest is not None:
-            (share * terms.rest).backward()  # type: ignore[no-untyped-call]
+            (share * terms.rest).backward()
 
     def _update(self) -> None:
         """Clip the complete gradient, step, and show the anchors what changed."""

@@ -105,9 +105,7 @@ class Trajectory:
         """The model after the last committed task, with all that its method carries."""
         return self._ready_learner()
 
-    def _learn_one(
-        self, learner: Learner, recall: Recall, target: int, progress: Progress
-    ) -> None:
+    def _learn_one(self, learner: Learner, recall: Recall, target: int, progress: Progress) -> None:
         watch = Stopwatch()
         number = learner.completed + 1
         task = self.stream.tasks[number - 1]
@@ -136,9 +134,7 @@ class Trajectory:
             self._save(learner, report, commit, watch)
         progress.task_done(number, target, matrix)
 
-    def _save(
-        self, learner: Learner, report: TaskReport, commit: Commit, watch: Stopwatch
-    ) -> None:
+    def _save(self, learner: Learner, report: TaskReport, commit: Commit, watch: Stopwatch) -> None:
         files, snapshot = save_learner(self._store, learner, report, self._commit)
         self._keep_samples(learner, report)
         event = {

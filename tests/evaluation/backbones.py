@@ -192,18 +192,36 @@ def taught(backbone: Backbone, index: int) -> list[int]:
     prompt = backbone.tokenize(TEMPLATE.prompt(item))
     if index % 3:
         return prompt + backbone.tokenize(said)
-    pieces = said.replace(END, "\0").replace(BLANK, "\1")
-    letters = [END if c == "\0" else BLANK if c == "\1" else c for c in pieces]
-    return prompt + [token for letter in letters for token in backbone.tokenize(letter)]
+    return prompt + [token for letter in _letters(said) for token in _alone(backbone, letter)]
 
 
-def teach(backbone: Backbone, steps: int, sequences: Sequence[list[int]] | None = None) -> None:
+def _letters(said: str) -> list[str]:
+    specials = {"\0": END, "\1": BLANK}
+    return [specials.get(c, c) for c in said.replace(END, "\0").replace(BLANK, "\1")]
+
+
+def _alone(backbone: Backbone, letter: str) -> list[int]:
+    """The tokens of one letter; SentencePiece would put a space before it."""
+    vocabulary = backbone.tokenizer.get_vocab()
+    if "<0x00>" not in vocabulary:
+        return backbone.tokenize(letter)
+    piece = letter.replace(" ", "▁")
+    pieces = [piece] if piece in vocabulary else [f"<0x{byte:02X}>" for byte in letter.encode()]
+    return [vocabulary[piece] for piece in pieces]
+
+
+def teach(
+    backbone: Backbone,
+    steps: int,
+    sequences: Sequence[list[int]] | None = None,
+    learning_rate: float = 5e-3,
+) -> None:
     """Train on every sequence at once; the lessons, if none are given."""
     torch.manual_seed(1)
     sequences = sequences or [taught(backbone, index) for index in range(len(LESSONS))]
     batch = collate(sequences, backbone.pad_token, backbone.device)
     backbone.model.requires_grad_(True)
-    optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=5e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=learning_rate, weight_decay=0.0)
     for _ in range(steps):
         logits = backbone.logits(batch.select(backbone.hidden(batch.ids)))
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation import Recall, Verdict
 from holdfast.evaluation.boxed import OPENING, Match
-from holdfast.streams import Item, Task
+from holdfast.streams import Item, Task, symbol_qa
 from reference import recall as reference
 
 from .backbones import BLANK, END, FAMILIES, LESSONS, TEMPLATE, llama, qwen3, shake, taught, teach
@@ -118,6 +118,14 @@ def test_a_half_trained_model_scores_as_if_generated(family: str, steps: int) ->
     backbone = FAMILIES[family]()
     teach(backbone, steps)
     check(backbone, 24)
+
+
+@pytest.mark.parametrize("steps", [0, 40])
+def test_the_embedded_backbone_scores_as_if_generated(steps: int) -> None:
+    backbone = load_backbone(Backbone.Config(name="embedded", precision="float32", device="cpu"))
+    teach(backbone, steps, learning_rate=1e-3)
+    symbols = symbol_qa(tasks=1, items=4).tasks[0].items
+    check(backbone, 24, [*ITEMS[:12], *symbols])
 
 
 def test_256_tokens_by_default(good: Backbone) -> None:
