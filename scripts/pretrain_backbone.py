@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,6 @@ def build_model(arguments: argparse.Namespace, end: int) -> Qwen3ForCausalLM:
         bos_token_id=None,
         eos_token_id=end,
         pad_token_id=end,
-        use_cache=False,
     )
     return Qwen3ForCausalLM(config).float()
 
@@ -127,7 +127,7 @@ def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
 
 
 class Optimizers:
-    """Muon for the matrices inside the layers, AdamW for embeddings and norms, one rate for both."""
+    """Muon for the matrices inside the layers, AdamW for embeddings and norms, at one rate."""
 
     def __init__(self, model: Qwen3ForCausalLM, weight_decay: float):
         named = list(model.named_parameters())
@@ -171,7 +171,7 @@ def rate_at(step: int, arguments: argparse.Namespace) -> float:
     return arguments.learning_rate * min(warm, fall)
 
 
-def losses(model, tokens: np.ndarray, documents: np.ndarray) -> torch.Tensor:
+def losses(model: Callable, tokens: np.ndarray, documents: np.ndarray) -> torch.Tensor:
     """Next-token losses [rows, length]; a token sees the earlier tokens of its own document."""
     tokens_tensor = torch.from_numpy(tokens)
     document = torch.from_numpy(documents)[:, :-1]
@@ -182,14 +182,17 @@ def losses(model, tokens: np.ndarray, documents: np.ndarray) -> torch.Tensor:
     causal = torch.ones(length, length, dtype=torch.bool).tril()
     visible = (document[:, :, None] == document[:, None, :]) & causal
     logits = model(
-        input_ids=tokens_tensor[:, :-1], attention_mask=visible[:, None], position_ids=position
+        input_ids=tokens_tensor[:, :-1],
+        attention_mask=visible[:, None],
+        position_ids=position,
+        use_cache=False,
     ).logits
     return F.cross_entropy(
         logits.flatten(0, 1), tokens_tensor[:, 1:].flatten(), reduction="none"
     ).view_as(document)
 
 
-def train(arguments, blocks: Blocks, model: Qwen3ForCausalLM) -> dict:
+def train(arguments: argparse.Namespace, blocks: Blocks, model: Qwen3ForCausalLM) -> dict:
     """Run or continue the steps; return what was counted on the way."""
     optimizers = Optimizers(model, arguments.weight_decay)
     progress = resume(arguments.work, model, optimizers)
@@ -228,7 +231,8 @@ def report(progress: dict, arguments: argparse.Namespace, row_losses: np.ndarray
     minutes = pace * (arguments.steps - progress["step"]) / 60
     speed = ROWS * arguments.length / pace
     print(
-        f"step {progress['step']}  {'  '.join(kinds)}  {speed:.0f} tokens/s  {minutes:.0f} min left",
+        f"step {progress['step']}  {'  '.join(kinds)}  "
+        f"{speed:.0f} tokens/s  {minutes:.0f} min left",
         flush=True,
     )
 
@@ -247,8 +251,10 @@ def resume(work: Path, model: Qwen3ForCausalLM, optimizers: Optimizers) -> dict:
     return progress
 
 
-def save_checkpoint(work: Path, model, optimizers: Optimizers, progress: dict) -> None:
-    """Write weights and optimizer; the pointer moves last, so a cut leaves the previous one valid."""
+def save_checkpoint(
+    work: Path, model: Qwen3ForCausalLM, optimizers: Optimizers, progress: dict
+) -> None:
+    """Write weights and optimizer; the pointer moves last, so a cut leaves the one before."""
     directory = work / f"step-{progress['step']}"
     directory.mkdir(parents=True, exist_ok=True)
     weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
@@ -266,7 +272,7 @@ def write_json(path: Path, value: dict) -> None:
 
 
 @torch.no_grad()
-def bits_per_byte(model, tokenizer: Tokenizer, novel: Novel, length: int) -> float:
+def bits_per_byte(model: Callable, tokenizer: Tokenizer, novel: Novel, length: int) -> float:
     """Bits per UTF-8 byte of a novel, read in disjoint windows that share one token of context."""
     tokens = encode_novels([novel], tokenizer)[:-1].astype(np.int64)
     count = (len(tokens) - 1) // length
@@ -294,9 +300,7 @@ def export(out: Path, model: Qwen3ForCausalLM, tokenizer: Tokenizer) -> None:
     save_file(half, partial / "model.safetensors", metadata={"format": "pt"})
     model.config.dtype = "float32"
     model.config.architectures = ["Qwen3ForCausalLM"]
-    model.config.use_cache = True
     model.config.save_pretrained(partial)
-    model.generation_config.do_sample = True
     model.generation_config.save_pretrained(partial)
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -306,6 +310,7 @@ def export(out: Path, model: Qwen3ForCausalLM, tokenizer: Tokenizer) -> None:
         clean_up_tokenization_spaces=False,
     ).save_pretrained(partial)
     for path in partial.iterdir():
+        path.chmod(0o644)
         os.replace(path, out / path.name)
     partial.rmdir()
 
@@ -327,9 +332,7 @@ def main() -> None:
         tokenizer.save(str(tokenizer_file))
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
 
-    blocks = Blocks(
-        training, vocabulary, tokenizer, excluded, arguments.length, arguments.seed
-    )
+    blocks = Blocks(training, vocabulary, tokenizer, excluded, arguments.length, arguments.seed)
     model = build_model(arguments, blocks.end)
     print(f"{model.num_parameters()} parameters, {len(blocks.prose)} tokens of prose", flush=True)
     progress = train(arguments, blocks, model)
@@ -366,6 +369,7 @@ def main() -> None:
             "machine": platform.machine(),
         },
     )
+
 
 if __name__ == "__main__":
     main()

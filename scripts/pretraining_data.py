@@ -8,6 +8,7 @@ import gzip
 import re
 import string
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -86,7 +87,8 @@ class Vocabulary:
 
 def read_novels(path: Path) -> list[Novel]:
     """Split the corpus at its `= title = author` headings."""
-    text = gzip.open(path, "rt", encoding="utf-8").read()
+    with gzip.open(path, "rt", encoding="utf-8") as corpus:
+        text = corpus.read()
     headings = list(re.finditer(r"^= (.+?) = .+$", text, flags=re.MULTILINE))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
     return [
@@ -117,7 +119,10 @@ def collect_vocabulary(novels: list[Novel]) -> Vocabulary:
 
 
 def benchmark_keys() -> frozenset[str]:
-    """Every key of the Symbol-QA streams (100 tasks of 100 items) that the backbone must not see."""
+    """Every key of the Symbol-QA streams, 100 tasks of 100 items, that must stay unseen.
+
+    None of these streams draws a key twice, so that redrawing never enters.
+    """
     keys = set()
     for seed in BENCHMARK_SEEDS:
         for task in range(100):
@@ -139,7 +144,7 @@ def question_line(question: str, answer: str) -> str:
 
 
 def symbol_pair(draw: Random, excluded: frozenset[str]) -> tuple[str, str]:
-    """Draw a key and its value: mostly the exact Symbol-QA shape, else another alphabet and length."""
+    """Draw a key and its value: mostly the shape of Symbol-QA, else another one."""
     if draw.random() < 0.6:
         alphabet, key_length, value_length = SYMBOLS, 6, 4
     else:
@@ -179,7 +184,7 @@ def natural_pair(draw: Random, vocabulary: Vocabulary) -> tuple[str, str]:
     return fill(question, fields), fill(answer, fields)
 
 
-def fill(template: str, fields: dict) -> str:
+def fill(template: str, fields: dict[str, Callable[[], str]]) -> str:
     """Replace each `{field}` by its own draw."""
     return re.sub(r"\{(\w+)\}", lambda match: fields[match.group(1)](), template)
 
@@ -253,7 +258,10 @@ class Blocks:
         self.prose = encode_novels(novels, tokenizer)
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tokens and document numbers, each [rows, length + 1]; equal numbers see each other."""
+        """Return tokens and document numbers, each [rows, length + 1].
+
+        A token sees the earlier tokens of its row that have the same document number.
+        """
         rows = []
         for kind, count in MIXTURE:
             for row in range(count):
@@ -280,7 +288,7 @@ class Blocks:
                 slot = draw.randrange(SYMBOL_SLOTS if symbolic else NATURAL_SLOTS)
                 pair = self.living_pair(slot, symbolic, step)
             line = self.tokenizer.encode(question_line(*pair)).ids
-            # A text may start from nothing or from the end of the one before it: later use does both.
+            # Later use starts a text from nothing or after one other token; so do these rows.
             if draw.random() < 0.5:
                 line = [self.end, *line]
             documents += [documents[-1] + 1 if documents else 0] * len(line)

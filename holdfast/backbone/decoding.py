@@ -55,7 +55,7 @@ def decode_greedily(
     limits: Sequence[int],
     finished: Callable[[int, list[int]], bool] | None = None,
     *,
-    tokens_per_batch: int = 16384,
+    tokens_in_cache: int = 65536,
 ) -> list[list[int]]:
     """The tokens that greedy decoding appends to each prefix, its stop token included.
 
@@ -64,7 +64,7 @@ def decode_greedily(
 
     prefixes: token ids, none of them empty; limits: the most tokens to append to each.
     finished: called with a row's index and its tokens so far after each token; True ends it.
-    tokens_per_batch: prefix and limit together, padded; a bound on the cache, no more.
+    tokens_in_cache: bounds the rows decoded side by side, each at its longest; memory only.
     """
     assert all(len(prefix) > 0 for prefix in prefixes), "nothing to continue"
     continuations: list[list[int]] = [[] for _ in prefixes]
@@ -80,7 +80,7 @@ def decode_greedily(
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
     lengths = [len(prefixes[row]) + limits[row] for row in wanted]
     with evaluating(backbone.model):
-        for batch in batches(lengths, tokens_per_batch):
+        for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]
             _decode_batch(backbone, prefixes, rows, continuations, over)
     return continuations

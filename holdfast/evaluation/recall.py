@@ -69,11 +69,16 @@ class Recall:
     """
 
     class Config(core_config.Config):
-        """max_new_tokens: where an answer ends; tokens_per_batch: speed and memory only."""
+        """max_new_tokens: where an answer ends.
+
+        Speed and memory only: tokens_per_batch in the verifying pass, tokens_in_cache of the rows
+        decoded side by side, at their longest.
+        """
 
         match: Literal["auto"] | Match = "auto"
         max_new_tokens: PositiveInt = 256
-        tokens_per_batch: PositiveInt = 16384
+        tokens_per_batch: PositiveInt = 8192
+        tokens_in_cache: PositiveInt = 65536
 
     def __init__(
         self,
@@ -106,12 +111,11 @@ class Recall:
         questions = [self._question(item) for item in items]
         seed = self._backbone.seed_token
         prompts = [([] if seed is None else [seed]) + question.prompt for question in questions]
-        tokens_per_batch = self.config.tokens_per_batch
         outputs = follow(
             self._backbone,
             prompts,
             [question.canonical for question in questions],
-            tokens_per_batch=tokens_per_batch,
+            tokens_per_batch=self.config.tokens_per_batch,
         )
         pending = [
             index
@@ -123,7 +127,7 @@ class Recall:
             [prompts[index] + outputs[index] for index in pending],
             [self.config.max_new_tokens - len(outputs[index]) for index in pending],
             lambda row, rest: self._decided(questions[pending[row]], outputs[pending[row]] + rest),
-            tokens_per_batch=tokens_per_batch,
+            tokens_in_cache=self.config.tokens_in_cache,
         )
         for index, rest in zip(pending, rests, strict=True):
             outputs[index] = outputs[index] + rest

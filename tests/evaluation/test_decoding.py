@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from holdfast.backbone.decoding import batches, decode_greedily
 from holdfast.backbone.load import Backbone
 
-from .backbones import FAMILIES, LESSONS, TEMPLATE, shake, taught, teach
+from .backbones import FAMILIES
+from .lessons import LESSONS, TEMPLATE, shake, taught, teach
 
 LIMITS = [0, 1, 7, 40]
 
@@ -42,11 +43,11 @@ def prefixes(backbone: Backbone) -> list[list[int]]:
     return [[5], *found, *(taught(backbone, index)[:-2] for index in range(0, len(LESSONS), 5))]
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 200, 1 << 20])
-def test_equals_generate(backbone: Backbone, tokens_per_batch: int) -> None:
+@pytest.mark.parametrize("tokens_in_cache", [1, 200, 1 << 20])
+def test_equals_generate(backbone: Backbone, tokens_in_cache: int) -> None:
     rows = prefixes(backbone)
     limits = [LIMITS[index % 4] for index in range(len(rows))]
-    ours = decode_greedily(backbone, rows, limits, tokens_per_batch=tokens_per_batch)
+    ours = decode_greedily(backbone, rows, limits, tokens_in_cache=tokens_in_cache)
     plain = [generated(backbone, row, limit) for row, limit in zip(rows, limits, strict=True)]
     assert ours == plain
 

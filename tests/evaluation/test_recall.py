@@ -14,7 +14,8 @@ from holdfast.evaluation.boxed import OPENING, Match
 from holdfast.streams import Item, Task, symbol_qa
 from reference import recall as reference
 
-from .backbones import BLANK, END, FAMILIES, LESSONS, TEMPLATE, llama, qwen3, shake, taught, teach
+from .backbones import FAMILIES, llama, qwen3
+from .lessons import BLANK, END, LESSONS, TEMPLATE, shake, taught, teach
 
 ITEMS = [item for item, _ in LESSONS]
 STEPS, LIMIT = 150, 64
@@ -135,8 +136,12 @@ def test_256_tokens_by_default(good: Backbone) -> None:
 
 
 def test_the_batch_does_not_matter(good: Backbone) -> None:
-    assert verdicts(good, ITEMS, tokens_per_batch=1) == verdicts(good, ITEMS)
-    assert verdicts(good, ITEMS[::-1], tokens_per_batch=100) == verdicts(good, ITEMS)[::-1]
+    one_by_one = verdicts(good, ITEMS, tokens_per_batch=1, tokens_in_cache=1)
+    assert one_by_one == verdicts(good, ITEMS)
+    assert (
+        verdicts(good, ITEMS[::-1], tokens_per_batch=100, tokens_in_cache=700)
+        == verdicts(good, ITEMS)[::-1]
+    )
 
 
 def test_a_row_counts_each_task(good: Backbone) -> None:
