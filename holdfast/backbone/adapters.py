@@ -91,6 +91,11 @@ class Adapters:
         first = next(iter(bases.values())).weight
         self.dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
         sizes = {name: _shape(base) for name, base in bases.items()}
+        narrowest, width = min(sizes.items(), key=lambda entry: min(entry[1]))
+        if config.rank > min(width):
+            raise HoldfastError(
+                f"lora.rank = {config.rank} exceeds the rank of {narrowest} ({min(width)}); lower it"
+            )
         total = sum(config.rank * (d_in + d_out) for d_out, d_in in sizes.values())
         table = model.get_input_embeddings()
         if seed_row is not None:

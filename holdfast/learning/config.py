@@ -39,7 +39,7 @@ class Optimisation(Config):
     epochs: int = Field(10, ge=1)
     batch_size: int = Field(8, ge=1)  # sequences a minibatch
     accumulation: int = Field(1, ge=1)  # minibatches a step
-    lr: float = Field(5e-4, gt=0)
+    lr: float = Field(5e-4, gt=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)  # global gradient norm
     warmup: float = Field(0.05, ge=0, le=1)  # share of a task's steps

@@ -72,6 +72,11 @@ def test_two_codings_of_one_text_are_one_answer() -> None:
     assert not accepts("cafe", ("cafe\u0301",), "exact")
 
 
+def test_marks_may_come_in_another_order() -> None:
+    assert accepts("q\u0307\u0323", ("q\u0323\u0307",), "exact")
+    assert can_become("q\u0307", ("q\u0323\u0307",), "exact")
+
+
 @given(answers, st.sampled_from([str, str.upper, str.lower, str.title]), matches)
 def test_any_case_equals_the_reference(answer: str, recase: type[str], match: Match) -> None:
     # Where it differs on purpose: the two small sigmas, and codings of one text.

@@ -1,0 +1,66 @@
+"""Tiny random backbones, small enough to hold every number in a test."""
+
+from __future__ import annotations
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from holdfast.backbone.load import Backbone
+
+END = "<|endoftext|>"
+
+
+class ExactNorm(nn.Module):
+    """The root-mean-square norm in the precision of its input; transformers' own is float32."""
+
+    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.epsilon = epsilon
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, after the end-of-sequence token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {symbol: index for index, symbol in enumerate([END, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
+
+
+def tiny_llama(seed: int = 0, layers: int = 2, width: int = 16) -> LlamaForCausalLM:
+    """Random weights, large enough that attention and the feed-forward part do something."""
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.3,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)
+
+
+def exact_backbone(seed: int = 0) -> Backbone:
+    """A tiny backbone in float64 throughout."""
+    model = tiny_llama(seed).double()
+    for name, module in list(model.named_modules()):
+        if type(module).__name__ == "LlamaRMSNorm":
+            parent, _, child = name.rpartition(".")
+            norm = ExactNorm(module.weight, module.variance_epsilon)
+            setattr(model.get_submodule(parent), child, norm)
+    return Backbone(model, byte_tokenizer())
