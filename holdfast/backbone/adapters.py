@@ -94,7 +94,7 @@ class Adapters:
         narrowest, width = min(sizes.items(), key=lambda entry: min(entry[1]))
         if config.rank > min(width):
             raise HoldfastError(
-                f"lora.rank = {config.rank} exceeds the rank of {narrowest} ({min(width)}); lower it"
+                f"lora.rank = {config.rank} exceeds the rank of {narrowest}, {min(width)}; lower it"
             )
         total = sum(config.rank * (d_in + d_out) for d_out, d_in in sizes.values())
         table = model.get_input_embeddings()

@@ -76,9 +76,7 @@ class RecallMatrix:
             checked[on_task] = recall
         return self._from_rows({**self._rows, after_task: dict(sorted(checked.items()))})
 
-    def with_recall(
-        self, after_task: int, on_task: int, recall: tuple[int, int]
-    ) -> RecallMatrix:
+    def with_recall(self, after_task: int, on_task: int, recall: tuple[int, int]) -> RecallMatrix:
         """Return this matrix with one more entry in its last row, or in a row that follows it.
 
         recall: (correct, items). Raises HoldfastError for an entry that is impossible, of an

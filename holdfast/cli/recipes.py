@@ -1,0 +1,21 @@
+"""`holdfast recipes`: the complete configurations that come along."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.recipes import describe, recipe_names, recipe_text
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe as YAML.")] = None,
+) -> None:
+    """List the recipes, or print one."""
+    if name is not None:
+        print(recipe_text(name), end="")
+        return
+    width = max(map(len, recipe_names()))
+    for known in recipe_names():
+        print(f"{known:<{width}}  {describe(known)}")

@@ -1,0 +1,1 @@
+"""Finished results as figures. Never imports torch."""
