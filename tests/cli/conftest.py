@@ -1,0 +1,58 @@
+"""A directory with a tiny backbone, and the command as a user calls it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.tiny import byte_tokenizer, tiny_llama
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def tiny_directory(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny-backbone")
+    tiny_llama().save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def holdfast(monkeypatch, capfd):
+    """Call the command in this process; return its exit status and what it printed."""
+    from holdfast.cli.main import app
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+        capfd.readouterr()
+        status = 0
+        try:
+            app()
+        except SystemExit as exit_:
+            status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        return Outcome(status, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def settings(tiny_directory) -> list[str]:
+    """A run that takes a second."""
+    return [
+        f"backbone.name={tiny_directory}",
+        "stream.items_per_task=4",
+        "stream.tasks=3",
+        "optim.epochs=1",
+        "lora.rank=2",
+        "data.samples=4",
+        "data.max_new_tokens=6",
+        "evaluation.max_new_tokens=16",
+    ]

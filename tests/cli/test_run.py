@@ -1,0 +1,92 @@
+"""`holdfast run` on a tiny backbone: it learns, continues, and resolves without training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from holdfast.results import RecallMatrix
+
+PAPER_TAGS = [
+    "vanilla",
+    *("_".join(parts) for parts in [["si"], ["sd"], ["replay"], ["merge"]]),
+    *("si_sd", "si_replay", "si_merge", "sd_replay", "sd_merge", "replay_merge"),
+    *("si_sd_replay", "si_sd_merge", "si_replay_merge", "sd_replay_merge"),
+    *("si_sd_replay_merge", "online_ewc", "olora", "osrm"),
+    *("si_sd_replay_olora", "si_sd_replay_osrm"),
+]
+
+
+def test_there_are_21_tags():
+    assert len(set(PAPER_TAGS)) == 21
+
+
+@pytest.mark.parametrize("tag", PAPER_TAGS)
+def test_every_tag_of_the_paper_learns(tag, holdfast, settings, tmp_path):
+    outcome = holdfast("run", "demo", f"method={tag}", *settings, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    matrix = RecallMatrix.load(tmp_path / "run" / "matrix.csv")
+    assert matrix.observed_rows == (0, 1, 2, 3)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["method"] == tag
+
+
+def test_asking_for_more_continues_and_asking_again_is_free(holdfast, settings, tmp_path):
+    first, whole = tmp_path / "first", tmp_path / "whole"
+    common = ["run", "demo", "method=si_replay_merge", *settings]
+    assert holdfast(*common, "--out", first, "--tasks", 1).status == 0
+    assert holdfast(*common, "--out", first, "--tasks", 3).status == 0
+    assert holdfast(*common, "--out", whole).status == 0
+    assert (first / "matrix.csv").read_bytes() == (whole / "matrix.csv").read_bytes()
+    log = (first / "log.jsonl").read_bytes()
+    assert holdfast(*common, "--out", first).status == 0
+    assert (first / "log.jsonl").read_bytes() == log
+
+
+def test_a_yaml_file_is_a_configuration(holdfast, settings, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"method": "sd", "lora": {"alpha": 3}}))
+    outcome = holdfast("run", path, *settings, "--out", tmp_path / "run", "--tasks", 1)
+    assert outcome.status == 0, outcome.err
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (recorded["method"], recorded["lora"]["alpha"], recorded["lora"]["rank"]) == ("sd", 3, 2)
+
+
+def test_a_dry_run_resolves_and_writes_nothing(holdfast, tmp_path):
+    outcome = holdfast("run", "paper", "optim.lr=1e-3", "--dry-run", "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    resolved = yaml.safe_load(outcome.out)
+    assert resolved["optim"]["lr"] == 1e-3
+    assert resolved["backbone"]["name"] == "Qwen/Qwen3-4B-Base"
+    # 100 tasks, 10 epochs, 13 minibatches of 8 in 100 items
+    assert "13000 optimiser steps" in outcome.out
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipes_are_listed_and_printed(holdfast):
+    listed = holdfast("recipes").out
+    assert "demo " in listed
+    assert "paper " in listed
+    assert yaml.safe_load(holdfast("recipes", "paper").out)["data"]["samples"] == 300
+
+
+def test_the_doctor_finds_the_embedded_backbone(holdfast):
+    outcome = holdfast("doctor")
+    assert outcome.status == 0
+    assert "M parameters" in outcome.out
+    assert "torch " in outcome.out
+
+
+def test_help_and_version_load_no_torch():
+    program = (
+        "import sys; sys.argv = ['holdfast', *sys.argv[1:]]\n"
+        "from holdfast.cli.main import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'transformers', 'matplotlib'} & sys.modules.keys()"
+    )
+    for arguments in (["--help"], ["run", "--help"], ["demo", "--help"], ["--version"]):
+        subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=60)
