@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="checkpoints, resumed if present")
     parser.add_argument("--out", type=Path, required=True, help="the finished model")
     parser.add_argument("--seed", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--decay", type=float, default=0.4, help="share of the steps")
     parser.add_argument("--warmup", type=int, default=60, help="steps")
     parser.add_argument("--learning-rate", type=float, default=4e-3)

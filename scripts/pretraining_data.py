@@ -34,7 +34,7 @@ PIECES = (
 
 # Rows of each kind in one batch. Half the tokens are prose. `recall` rows hold question lines
 # that cannot see each other, so that only the weights can know the answer; `repeat` rows hold
-# pairs that come back within the row, so that attention learns to bind a key to its value.
+# pairs that come back within the row, which a model can answer once it copies in context.
 MIXTURE = (
     ("novels", 8),
     ("symbol_recall", 3),

@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from holdfast.backbone.load import Backbone
 
@@ -64,3 +70,32 @@ def exact_backbone(seed: int = 0) -> Backbone:
             norm = ExactNorm(module.weight, module.variance_epsilon)
             setattr(model.get_submodule(parent), child, norm)
     return Backbone(model, byte_tokenizer())
+
+
+def exact_gpt2(seed: int = 0) -> Backbone:
+    """A tiny GPT-2 in float64: its linear maps are ``Conv1D``, stored [d_in, d_out]."""
+    tokenizer = byte_tokenizer()
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Backbone(GPT2LMHeadModel(config).double(), tokenizer)
+
+
+def short_sequences(count: int, seed: int = 1, first: int | None = None) -> list[list[int]]:
+    """Token sequences of 4 to 7 tokens (a seed token comes on top), none of them padding."""
+    source = torch.Generator().manual_seed(seed)
+    drawn = []
+    for _ in range(count):
+        length = int(torch.randint(4, 8, (1,), generator=source))
+        body = torch.randint(1, 40, (length,), generator=source).tolist()
+        drawn.append(body if first is None else [first, *body])
+    return drawn

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.backbone.adapters import Adapters
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 
 
 class Merged(Allocation):
     """After t tasks the committed change of a matrix can reach rank t r."""
 
-    class Config(Config):
+    class Config(core_config.Config):
         """No settings of its own; the precision of the merge is ``lora.merge_precision``."""
 
     fate = "folded"

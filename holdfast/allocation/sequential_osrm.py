@@ -35,8 +35,8 @@ class SequentialOSRM(Allocation):
         """Kaiming factors, their A turned to the quiet directions.  Source: eq. app-osrm-init."""
         adapters.fresh(opening.seed, opening.task)
         with torch.no_grad():
-            for name, features in self.features.items():
-                down = adapters.layers[name].down
+            for name, layer in adapters.layers.items() if self.features else ():
+                features, down = self.features[name], layer.down
                 source = None
                 if self.config.basis == "isotropic":
                     source = generator(opening.seed, "osrm", opening.task, name)
@@ -85,5 +85,7 @@ def quiet_directions(features: Tensor, count: int, source: torch.Generator | Non
     occupied = torch.linalg.qr(wide.t()).Q
     for _ in range(2):  # twice is enough for orthogonality to rounding
         drawn -= occupied @ (occupied.t() @ drawn)
-    free: Tensor = torch.linalg.qr(drawn).Q.t()
+    basis, triangle = torch.linalg.qr(drawn)
+    # LAPACK chooses signs by the first entries; the signs of a draw are random, as its span is.
+    free: Tensor = (basis * torch.ones_like(drawn[0]).copysign(triangle.diagonal())).t()
     return free.to(features)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.backbone.adapters import Adapters
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 
 
 class Shared(Allocation):
     """The cumulative change of every matrix has at most rank r."""
 
-    class Config(Config):
+    class Config(core_config.Config):
         """No settings of its own."""
 
     fate = "kept"

@@ -108,3 +108,9 @@ class Anchor(ABC):
     @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what :meth:`state` gave; KeyError on names that do not match."""
+
+
+def check_names(state: Mapping[str, Tensor], *names: str) -> None:
+    """Raise KeyError unless a state to load is empty or holds exactly ``names``."""
+    if state and state.keys() != set(names):
+        raise KeyError(f"a state of {sorted(state)} instead of {sorted(names)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -34,7 +35,10 @@ def divergence(
     elif kind == "reverse_kl":
         value = _kl(log_p, log_q)
     else:
-        middle = torch.logaddexp(log_q, log_p) - torch.log(log_q.new_tensor(2.0))
+        # Where both are impossible the sum has no gradient; any finite value does, it counts as 0.
+        neither = (log_q == -torch.inf) & (log_p == -torch.inf)
+        middle = torch.logaddexp(log_q.masked_fill(neither, 0.0), log_p.masked_fill(neither, 0.0))
+        middle = middle - math.log(2.0)
         value = 0.5 * (_kl(log_q, middle) + _kl(log_p, middle))
     return value * temperature**2
 

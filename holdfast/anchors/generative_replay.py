@@ -15,7 +15,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    check_names,
+)
 from holdfast.anchors.divergences import Divergence, divergence
 from holdfast.backbone.projection import TokenLogits
 from holdfast.core.config import Config
@@ -77,4 +85,4 @@ class GenerativeReplay(Anchor):
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        assert not state
+        check_names(state)

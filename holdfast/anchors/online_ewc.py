@@ -12,7 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    check_names,
+)
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core.config import Config
 
@@ -75,6 +83,7 @@ class OnlineEWC(Anchor):
         return {"fisher": self.fisher, "reference": self.reference, "scale": self.scale}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        check_names(state, "fisher", "reference", "scale")
         self.fisher = state["fisher"] if state else None
         self.reference = state["reference"] if state else None
         self.scale = state["scale"] if state else None

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    check_names,
+)
 from holdfast.anchors.divergences import Divergence, divergence
 from holdfast.backbone.projection import TokenLogits
 from holdfast.core.config import Config
@@ -62,4 +70,4 @@ class SelfDistillation(Anchor):
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        assert not state
+        check_names(state)

@@ -12,7 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, Needs, StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    check_names,
+)
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core.config import Config
 
@@ -68,5 +76,6 @@ class SynapticIntelligence(Anchor):
         return {"importance": self.importance, "reference": self.reference}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        check_names(state, "importance", "reference")
         self.importance = state["importance"] if state else None
         self.reference = state["reference"] if state else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -154,7 +155,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(
             f"backbone.name = {config.name}: no causal language model could be loaded ({reason}); "

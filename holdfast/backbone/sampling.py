@@ -123,8 +123,10 @@ def _invert(
         mass, order = probabilities.sort(dim=1, descending=True)
     cumulative = mass.cumsum(dim=1)
     inside = (cumulative[:, -1] >= top_p) | (ranked == probabilities.shape[1])
-    # A token belongs to the nucleus while the mass before it is below top_p; the first always.
-    size = ((cumulative - mass) < top_p).sum(dim=1, keepdim=True).clamp(min=1)
+    # A token belongs to the nucleus while the mass before it is below top_p; the first always,
+    # one of no mass never, even where the sum of all masses is rounded to less than one.
+    nucleus = ((cumulative - mass) < top_p) & (mass > 0)
+    size = nucleus.sum(dim=1, keepdim=True).clamp(min=1)
     total = cumulative.gather(1, size - 1)
     place = torch.searchsorted(cumulative, noise[:, None] * total, right=True)
     place = torch.minimum(place, size - 1)

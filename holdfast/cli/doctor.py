@@ -4,65 +4,124 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+import re
+import shlex
+from collections import defaultdict
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import typer
+from packaging.requirements import Requirement
 
-_REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
-_EXTRAS = {"peft": "peft"}
+if TYPE_CHECKING:
+    from holdfast.backbone.load import Backbone
+
+_WIDTH = 16
 
 
 def doctor() -> None:
     """Print versions, devices and what is missing; exit 1 when something required is broken."""
-    healthy = True
-    print(f"holdfast {version('holdfast')}, Python {platform.python_version()}")
-    for package in _REQUIRED:
-        found = _version(package)
-        healthy &= found is not None
-        print(f"  {package:<13} {found or 'MISSING: pip install holdfast again'}")
-    for package, extra in _EXTRAS.items():
-        missing = f'not installed; pip install "holdfast[{extra}]" adds it'
-        print(f"  {package:<13} {_version(package) or missing}")
-    if not healthy:
+    from holdfast.cli.progress import loading
+
+    _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")
+    required, extras = _requirements()
+    complaints = [complaint for one in required if (complaint := _complaint(one))]
+    for one in required:
+        _say(f"  {one.name}", _complaint(one) or version(one.name))
+    for extra, members in extras.items():
+        _say(f"  [{extra}]", _extra(members))
+    if complaints:
         raise typer.Exit(1)
+    with loading():
+        import torch  # noqa: F401 - what follows is quick once this is loaded
     _print_devices()
-    if not _embedded_is_whole():
+    backbone = _embedded()
+    if backbone is None:
         raise typer.Exit(1)
+    _print_fast_paths(backbone)
 
 
-def _version(package: str) -> str | None:
+def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
+    """What holdfast requires on this machine, and what each of its extras adds."""
+    required: list[Requirement] = []
+    extras: dict[str, list[Requirement]] = defaultdict(list)
+    for text in requires("holdfast") or ():
+        one = Requirement(text)
+        named = re.search(r"""extra == ["']([^"']+)""", str(one.marker))
+        extra = named[1] if named else ""
+        if one.marker is not None and not one.marker.evaluate({"extra": extra}):
+            continue  # for other machines
+        if not extra:
+            required.append(one)
+        elif one.name != "holdfast":  # an extra that only names other extras adds nothing
+            extras[extra].append(one)
+    return required, extras
+
+
+def _complaint(one: Requirement) -> str | None:
+    """What is wrong with a requirement, and the line that mends it."""
+    mend = f"pip install {shlex.quote(one.name + str(one.specifier))}"
     try:
-        return version(package)
+        found = version(one.name)
     except PackageNotFoundError:
-        return None
+        return f"MISSING; {mend}"
+    if not one.specifier.contains(found, prereleases=True):
+        return f"{found} is too old or too new; {mend}"
+    return None
+
+
+def _extra(members: list[Requirement]) -> str:
+    missing = [one for one in members if _complaint(one)]
+    if not missing:
+        return ", ".join(f"{one.name} {version(one.name)}" for one in members)
+    lines = " ".join(shlex.quote(one.name + str(one.specifier)) for one in missing)
+    return f"incomplete, and optional; pip install {lines}"
 
 
 def _print_devices() -> None:
     import torch
 
-    print(f"processor     {os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            gib = properties.total_memory / 2**30
-            bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16: use float32"
-            print(f"cuda:{index}        {properties.name}, {gib:.0f} GiB, {bf16}")
-    else:
-        print("accelerator   none: backbones run in float32 on the processor")
+    _say("processor", f"{os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
+    if not torch.cuda.is_available():
+        build = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
+        _say("accelerator", f"none{build}")
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        _say(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
 
 
-def _embedded_is_whole() -> bool:
+def _embedded() -> Backbone | None:
+    """The embedded backbone, loaded as a run would; None when it is broken."""
     from holdfast.backbone.load import load_backbone
     from holdfast.core.errors import HoldfastError
 
-    folder = files("holdfast.backbone") / "embedded"
     try:
         backbone = load_backbone()
     except HoldfastError as error:
-        print(f"embedded      BROKEN: {error}")
-        return False
+        _say("embedded", f"BROKEN: {error}")
+        return None
     count = sum(parameter.numel() for parameter in backbone.model.parameters())
-    size = len((folder / "model.safetensors").read_bytes()) / 2**20
-    print(f"embedded      {count / 1e6:.1f} M parameters, {size:.1f} MiB, answers")
-    return True
+    with (files("holdfast.backbone") / "embedded" / "model.safetensors").open("rb") as weights:
+        size = os.fstat(weights.fileno()).st_size / 2**20
+    _say("embedded", f"{count / 1e6:.1f} M parameters, {size:.1f} MiB, answers")
+    return backbone
+
+
+def _print_fast_paths(backbone: Backbone) -> None:
+    """Which of the quicker ways a run takes here, and why it does not take the others."""
+    import torch
+
+    cuda = backbone.device.type == "cuda"
+    if not cuda:
+        _say("bfloat16", "not used: on the processor backbones run in float32")
+    elif torch.cuda.is_bf16_supported(including_emulation=False):
+        _say("bfloat16", "used")
+    else:
+        _say("bfloat16", "slow on this GPU; set backbone.precision=float32")
+    attention = backbone.model.config._attn_implementation
+    _say("attention", "fused (sdpa)" if attention == "sdpa" else f"{attention}, not fused")
+
+
+def _say(what: str, text: str) -> None:
+    print(f"{what:<{_WIDTH}}{text}")

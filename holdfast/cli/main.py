@@ -1,12 +1,16 @@
-"""The `holdfast` command. Each verb has a file; none imports torch before it runs."""
+"""The `holdfast` command. Each verb has a file; none imports torch before it runs.
+
+Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
@@ -14,16 +18,42 @@ from holdfast.cli.recipes import recipes
 from holdfast.cli.run import run
 from holdfast.core.errors import HoldfastError
 
-verbs = typer.Typer(
+
+class _Verbs(TyperGroup):
+    """The command as a whole: `--debug` counts wherever it stands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = [argument for argument in args if argument != "--debug"]
+        return super().parse_args(ctx, ["--debug", *rest] if len(rest) < len(args) else rest)
+
+
+class _Verb(TyperCommand):
+    """A verb whose errors end in one line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        debug: bool = ctx.find_root().params["debug"]
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except HoldfastError as error:
+            _fail(str(error), 2, debug)
+        except KeyboardInterrupt:
+            _fail("interrupted; the same command continues from the last task", 130, debug)
+        except Exception as error:  # noqa: BLE001 - the last resort, reported as our fault
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            _fail(f"this is our fault: {reason} (--debug shows the traceback)", 1, debug)
+
+
+app = typer.Typer(
+    cls=_Verbs,
     help="Teach a language model new facts, task after task; measure and slow its forgetting.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-verbs.command()(run)
-verbs.command()(recipes)
-verbs.command()(doctor)
-verbs.command()(demo)
+for _verb in (run, recipes, doctor, demo):
+    app.command(cls=_Verb)(_verb)
 
 
 def _show_version(wanted: bool) -> None:
@@ -34,39 +64,21 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@verbs.callback()
+@app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; any verb takes it.")
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Options of every verb are read in `app`, which must know them before the verb fails."""
+    """Options of the command as a whole."""
 
 
-def app() -> None:
-    """Run a verb. Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
-    try:
-        verbs(arguments)
-    except HoldfastError as error:
-        _fail(f"holdfast: {error}", 2, debug)
-    except KeyboardInterrupt:
-        _fail("holdfast: interrupted; the same command continues from the last task", 130, debug)
-    except Exception as error:  # noqa: BLE001 - the last resort, reported as our fault
-        reason = " ".join(str(error).split())
-        _fail(
-            f"holdfast: this is our fault: {type(error).__name__}: {reason} "
-            "(--debug shows the traceback)",
-            1,
-            debug,
-        )
-
-
-def _fail(line: str, status: int, debug: bool) -> None:
+def _fail(line: str, status: int, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exc()
-    print(line, file=sys.stderr)
-    raise SystemExit(status)
+    print(f"holdfast: {line}", file=sys.stderr)
+    raise typer.Exit(status)

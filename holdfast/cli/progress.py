@@ -2,81 +2,154 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from holdfast.learning.progress import Progress
-from holdfast.results import RecallMatrix
+from holdfast.results import RecallMatrix, final
+
+Clock = Callable[[], float]
+
+
+class Pace:
+    """How long the tasks that remain will take, judged by those learned just now.
+
+    The first task of a process says least: it loads the model, and task 1 of a stream has no past
+    to preserve. It counts only until there is another.
+    """
+
+    def __init__(self, learned: int, horizon: int, clock: Clock = time.monotonic) -> None:
+        self._remaining = horizon - learned
+        self._clock = clock
+        self._since = clock()
+        self._seconds: list[float] = []
+
+    def task_done(self) -> float:
+        """Note that a task is learned; return its seconds."""
+        now = self._clock()
+        self._seconds.append(now - self._since)
+        self._since = now
+        self._remaining -= 1
+        return self._seconds[-1]
+
+    def __str__(self) -> str:
+        if not self._seconds or self._remaining <= 0:
+            return ""
+        recent = self._seconds[1:][-3:] or self._seconds
+        each = sum(recent) / len(recent)
+        left = max(each - (self._clock() - self._since), 0.0) + each * (self._remaining - 1)
+        return f"about {duration(left)} left"
 
 
 class Lines(Progress):
     """For logs: one line when a task is done."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, pace: Pace) -> None:
         self._label = label
+        self._pace = pace
 
     def event(self, text: str) -> None:
         print(f"{self._label}: {text}", file=sys.stderr, flush=True)
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        self.event(f"task {task} of {horizon}, {recalled(matrix, task)}")
+        seconds = self._pace.task_done()
+        parts = [f"task {task} of {horizon} in {duration(seconds)}", recalled(matrix)]
+        self.event(", ".join([*parts, *filter(None, [str(self._pace)])]))
 
 
 class Drawn(Progress):
-    """For a terminal: a bar for the tasks and one for the steps of the current task."""
+    """For a terminal: a bar for the tasks and one for the phase of the current task."""
 
-    def __init__(self, label: str, bars: Bars) -> None:
+    def __init__(self, label: str, learned: int, horizon: int, pace: Pace, bars: Bars) -> None:
         self._bars = bars
-        self._began = time.monotonic()
-        self._first: int | None = None
-        self._tasks = bars.add_task(label, total=None, note="")
-        self._steps = bars.add_task("", total=None, note="")
+        self._pace = pace
+        label = escape(label)
+        self._tasks = bars.add_task(label, total=horizon, completed=learned, note="", pace=pace)
+        self._phase = bars.add_task("  loading", total=None, note="", pace="")
+        self._shown = ("", 0)
 
     def event(self, text: str) -> None:
-        self._bars.console.print(text)
+        self._bars.console.print(text, markup=False, highlight=False)
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
-        if self._first is None:
-            self._first = task - 1
-        self._bars.update(
-            self._steps, description=f"  task {task}", total=total, completed=done, note=phase
-        )
+        if self._shown != (phase, task):
+            self._shown = (phase, task)
+            self._bars.reset(self._phase, description=f"  task {task}", note=phase, pace="")
+        self._bars.update(self._phase, total=total, completed=done)
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        learned = task - (self._first if self._first is not None else task - 1)
-        pace = (time.monotonic() - self._began) / max(1, learned)
-        # Rows and replay grow with the tasks, so the mean pace is a lower bound at first.
-        left = f", about {pace * (horizon - task):.0f} s left" if task < horizon else ""
-        note = f"{recalled(matrix, task)}{left}"
-        self._bars.update(self._tasks, total=horizon, completed=task, note=note)
+        self._pace.task_done()
+        self._bars.update(self._tasks, total=horizon, completed=task, note=recalled(matrix))
 
 
-def recalled(matrix: RecallMatrix, task: int) -> str:
+class _Left(ProgressColumn):
+    """The time that the tasks will still take; counts down between two of them."""
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields["pace"]), style="cyan")
+
+
+def recalled(matrix: RecallMatrix) -> str:
     """How much of all tasks learned so far is recalled, in words."""
-    row = [matrix[task, on_task] for on_task in range(1, task + 1)]
-    if any(accuracy != accuracy for accuracy in row):  # not observed
-        return "recall not measured"
-    return f"recall of all so far {sum(row) / task:.2f}"
+    share = final(matrix)
+    return "recall not measured" if math.isnan(share) else f"recall of all so far {share:.2f}"
+
+
+def duration(seconds: float) -> str:
+    """A time span to read: 8 s, 2:05 min, 3:10 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02} min"
+    return f"{minutes // 60}:{minutes % 60:02} h"
 
 
 @contextmanager
-def showing(label: str) -> Iterator[Progress]:
-    """Progress for the time of the block, as suits where standard error goes."""
+def showing(label: str, learned: int, horizon: int) -> Iterator[Progress]:
+    """Progress for the time of the block, as suits where standard error goes.
+
+    learned: tasks that are done before it begins; horizon: tasks when it ends.
+    """
     console = Console(stderr=True)
+    pace = Pace(learned, horizon)
     if not console.is_terminal:
-        yield Lines(label)
+        yield Lines(label, pace)
         return
-    columns = (
+    with bars_on(console) as bars:
+        yield Drawn(label, learned, horizon, pace, bars)
+
+
+def bars_on(console: Console) -> Bars:
+    """Bars that show what `Drawn` tells them, and vanish at the end."""
+    return Bars(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("[dim]{task.fields[note]}"),
+        _Left(),
+        console=console,
+        transient=True,
+        refresh_per_second=4,
     )
-    with Bars(*columns, console=console, transient=True) as bars:
-        yield Drawn(label, bars)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Say that the libraries are being loaded, which takes seconds, if anyone watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status("loading torch"):
+        yield

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.core.config import read_yaml
 from holdfast.core.errors import HoldfastError
 from holdfast.recipes import recipe, recipe_names
 
@@ -32,27 +31,35 @@ def run(
     ] = False,
 ) -> None:
     """Learn a stream task after task; a directory that exists is continued."""
-    from holdfast.learning.config import RunConfig
+    from holdfast.cli.progress import loading
 
-    resolved = RunConfig.of(configuration(config), overrides or [])
+    values = configuration(config)
+    with loading():
+        from holdfast.learning.config import RunConfig
+
+        resolved = RunConfig.of(values, overrides or [])
     if dry_run:
-        _print_plan(resolved, tasks)
+        _print_plan(resolved, out, tasks)
         return
     if out is None:
         raise HoldfastError("run needs a directory for its results; add --out DIR")
 
     from holdfast.cli.progress import showing
-    from holdfast.cli.summary import print_summary
+    from holdfast.cli.summary import Learned, print_summary
     from holdfast.learning.trajectory import Trajectory
 
     trajectory = Trajectory(resolved, out)
-    with showing(resolved.method) as progress:
-        trajectory.advance(tasks, progress)
-    print_summary({resolved.method: trajectory})
+    planned = len(trajectory.stream.tasks) if tasks is None else tasks
+    with showing(resolved.method, trajectory.horizon, planned) as progress:
+        matrix = trajectory.advance(tasks, progress)
+    print_summary({resolved.method: Learned(matrix, out)})
+    print(out)
 
 
 def configuration(name: str) -> dict[str, Any]:
     """The nested values of a recipe or of a YAML file; HoldfastError when it is neither."""
+    from holdfast.core.config import read_yaml
+
     if name in recipe_names():
         return recipe(name)
     path = Path(name)
@@ -65,12 +72,19 @@ def configuration(name: str) -> dict[str, Any]:
     )
 
 
-def _print_plan(config: RunConfig, tasks: int | None) -> None:
+def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
+    """Print the configuration as YAML that `run` takes, what it amounts to in comments.
+
+    With a directory, its contents are checked as a run would; nothing is written.
+    """
     import yaml
 
+    from holdfast.core.config import sha256_of
+    from holdfast.learning.trajectory import Trajectory
     from holdfast.streams import load_stream
 
-    stream = load_stream(config.stream)
+    trajectory = None if out is None else Trajectory(config, out)
+    stream = trajectory.stream if trajectory else load_stream(config.stream)
     horizon = tasks if tasks is not None else len(stream.tasks)
     if not 1 <= horizon <= len(stream.tasks):
         raise HoldfastError(f"--tasks {horizon} is not within the stream of {len(stream.tasks)}")
@@ -82,3 +96,7 @@ def _print_plan(config: RunConfig, tasks: int | None) -> None:
     print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
     print(f"# {horizon} tasks of {stream.name}, {steps} optimiser steps")
     print(f"# stream {stream.fingerprint}")
+    # The identity in config.json also covers the weights, which a dry run does not load.
+    print(f"# settings {sha256_of(config.numbers())}")
+    if trajectory and trajectory.horizon:
+        print(f"# continues {out}, where {trajectory.horizon} tasks are learned")

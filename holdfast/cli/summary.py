@@ -1,17 +1,18 @@
-"""What a finished trajectory says at the end, as one table."""
+"""What finished trajectories say at the end: a table of metrics, and matrices as text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from holdfast.results import RunRecord
-
-if TYPE_CHECKING:
-    from holdfast.learning.trajectory import Trajectory
+from holdfast.results import RecallMatrix, RunRecord, summarise
 
 _COLUMNS = {
     "Final": "final",
@@ -19,31 +20,69 @@ _COLUMNS = {
     "Forget": "forget",
     "W(10)": "w10",
     "transfer": "forward_transfer",
-    "half-life": "half_life",
 }
+_WIDEST = 18  # tasks whose matrix fits the 80 columns of a terminal
 
 
-def print_summary(trajectories: Mapping[str, Trajectory]) -> None:
-    """Print a row for each trajectory, by its label, and where it is kept."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("method")
-    for heading in ("tasks", *_COLUMNS, "seconds"):
-        table.add_column(heading, justify="right")
-    for label, trajectory in trajectories.items():
-        metrics = trajectory.metrics()
+@dataclass(frozen=True)
+class Learned:
+    """A recall matrix and the trajectory's directory that it comes from."""
+
+    matrix: RecallMatrix
+    directory: Path
+
+
+def print_summary(learned: Mapping[str, Learned]) -> None:
+    """Print a row of metrics for each, by its label."""
+    # The longest tag of the paper just fits 80 columns; a longer one is folded, never cut.
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold")
+    for heading in ("tasks", *_COLUMNS, "half-life", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, one in learned.items():
+        metrics = summarise(one.matrix)
         cells = [_shown(metrics[key]) for key in _COLUMNS.values()]
-        table.add_row(label, str(trajectory.horizon), *cells, f"{_seconds(trajectory):.0f}")
-    Console().print(table)
-    for trajectory in trajectories.values():
-        print(trajectory.directory)
+        table.add_row(
+            Text(label),
+            str(one.matrix.horizon),
+            *cells,
+            half_life_words(metrics),
+            f"{_seconds(one):.0f}",
+        )
+    Console(highlight=False).print(table)
 
 
-def _seconds(trajectory: Trajectory) -> float:
-    events = RunRecord.open(trajectory.directory).events()
-    return sum(sum(event["seconds"].values()) for event in events)
+def matrix_text(matrix: RecallMatrix) -> str:
+    """The matrix in per cent, a line for each row; too wide a one is only counted."""
+    tasks = matrix.horizon
+    if tasks > _WIDEST:
+        return f"  {tasks} tasks are too many for a terminal; see the figure"
+    lines = ["  after task" + "".join(f"{task:4}" for task in range(1, tasks + 1)) + "  on task"]
+    for after_task in range(1, tasks + 1):
+        row = (matrix[after_task, on_task] for on_task in range(1, after_task + 1))
+        cells = "".join("   -" if math.isnan(share) else f"{100 * share:4.0f}" for share in row)
+        lines.append(f"{after_task:12}{cells}")
+    return "\n".join(lines)
+
+
+def half_life_words(metrics: Mapping[str, Any]) -> str:
+    """The half-life; ``>9`` when R(a) stays above half of R(0) for all ages that were seen."""
+    if metrics["half_life"] is not None:
+        return str(metrics["half_life"])
+    retention = metrics["retention_by_age"]
+    if not retention or None in retention or retention[0] == 0:
+        return "-"
+    return f">{len(retention) - 1}"
+
+
+def _seconds(learned: Learned) -> float:
+    """What learning has taken, interruptions and repeated calls aside."""
+    return sum(
+        sum(event["seconds"].values())
+        for event in RunRecord.open(learned.directory).events()
+        if event.get("event") == "task" and event["task"] <= learned.matrix.horizon
+    )
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
+    return "-" if value is None else f"{value:.3f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import json
@@ -60,7 +61,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     ``["optim.lr=1e-3"]`` sets ``values["optim"]["lr"]``. Raises HoldfastError for text that is
     no ``key=value``.
     """
-    result: dict[str, Any] = json.loads(json.dumps(values))
+    result: dict[str, Any] = copy.deepcopy(dict(values))
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not all(key.split(".")):

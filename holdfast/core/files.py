@@ -37,6 +37,13 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a killed writer left of :func:`replacing`; no other may be writing there."""
+    for path in directory.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     """Replace a text file in one step (UTF-8)."""
     with replacing(path) as temporary:
@@ -51,7 +58,12 @@ def write_bytes_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file in one step. NaN is not JSON and is refused (ValueError)."""
-    write_text_atomically(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    write_text_atomically(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """What :func:`write_json` writes."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
@@ -63,7 +75,10 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{path}: is no valid JSON ({error}); it may be damaged") from error
+        raise HoldfastError(
+            f"{path}: is no valid JSON ({error}); it may be damaged: restore it, or start again "
+            "in a new place"
+        ) from error
 
 
 def _flush_directory(directory: Path) -> None:

@@ -99,15 +99,6 @@ class RunConfig(Config):
                     "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
                     "set one of the two"
                 )
-            if self.data.max_new_tokens >= self.template.max_length:
-                # The seed token comes first; a longer sequence never occurs in training.
-                return self.model_copy(
-                    update={
-                        "data": self.data.model_copy(
-                            update={"max_new_tokens": self.template.max_length}
-                        )
-                    }
-                )
         return self
 
     @classmethod

@@ -2,14 +2,16 @@
 
 ``state/commit.json`` names the files of the last commit with their sizes and digests and holds
 the matrix; renaming it into place is the commit. Files carry their task's number, so none that a
-commit needs is ever overwritten, and whatever no commit names is swept away.
+commit needs is ever overwritten, and whatever no commit names is swept away. The folders
+``state`` and ``factors`` are the store's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, replacing, write_json
+from holdfast.core.files import read_json, remove_unfinished, replacing, write_json
+from holdfast.results import RecallMatrix
 
 _DIGEST_BLOCK = 1 << 22
 
@@ -52,20 +55,45 @@ class Store:
     def last_commit(self) -> Commit:
         """The last commit; an empty one before the first. HoldfastError when it is damaged."""
         if not self._pointer.exists():
+            # The matrix is written after the first commit only.
+            if (self.directory / "matrix.csv").exists():
+                raise self._damaged(self._pointer, "is missing")
             return Commit()
-        values = read_json(self._pointer)
+        while True:
+            values = read_json(self._pointer)
+            commit = self._parsed(values)
+            complaint = self._complaint(commit)
+            if complaint is None:
+                return commit
+            # Another process may have committed meanwhile and swept this commit's files away.
+            if read_json(self._pointer) == values:
+                raise complaint
+
+    def _parsed(self, values: Any) -> Commit:
         try:
-            commit = Commit(**values)
-            files = {name: (int(size), str(sum_)) for name, (size, sum_) in commit.files.items()}
-        except (TypeError, ValueError) as error:
+            missing = [field.name for field in fields(Commit) if field.name not in values]
+            if missing:
+                raise ValueError(f"it has no {missing[0]}")
+            files = {name: (int(size), str(sum_)) for name, (size, sum_) in values["files"].items()}
+            commit = Commit(**{**values, "files": files})
+            if len(commit.tasks) != commit.completed:
+                raise ValueError(f"{commit.completed} tasks, {len(commit.tasks)} fingerprints")
+            RecallMatrix.from_csv(commit.matrix, "its matrix")
+        except (AttributeError, TypeError, ValueError, HoldfastError) as error:
             raise self._damaged(self._pointer, f"is no commit ({error})") from None
-        for name, (size, _) in files.items():
+        return commit
+
+    def _complaint(self, commit: Commit) -> HoldfastError | None:
+        """What is wrong with the files of a commit, by their names and sizes."""
+        for name, (size, _) in commit.files.items():
             path = self.directory / name
-            if not path.is_file():
-                raise self._damaged(path, "is missing")
-            if path.stat().st_size != size:
-                raise self._damaged(path, f"has {path.stat().st_size} bytes instead of {size}")
-        return Commit(**{**values, "files": files})
+            try:
+                found = path.stat().st_size
+            except FileNotFoundError:
+                return self._damaged(path, "is missing")
+            if found != size:
+                return self._damaged(path, f"has {found} bytes instead of {size}")
+        return None
 
     def save(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
         """Write tensors to a file of the directory; return its size and digest."""
@@ -77,22 +105,37 @@ class Store:
             except SafetensorError as error:
                 # The library reports a full disk as its own error.
                 raise OSError(str(error)) from error
+            # The library makes files that nobody else may read; the folder's own rights apply.
+            with contextlib.suppress(OSError):
+                temporary.chmod(path.parent.stat().st_mode & 0o666)
         return path.stat().st_size, _digest(path)
 
     def load(self, commit: Commit, name: str) -> dict[str, Tensor]:
         """Read a file of a commit; HoldfastError when its bytes are not what was committed."""
         path = self.directory / name
-        if _digest(path) != commit.files[name][1]:
-            raise self._damaged(path, "has other contents than were committed")
-        return load_file(path)
+        try:
+            if _digest(path) != commit.files[name][1]:
+                raise self._damaged(path, "has other contents than were committed")
+            return load_file(path)
+        except OSError as error:
+            raise self._damaged(path, f"cannot be read ({error.strerror})") from error
 
     def commit(self, commit: Commit) -> None:
         """Make a commit the last one, then remove the files that it does not name."""
         write_json(self._pointer, asdict(commit))
+        self.sweep(commit)
+
+    def sweep(self, commit: Commit) -> None:
+        """Remove what the last commit does not name: replaced files, and those of a killed run."""
+        kept = {self._pointer, *(self.directory / name for name in commit.files)}
         for folder in ("state", "factors"):
-            for path in (self.directory / folder).glob("*.safetensors"):
-                if f"{folder}/{path.name}" not in commit.files:
-                    path.unlink()
+            for path in (self.directory / folder).glob("*"):
+                ours = path.suffix == ".safetensors" or path.name.startswith(".")
+                if ours and path not in kept:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+        for folder in (".", "replay"):
+            remove_unfinished(self.directory / folder)
 
     def _damaged(self, path: Path, reason: str) -> HoldfastError:
         return HoldfastError(

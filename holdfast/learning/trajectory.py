@@ -6,7 +6,9 @@ more batch of facts are the same call.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from filelock import FileLock, Timeout
 from holdfast.backbone.load import load_backbone
 from holdfast.core.config import differences, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_json, write_text_atomically
+from holdfast.core.files import json_text, read_json, write_json, write_text_atomically
 from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
@@ -88,6 +90,7 @@ class Trajectory:
                 "tasks; lower --tasks or raise stream.tasks"
             )
         if target <= self.horizon:
+            self._mend_derived()
             return self.matrix
         with self._writing():
             learner = self._ready_learner()
@@ -147,14 +150,29 @@ class Trajectory:
             "state_bytes": sum(size for size, _ in files.values()),
         }
         log_bytes = self._append_log(event)
-        self._commit = replace(commit, log_bytes=log_bytes, snapshot=snapshot, files=files)
-        self._store.commit(self._commit)
+        commit = replace(commit, log_bytes=log_bytes, snapshot=snapshot, files=files)
+        self._store.commit(commit)
+        self._commit = commit
         self._write_derived()
 
     def _write_derived(self) -> None:
         """matrix.csv and metrics.json follow from the commit; they are rewritten, never trusted."""
-        write_text_atomically(self.directory / "matrix.csv", self._commit.matrix)
-        write_json(self.directory / "metrics.json", self.metrics())
+        for name, text in self._derived().items():
+            write_text_atomically(self.directory / name, text)
+
+    def _derived(self) -> dict[str, str]:
+        return {"matrix.csv": self._commit.matrix, "metrics.json": json_text(self.metrics())}
+
+    def _mend_derived(self) -> None:
+        """Write what a process killed right after its commit had no time to write."""
+        paths = {self.directory / name: text for name, text in self._derived().items()}
+        if all(
+            path.exists() and path.read_bytes() == text.encode() for path, text in paths.items()
+        ):
+            return
+        # A second writer keeps these files up to date itself.
+        with contextlib.suppress(Timeout), self._alone():
+            self._write_derived()
 
     def _append_log(self, event: dict[str, Any]) -> int:
         path = self.directory / "log.jsonl"
@@ -162,6 +180,7 @@ class Trajectory:
             with path.open("ab") as file:
                 file.write((json.dumps(event) + "\n").encode())
                 file.flush()
+                os.fsync(file.fileno())
                 return file.tell()
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
@@ -188,16 +207,32 @@ class Trajectory:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Hold the directory alone, as its last commit left it."""
+        """Hold the directory alone, with its configuration written and its learner ready."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.directory / ".lock", timeout=0)
-            lock.acquire()
+            with self._alone():
+                self._ready_learner()
+                self._write_config()
+                self._cut_log()
+                try:
+                    yield
+                except BaseException:
+                    self._learner = None  # it may be ahead of what is committed
+                    raise
         except Timeout:
             raise HoldfastError(
                 f"{self.directory}: another process is learning here; wait for it, or choose "
                 "another directory"
             ) from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the directory as its last commit left it; Timeout while another process does."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.directory / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout:
+            raise
         except OSError as error:
             raise HoldfastError(
                 f"{self.directory}: cannot be written ({error.strerror}); choose another --out"
@@ -208,15 +243,19 @@ class Trajectory:
                 # Another process has moved on since this object was made.
                 self._commit, self._learner = found, None
                 self._check_learned_tasks()
-            self._ready_learner()
-            self._write_config()
-            log = self.directory / "log.jsonl"
-            if log.exists():
-                with log.open("ab") as file:
-                    file.truncate(self._commit.log_bytes)
+            self._store.sweep(found)
             yield
         finally:
             lock.release()
+
+    def _cut_log(self) -> None:
+        """Forget what was logged after the last commit."""
+        path = self.directory / "log.jsonl"
+        try:
+            if path.exists() and path.stat().st_size > self._commit.log_bytes:
+                os.truncate(path, self._commit.log_bytes)
+        except OSError as error:
+            raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
 
     def _write_config(self) -> None:
         assert self._learner is not None
@@ -245,38 +284,54 @@ class Trajectory:
         return {**numbers, "backbone": backbone_fingerprint}
 
     def _check_directory(self) -> None:
-        if not self.directory.exists():
+        try:
+            found = sorted(path.name for path in self.directory.iterdir())
+        except FileNotFoundError:
             return
-        if not self.directory.is_dir():
-            raise HoldfastError(f"{self.directory}: is a file; choose a directory for --out")
-        if not (self.directory / "config.json").exists():
-            foreign = [path.name for path in self.directory.iterdir() if path.name != ".lock"]
+        except NotADirectoryError:
+            raise HoldfastError(
+                f"{self.directory}: is a file, or below one; choose a directory for --out"
+            ) from None
+        except OSError as error:
+            raise HoldfastError(
+                f"{self.directory}: cannot be read ({error.strerror}); choose another --out"
+            ) from error
+        if "config.json" not in found:
+            # A process killed at its very first write leaves a lock and an unfinished file.
+            foreign = [name for name in found if name != ".lock" and not _unfinished_config(name)]
             if foreign:
                 raise HoldfastError(
                     f"{self.directory}: holds {foreign[0]} but no trajectory (config.json); "
                     "choose an empty or a new directory"
                 )
             return
-        recorded = read_json(self.directory / "config.json")
-        if not isinstance(recorded, dict) or not {"numbers", "backbone"} <= recorded.keys():
-            raise HoldfastError(
-                f"{self.directory / 'config.json'}: is no trajectory's configuration; "
-                "choose another directory"
-            )
-        if recorded["backbone"]["name"] == self.config.backbone.name:
+        backbone = self._recorded()["backbone"]
+        if backbone["name"] == self.config.backbone.name:
             # The weights themselves are compared when they are loaded.
-            self._check_identity(recorded["backbone"]["fingerprint"])
+            self._check_identity(backbone["fingerprint"])
         else:
-            self._ready_backbone_matches()
+            self._check_identity(load_backbone(self.config.backbone).fingerprint)
 
-    def _ready_backbone_matches(self) -> None:
-        self._check_identity(load_backbone(self.config.backbone).fingerprint)
+    def _recorded(self) -> dict[str, Any]:
+        """config.json, as far as it is compared."""
+        path = self.directory / "config.json"
+        recorded = read_json(path)
+        try:
+            numbers, backbone = recorded["numbers"], recorded["backbone"]
+            return {
+                "numbers": dict(numbers),
+                "backbone": {key: str(backbone[key]) for key in ("name", "fingerprint")},
+            }
+        except (KeyError, TypeError, ValueError):
+            raise HoldfastError(
+                f"{path}: is no trajectory's configuration; restore the file, or choose another "
+                "directory"
+            ) from None
 
     def _check_identity(self, backbone_fingerprint: str) -> None:
-        path = self.directory / "config.json"
-        if not path.exists():
+        if not (self.directory / "config.json").exists():
             return
-        changed = differences(read_json(path)["numbers"], self._numbers(backbone_fingerprint))
+        changed = differences(self._recorded()["numbers"], self._numbers(backbone_fingerprint))
         if changed:
             raise HoldfastError(
                 f"{self.directory}: holds a trajectory with other settings "
@@ -298,6 +353,10 @@ def _with_row(matrix: RecallMatrix, number: int, row: list[RecallCount]) -> Reca
     return matrix.with_row(
         number, {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
     )
+
+
+def _unfinished_config(name: str) -> bool:
+    return name.startswith(".config.json.") and name.endswith(".part")
 
 
 def _emission(commit: Commit) -> dict[str, float] | None:

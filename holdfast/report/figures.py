@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,18 +13,20 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from holdfast.results import RecallMatrix
-from holdfast.results.metrics import retention_by_age
+from holdfast.core.files import replacing
+from holdfast.results import RecallMatrix, retention_by_age
 
 # Okabe and Ito's palette: told apart by most colour-blind readers, and in grey by their order.
 _COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of another length: pairs repeat late
+_MARKED_AGES = 20  # about how many points of a long curve carry their marker
+_NUMBERED_TASKS = 12  # the largest matrix whose cells have room for their number
 
 
 def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
     """Retention by age of several trajectories, above the matrix of each."""
-    columns = max(2, len(named))
-    figure = Figure(figsize=(4.2 * columns, 7.2), layout="constrained")
+    columns = max(1, len(named))
+    figure = Figure(figsize=(4.2 * max(2, columns), 7.2), layout="constrained")
     grid = figure.add_gridspec(2, columns, height_ratios=(1, 1.25))
     _draw_retention(figure.add_subplot(grid[0, :]), named)
     image = None
@@ -37,10 +41,12 @@ def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
 
 def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
     """R(a): mean accuracy on a task, a tasks after it was learned.  Source: sec. res-time."""
-    for (name, matrix), colour, marker in zip(named.items(), _COLOURS, _MARKERS, strict=False):
+    styles = zip(cycle(_COLOURS), cycle(_MARKERS), strict=False)
+    for (name, matrix), (colour, marker) in zip(named.items(), styles, strict=False):
         curve = retention_by_age(matrix)
-        ages = np.arange(len(curve))
-        axes.plot(ages, curve, color=colour, marker=marker, markersize=5, linewidth=2, label=name)
+        every = 1 + len(curve) // _MARKED_AGES
+        line = axes.plot(np.arange(len(curve)), curve, color=colour, linewidth=2, label=name)
+        line[0].set(marker=marker, markersize=5, markevery=every)
     axes.set(
         xlabel="age: tasks learned since",
         ylabel="recall R(a)",
@@ -51,7 +57,8 @@ def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    if named:
+        axes.legend(frameon=False)
 
 
 def draw_matrix(axes: Axes, matrix: RecallMatrix, title: str) -> AxesImage:
@@ -60,21 +67,45 @@ def draw_matrix(axes: Axes, matrix: RecallMatrix, title: str) -> AxesImage:
     values = np.ma.masked_invalid(matrix.accuracies()[1:, 1 : tasks + 1])
     # Accuracy on a task before its turn is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
-    edges = (0.5, tasks + 0.5, tasks + 0.5, 0.5)
+    end = max(tasks, 1) + 0.5
+    edges = (0.5, end, end, 0.5)
     image = axes.imshow(values, cmap="cividis", vmin=0, vmax=1, extent=edges, aspect="equal")
     axes.set(xlabel="on task", ylabel="after task", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
+    if tasks <= _NUMBERED_TASKS:
+        _number(axes, values)
     return image
 
 
+def _number(axes: Axes, values: np.ma.MaskedArray[Any, Any]) -> None:
+    """Write each observed accuracy into its cell, in per cent."""
+    for row, column in zip(*np.nonzero(~np.ma.getmaskarray(values)), strict=True):
+        accuracy = float(values[row, column])
+        axes.text(
+            column + 1,
+            row + 1,
+            f"{100 * accuracy:.0f}",
+            color="black" if accuracy > 0.55 else "white",
+            ha="center",
+            va="center",
+            fontsize=8,
+        )
+
+
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write ``path`` as PNG and as PDF with text as text; return both paths."""
+    """Write ``path`` as PNG and as PDF with text as text; return both paths.
+
+    Equal figures give equal files. Raises HoldfastError when the place cannot be written.
+    """
     from matplotlib import rc_context
 
-    written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
+    written = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf")]
     with rc_context({"pdf.fonttype": 42}):
         for target in written:
-            figure.savefig(target, dpi=160)
+            kind = target.suffix.removeprefix(".")
+            dated = {"CreationDate": None} if kind == "pdf" else None
+            with replacing(target) as temporary:
+                figure.savefig(temporary, format=kind, dpi=160, metadata=dated)
     return written

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
-from reference.learner import run_task
-from reference.state import Settings, State
-from reference.state import Task as ReferenceTask
 
+from holdfast.backbone.projection import Projection
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
 from holdfast.learning.progress import Progress
-from holdfast.streams import symbol_qa
-from tests.tiny import exact_backbone
+from reference.learner import run_task
+from reference.state import Settings, State
+from reference.state import Task as ReferenceTask
+from tests.tiny import exact_backbone, short_sequences
 
-TARGETS = ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj")
-RULES = {"": "shared", "merge": "merged", "olora": "o_lora", "osrm": "osrm"}
-EPOCHS, BATCH, SEED, TASKS = 2, 2, 5, 3
-VALUES = {
+TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
+RULES = {"shared": "shared", "merge": "merged", "olora": "o_lora", "osrm": "osrm"}
+ANCHORS = ("si", "online_ewc", "sd", "replay")
+EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
+VALUES: dict[str, Any] = {
     "seed": SEED,
     "lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": TARGETS},
     "optim": {"epochs": EPOCHS, "batch_size": BATCH, "lr": 0.01},
@@ -31,38 +34,42 @@ VALUES = {
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
     "o_lora": {"overlap": 0.05, "factor_norm": 0.01},
-    "sequential_osrm": {"sequences": 4, "basis": "lapack"},
+    "sequential_osrm": {"sequences": 5, "basis": "lapack"},
 }
 
 
-def both_runs(method: str, accumulation: int, **sections: dict):
-    """Learn the same tasks twice; yield (engine, reference state and result) after each."""
+def both_runs(
+    method: str, accumulation: int = 1, tasks: int = TASKS, **sections: Any
+) -> Iterator[tuple[Learner, Any, State, Any]]:
+    """Learn the same tasks twice; yield (engine, its report, reference state, result) after each.
+
+    Seven sequences in minibatches of two: the last minibatch of an epoch is short, and so is the
+    last window of three of its four minibatches.
+    """
     values = {**VALUES, **sections, "method": method}
     values["optim"] = {**VALUES["optim"], "accumulation": accumulation}
     config = RunConfig.of(values)
     learner = Learner(config, exact_backbone())
-    rule = RULES[method.rpartition("_")[2]] if method.rpartition("_")[2] in RULES else "shared"
     twin = exact_backbone()
     if learner.replay is not None:
         twin.add_replay_token()
     state = State(twin.model)
-    settings = settings_of(config, rule, twin.pad_token)
-    stream = symbol_qa(tasks=TASKS, items=5, seed=1)
-    for number, task in enumerate(stream.tasks, start=1):
-        sequences = learner.encode(task)
+    settings = settings_of(config, twin.pad_token)
+    for number in range(1, tasks + 1):
+        sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
         report = learn_task(learner, sequences, Progress())
         given = reference_task(learner, number, sequences, report.replay)
         result = run_task(state, settings, given)
         yield learner, report, state, result
 
 
-def settings_of(config: RunConfig, rule: str, pad: int) -> Settings:
+def settings_of(config: RunConfig, pad: int) -> Settings:
     names = config.composition.anchors
     return Settings(
         target_modules=TARGETS,
         rank=config.lora.rank,
         alpha=config.lora.alpha,
-        allocation=rule,
+        allocation=RULES[config.composition.allocation],
         dropout=0.0,
         pad_id=pad,
         learning_rate=config.optim.lr,
@@ -85,7 +92,9 @@ def settings_of(config: RunConfig, rule: str, pad: int) -> Settings:
     )
 
 
-def reference_task(learner: Learner, number: int, sequences, replay) -> ReferenceTask:
+def reference_task(
+    learner: Learner, number: int, sequences: list[list[int]], replay: list[list[int]]
+) -> ReferenceTask:
     """The engine's own draws, handed to the reference."""
     minibatches, partners = [], []
     for epoch in range(EPOCHS):
@@ -95,7 +104,7 @@ def reference_task(learner: Learner, number: int, sequences, replay) -> Referenc
             endless = replay_minibatches(SEED, number, epoch, len(replay), BATCH, 1)
             chosen = islice(endless, len(current))
             partners += [[replay[i] for i in indices] for indices in chosen]
-    drawn = exact_learner(learner.config)
+    drawn = Learner(learner.config, exact_backbone())
     drawn.adapters.fresh(SEED, number)
     factors = drawn.adapters.split(drawn.adapters.parameters.detach())
     return ReferenceTask(
@@ -107,15 +116,16 @@ def reference_task(learner: Learner, number: int, sequences, replay) -> Referenc
     )
 
 
-def exact_learner(config: RunConfig) -> Learner:
-    return Learner(config, exact_backbone())
-
-
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-6, atol=1e-9)
+    """Equal but for the order of float64 sums.
+
+    Adam divides a gradient by its own size, so rounding of 1e-16 in a coordinate whose gradient is
+    near its epsilon of 1e-8 may move it by 1e-8 of a step.
+    """
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-8, atol=1e-10)
 
 
-def assert_same(learner: Learner, report, state: State, result) -> None:
+def assert_same(learner: Learner, report: Any, state: State, result: Any) -> None:
     adapters = learner.adapters
     for name, pair in adapters.split(report.factors).items():
         for ours, theirs in zip(pair, result.factors[name], strict=True):
@@ -124,37 +134,63 @@ def assert_same(learner: Learner, report, state: State, result) -> None:
         if learner.allocation.fate == "kept":
             effective = effective + adapters.scale * (pair[1] @ pair[0])
         assert_close(effective, result.dense[name])
-    anchors = dict(learner.anchors)
+    anchors: dict[str, Any] = dict(learner.anchors)
     if "si" in anchors:
         for name, ours in adapters.named(anchors["si"].importance).items():
             assert_close(ours, state.importance[name])
+        for name, ours in adapters.named(anchors["si"].reference).items():
+            assert_close(ours, state.reference[name])
     if "online_ewc" in anchors:
         for name, ours in adapters.named(anchors["online_ewc"].fisher).items():
             assert_close(ours, state.fisher[name])
+        assert_close(anchors["online_ewc"].scale, state.first_fisher_mean)
+    for name, ours in getattr(learner.allocation, "features", {}).items():
+        assert_close(ours, torch.stack(state.features[name]))
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+ENGINE_NAMES = {"function": "sd", "ewc": "online_ewc"}  # of the reference's terms
+
+
+def assert_same_terms(learner: Learner, report: Any, result: Any) -> None:
+    """Every term of the objective in the last epoch: the mean over its steps."""
+    last = result.steps[len(result.steps) // 2 :]
+    for term in ("sft", "replay", "function", "si", "ewc"):
+        if term in last[0]:
+            mean = sum(step[term] for step in last) / len(last)
+            name = ENGINE_NAMES.get(term, term)
+            assert report.epochs[-1][name] == pytest.approx(mean, rel=1e-8)
+
+
+def tag(anchors: tuple[str, ...], rule: str) -> str:
+    return "_".join((*anchors, rule))
+
+
 @pytest.mark.parametrize("rule", RULES)
-def test_all_anchors_with_each_rule(rule, accumulation):
-    method = "si_online_ewc_sd_replay" + (f"_{rule}" if rule else "")
-    for learner, report, state, result in both_runs(method, accumulation):
+@pytest.mark.parametrize("anchors", [(), *((name,) for name in ANCHORS), ANCHORS])
+def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> None:
+    tasks = TASKS if anchors == ANCHORS else 2
+    for learner, report, state, result in both_runs(tag(anchors, rule), tasks=tasks):
         assert_same(learner, report, state, result)
-        # The last epoch's mean loss is the reference's, step by step averaged.
-        sft = [step["sft"] for step in result.steps[len(result.steps) // EPOCHS :]]
-        if accumulation == 1:
-            assert report.epochs[-1]["sft"] == pytest.approx(sum(sft) / len(sft), rel=1e-6)
+        assert_same_terms(learner, report, result)
+        # The data anchor is compared on samples that exist.
+        assert ("replay" in anchors and state.completed > 1) == bool(report.replay)
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["vanilla", "merge", "olora", "osrm", "si", "sd", "replay", "online_ewc", "si_replay_olora"],
-)
-def test_single_mechanisms(method):
-    for outcome in both_runs(method, accumulation=1):
+@pytest.mark.parametrize("rule", RULES)
+def test_accumulation_with_a_short_last_window(rule: str) -> None:
+    for outcome in both_runs(tag(ANCHORS, rule), accumulation=3):
+        assert_same(*outcome)
+    assert len(outcome[3].steps) == EPOCHS * 2
+
+
+def test_gradient_projection() -> None:
+    section = {**VALUES["o_lora"], "project_gradient": True}
+    for outcome in both_runs("sd_olora", o_lora=section):
         assert_same(*outcome)
 
 
-def test_gradient_projection():
-    section = {**VALUES["o_lora"], "project_gradient": True}
-    for outcome in both_runs("sd_olora", accumulation=1, o_lora=section):
+def test_logits_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary too large for one piece changes nothing, not even the path of SI."""
+    monkeypatch.setattr(Projection.__init__, "__defaults__", (258 * 3,))
+    for outcome in both_runs(tag(ANCHORS, "merge")):
         assert_same(*outcome)

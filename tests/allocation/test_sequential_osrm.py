@@ -1,0 +1,141 @@
+"""Sequential OSRM's features and starting directions against the reference, in float64."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.allocation.base import Closing, Opening
+from holdfast.allocation.sequential_osrm import SequentialOSRM, quiet_directions
+from holdfast.backbone.adapters import Adapters
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner
+from reference import adapters as peft_adapters
+from reference import osrm as plain
+from tests.tiny import exact_backbone, short_sequences
+
+RANK, TARGETS = 3, ("q_proj", "o_proj", "down_proj")
+VALUES: dict[str, Any] = {
+    "method": "osrm",
+    "lora": {"rank": RANK, "alpha": 4, "targets": TARGETS},
+    "optim": {"batch_size": 3},
+}
+
+
+def features(tasks: int, width: int, seed: int = 0) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(tasks, width, generator=source, dtype=torch.float64)
+
+
+def test_features_are_the_references() -> None:
+    """Seven of eight ragged sequences in batches of three: padding counts, batches weigh alike."""
+    learner = Learner(RunConfig.of(VALUES), exact_backbone())
+    with torch.no_grad():
+        learner.adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    sequences = short_sequences(8)
+    ours = learner.mean_inputs(sequences)(7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        twin = peft_adapters.attach(exact_backbone().model, TARGETS, RANK, 4)
+    split = learner.adapters.split(learner.adapters.parameters.detach())
+    peft_adapters.write(twin, split)
+    theirs = plain.feature_means(twin, peft_adapters.adapted(twin), sequences, 7, 3, 0)
+    assert ours.keys() == theirs.keys()
+    for name, mean in ours.items():
+        torch.testing.assert_close(mean, theirs[name], rtol=1e-11, atol=1e-13)
+    whole = learner.mean_inputs(sequences)(8)
+    assert all((whole[name] - mean).abs().max() > 1e-4 for name, mean in ours.items())
+
+
+def start(basis: Any, tasks: int, task: int = 9) -> tuple[SequentialOSRM, Adapters, Adapters]:
+    """A rule that has seen random features, its opened workspace, and the ordinary one."""
+    rule = SequentialOSRM(SequentialOSRM.Config(basis=basis))
+    workspaces = []
+    for _ in range(2):
+        backbone = exact_backbone()
+        config = Adapters.Config(rank=RANK, alpha=4, targets=TARGETS)
+        workspaces.append(Adapters(backbone.model, config, backbone.head))
+    opened, ordinary = workspaces
+    for number in range(tasks):
+        means = {
+            name: features(1, layer.down.shape[1], seed=number)[0]
+            for name, layer in opened.layers.items()
+        }
+        rule.end(Closing(number + 1, lambda limit, means=means: means))
+    rule.begin(opened, Opening(task, seed=4))
+    ordinary.fresh(4, task)
+    return rule, opened, ordinary
+
+
+@pytest.mark.parametrize("tasks", [1, 5, 13, 14, 40])
+def test_the_lapack_basis_is_the_references(tasks: int) -> None:
+    """eq. app-osrm-init; 14 features of 16 leave fewer than three free directions, 40 none."""
+    rule, opened, ordinary = start("lapack", tasks)
+    for name, layer in opened.layers.items():
+        directions = plain.smallest_right_singular_vectors(rule.features[name], RANK)
+        expected = plain.initial_A(ordinary.layers[name].down, directions)
+        torch.testing.assert_close(layer.down, expected, rtol=1e-10, atol=1e-12)
+        assert not layer.up.any()
+
+
+@pytest.mark.parametrize("basis", ["isotropic", "lapack"])
+@pytest.mark.parametrize("tasks", [1, 5, 13])
+def test_the_start_is_orthogonal_to_the_past(basis: Any, tasks: int) -> None:
+    """A h = 0 for every stored mean; orthogonal rows of the mean Kaiming norm kappa."""
+    rule, opened, ordinary = start(basis, tasks)
+    for name, layer in opened.layers.items():
+        assert (layer.down @ rule.features[name].T).abs().max() < 1e-13
+        kappa = ordinary.layers[name].down.norm(dim=1).mean()
+        gram = layer.down @ layer.down.T
+        torch.testing.assert_close(
+            gram, kappa.square() * torch.eye(RANK, dtype=gram.dtype), rtol=1e-12, atol=1e-13
+        )
+        assert (ordinary.layers[name].down @ rule.features[name].T).abs().max() > 0.1
+
+
+def test_the_first_task_starts_as_usual() -> None:
+    _, opened, ordinary = start("isotropic", tasks=0)
+    assert torch.equal(opened.parameters, ordinary.parameters)
+
+
+def test_draws_are_named() -> None:
+    first, again, other = (start("isotropic", 5, task)[1].parameters for task in (9, 9, 10))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("tasks", [3, 8, 30])
+def test_no_directions_are_quieter(tasks: int) -> None:
+    """Their energy is the sum of the smallest squared singular values, whatever the basis."""
+    H = features(tasks, 10)
+    values = torch.linalg.svdvals(H).square()
+    padded = torch.cat([values, torch.zeros(max(0, 10 - tasks), dtype=H.dtype)])
+    least = padded.sort().values[:RANK].sum()
+    for source in (None, torch.Generator().manual_seed(1)):
+        directions = quiet_directions(H, RANK, source)
+        energy = (directions @ H.T).square().sum()
+        torch.testing.assert_close(energy, least, rtol=1e-9, atol=1e-20)
+        eye = torch.eye(RANK, dtype=H.dtype)
+        torch.testing.assert_close(directions @ directions.T, eye, rtol=0, atol=1e-13)
+
+
+def test_isotropic_means_no_preferred_direction() -> None:
+    """The mean outer product over 2000 draws is the projector on the null space over its width."""
+    H, draws = features(4, 10), 2000
+    source = torch.Generator().manual_seed(1)
+    rows = torch.cat([quiet_directions(H, 1, source) for _ in range(draws)])
+    free = torch.eye(10, dtype=H.dtype) - torch.linalg.pinv(H) @ H
+    # An entry of a unit vector's outer product varies by less than 0.5.
+    assert (rows.T @ rows / draws - free / 6).abs().max() < 5 * 0.5 / draws**0.5
+    assert rows.mean(0).abs().max() < 5 / draws**0.5
+
+
+def test_repeated_features_are_no_trouble() -> None:
+    """Two tasks with the same mean occupy one direction."""
+    H = features(1, 16).expand(5, -1)
+    directions = quiet_directions(H, RANK, torch.Generator().manual_seed(0))
+    assert (directions @ H.T).abs().max() < 1e-13

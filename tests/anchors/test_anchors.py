@@ -1,0 +1,215 @@
+"""Every anchor's loss and consolidation against the reference, in float64."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.anchors.base import StepChange, StepView, TaskEnd, TaskStart
+from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.self_distillation import SelfDistillation
+from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.backbone.projection import Projection
+from holdfast.backbone.sequences import collate
+from reference import online_ewc, synaptic_intelligence
+from reference.distillation import function_loss
+from reference.replay import hard_replay_loss, soft_replay_loss
+from tests.tiny import exact_backbone, short_sequences
+
+P = 40
+CPU = torch.device("cpu")
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+
+def split(flat: Tensor) -> dict[str, Tensor]:
+    """As the reference names coordinates: two tensors."""
+    return {"a": flat[:25].view(5, 5), "b": flat[25:]}
+
+
+def joined(named: dict[str, Tensor]) -> Tensor:
+    return torch.cat([named["a"].flatten(), named["b"]])
+
+
+def view_of(parameters: Tensor) -> StepView:
+    none: Any = None
+    return StepView(parameters, none, none)
+
+
+def never(index: int) -> Tensor:
+    raise AssertionError("Synaptic Intelligence asks for no gradient at the boundary")
+
+
+def assert_penalty(anchor: Any, theirs: Any) -> None:
+    """Value and gradient at a random place."""
+    ours_at = normal(P, seed=9).requires_grad_()
+    theirs_at = ours_at.detach().clone().requires_grad_()
+    ours, expected = anchor.loss(view_of(ours_at)), theirs(split(theirs_at))
+    torch.testing.assert_close(ours, expected, rtol=1e-13, atol=0)
+    ours.backward()
+    expected.backward()
+    torch.testing.assert_close(ours_at.grad, theirs_at.grad, rtol=1e-13, atol=0)
+    assert ours > 0
+
+
+def test_synaptic_intelligence() -> None:
+    """Three tasks of random steps: path, consolidation and penalty."""
+    anchor = SynapticIntelligence(SynapticIntelligence.Config(damping=0.03))
+    importance = split(torch.zeros(P, dtype=torch.float64))
+    reference: dict[str, Tensor] = {}
+    for task in (1, 2, 3):
+        if task == 1:
+            assert anchor.loss(view_of(normal(P, seed=9))).item() == 0.0
+        else:
+            assert_penalty(anchor, partial(synaptic_intelligence.penalty, importance, reference))
+        now = normal(P, seed=task)
+        start, path = now, split(torch.zeros(P, dtype=torch.float64))
+        anchor.begin(TaskStart(task, now))
+        for step in range(4):
+            gradient = normal(P, seed=100 * task + step)
+            after = now - 0.1 * gradient + 0.1 * normal(P, seed=100 * task + step + 50)
+            anchor.after_step(StepChange(gradient, now, after))
+            path = synaptic_intelligence.extend_path(
+                path, split(gradient), split(now), split(after)
+            )
+            now = after
+        anchor.end(TaskEnd(task, now, 0, never))
+        importance, reference = synaptic_intelligence.consolidate(
+            importance, path, split(start), split(now), 0.03
+        )
+        state = anchor.state()
+        torch.testing.assert_close(state["importance"], joined(importance), rtol=1e-12, atol=1e-15)
+        assert torch.equal(state["reference"], joined(reference))
+        # Some coordinates moved against the fit; they got nothing and lost nothing.
+        assert (joined(path) < 0).any()
+        assert (state["importance"] >= 0).all()
+
+
+def test_the_start_is_a_snapshot() -> None:
+    """The engine hands views of parameters that the optimiser then changes in place."""
+    anchor = SynapticIntelligence(SynapticIntelligence.Config())
+    live = torch.zeros(3, dtype=torch.float64)
+    anchor.begin(TaskStart(1, live))
+    before = live.clone()
+    live += 1.0
+    anchor.after_step(StepChange(-torch.ones(3, dtype=torch.float64), before, live))
+    anchor.end(TaskEnd(1, live, 0, never))
+    live += 5.0
+    state = anchor.state()
+    assert torch.equal(state["importance"], torch.full((3,), 1 / 1.1, dtype=torch.float64))
+    assert torch.equal(state["reference"], torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("decay", [1.0, 0.7, 0.0])
+def test_online_ewc(normalise: bool, decay: float) -> None:
+    """Three tasks whose gradients differ a thousandfold; five sequences, at most four used."""
+    settings = OnlineEWC.Config(decay=decay, normalise=normalise, sequences=4)
+    anchor = OnlineEWC(settings)
+    running = split(torch.zeros(P, dtype=torch.float64))
+    first = reference = None
+    for task, size in ((1, 1.0), (2, 30.0), (3, 0.03)):
+        if first is None:
+            assert anchor.loss(view_of(normal(P, seed=9))).item() == 0.0
+        else:
+            assert_penalty(anchor, partial(online_ewc.penalty, running, reference))
+        gradients = [size * normal(P, seed=10 * task + n) for n in range(5)]
+        asked: list[int] = []
+
+        def gradient(
+            index: int, given: list[Tensor] = gradients, asked: list[int] = asked
+        ) -> Tensor:
+            asked.append(index)
+            return given[index]
+
+        end = normal(P, seed=task)
+        anchor.end(TaskEnd(task, end, 5, gradient))
+        assert asked == [0, 1, 2, 3]
+        fisher = split(torch.stack(gradients[:4]).square().mean(0))
+        first = online_ewc.mean_fisher(fisher) if first is None else first
+        if normalise:
+            fisher = online_ewc.normalise(fisher, first)
+            assert joined(fisher).mean() == pytest.approx(float(first), rel=1e-12)
+        running = online_ewc.update(running, fisher, decay)
+        reference = split(end)
+        state = anchor.state()
+        torch.testing.assert_close(state["fisher"], joined(running), rtol=1e-12, atol=0)
+        assert torch.equal(state["reference"], end)
+        assert state["scale"] == pytest.approx(float(first), rel=1e-12)
+
+
+def test_a_gradient_of_zero_is_no_division_by_zero() -> None:
+    anchor = OnlineEWC(OnlineEWC.Config())
+    zero = torch.zeros(3, dtype=torch.float64)
+    for task in (1, 2):
+        anchor.end(TaskEnd(task, zero, 1, lambda index: zero))
+    assert torch.equal(anchor.state()["fisher"], zero)
+
+
+class Student:
+    """Random student and teacher states of a ragged minibatch, and the whole padded logits."""
+
+    def __init__(self) -> None:
+        self.backbone = exact_backbone()
+        self.batch = collate(short_sequences(4), self.backbone.pad_token, CPU)
+        shape = (*self.batch.ids.shape, 16)
+        self.teacher = normal(*shape, seed=1)
+        self.hidden = normal(*shape, seed=2).requires_grad_()
+        assert not self.batch.mask.all()
+
+    def view(self, replay: bool) -> StepView:
+        projection = Projection(
+            self.backbone,
+            self.batch.select(self.hidden),
+            self.batch.select(self.teacher),
+            self.batch.targets,
+        )
+        none: Any = None
+        at = torch.zeros(1, dtype=torch.float64)
+        return StepView(at, none if replay else projection, projection if replay else None)
+
+    def logits(self) -> tuple[Tensor, Tensor]:
+        return self.backbone.logits(self.teacher), self.backbone.logits(self.hidden)
+
+    def assert_same(self, ours: Tensor, theirs: Tensor) -> None:
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+        (first,) = torch.autograd.grad(ours, self.hidden)
+        (second,) = torch.autograd.grad(theirs, self.hidden)
+        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-14)
+        assert first.abs().max() > 1e-4
+
+
+def test_self_distillation() -> None:
+    """eq. app-function-loss, padding out."""
+    student = Student()
+    anchor = SelfDistillation(SelfDistillation.Config(temperature=3.0))
+    at = torch.zeros(1, dtype=torch.float64)
+    anchor.begin(TaskStart(1, at))
+    assert anchor.loss(student.view(replay=False)).item() == 0.0
+    anchor.begin(TaskStart(2, at))
+    theirs = function_loss(*student.logits(), student.batch.mask, 3.0)
+    student.assert_same(anchor.loss(student.view(replay=False)), theirs)
+
+
+@pytest.mark.parametrize("loss", ["soft", "cross_entropy"])
+def test_generative_replay(loss: Any) -> None:
+    """eq. app-replay-loss: every continuation token, the seed and padding out."""
+    student = Student()
+    anchor = GenerativeReplay(GenerativeReplay.Config(temperature=1.5, loss=loss))
+    none: Any = None
+    nothing = StepView(torch.zeros(1), none, None)
+    assert anchor.loss(nothing).item() == 0.0
+    teacher, logits = student.logits()
+    if loss == "soft":
+        theirs = soft_replay_loss(teacher, logits, student.batch.mask, 1.5)
+    else:
+        theirs = hard_replay_loss(logits, student.batch.ids, student.batch.mask)
+    student.assert_same(anchor.loss(student.view(replay=True)), theirs)

@@ -1,0 +1,122 @@
+"""Loading a backbone, and what is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
+
+from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.core.errors import HoldfastError
+from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_llama
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    tiny_llama().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def load(name: Any, **settings: Any) -> Backbone:
+    return load_backbone(Backbone.Config(name=str(name), **{"device": "cpu", **settings}))
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16", "float64"])
+def test_a_saved_model_comes_back(saved: Path, precision: Any) -> None:
+    backbone = load(saved, precision=precision)
+    expected = torch.float32 if precision == "auto" else getattr(torch, precision)
+    assert backbone.dtype == expected
+    plain = LlamaForCausalLM.from_pretrained(saved, dtype=expected)
+    ids = torch.tensor([[4, 8, 15]])
+    with torch.no_grad():
+        assert torch.equal(backbone.logits(backbone.hidden(ids)), plain(input_ids=ids).logits)
+    assert backbone.eos_token == backbone.pad_token == 0
+    assert backbone.stop_tokens == {0}
+    assert not any(parameter.requires_grad for parameter in backbone.model.parameters())
+    assert not backbone.model.training
+
+
+@pytest.mark.parametrize("build", [exact_backbone, exact_gpt2])
+def test_head_of_hidden_states_is_the_model(build: Any) -> None:
+    backbone = build()
+    ids = torch.tensor([[4, 8, 15, 0, 0], [7, 7, 1, 2, 3]])
+    with torch.no_grad():
+        logits = backbone.logits(backbone.hidden(ids))
+        torch.testing.assert_close(logits, backbone.model(input_ids=ids).logits)
+        # Right padding needs no mask: what comes later is not seen.
+        alone = backbone.logits(backbone.hidden(ids[:1, :3]))
+    torch.testing.assert_close(logits[:1, :3], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_the_fingerprint_knows_weights_and_vocabulary(saved: Path) -> None:
+    plain = load(saved).fingerprint
+    assert load(saved).fingerprint == plain == Backbone(tiny_llama(), byte_tokenizer()).fingerprint
+    assert Backbone(tiny_llama(seed=1), byte_tokenizer()).fingerprint != plain
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["more"])
+    assert Backbone(tiny_llama(), tokenizer).fingerprint != plain
+    nudged = tiny_llama()
+    nudged.model.layers[1].mlp.down_proj.weight.data[3, 4] += 1e-3
+    assert Backbone(nudged, byte_tokenizer()).fingerprint != plain
+
+
+def refused(name: Any, **settings: Any) -> str:
+    with pytest.raises(HoldfastError) as caught:
+        load(name, **settings)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    assert refused(tmp_path).startswith(f"{tmp_path}: holds no tokenizer")
+
+
+def test_an_unknown_name() -> None:
+    assert refused("nobody/nothing-of-the-kind").startswith(
+        "backbone.name = nobody/nothing-of-the-kind: no causal language model could be loaded"
+    )
+
+
+def test_a_damaged_model(saved: Path) -> None:
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert "no causal language model could be loaded" in refused(saved)
+
+
+def test_a_damaged_configuration(saved: Path) -> None:
+    (saved / "config.json").write_text("{")
+    assert "no causal language model could be loaded" in refused(saved)
+
+
+def test_a_device_that_is_not_there(saved: Path) -> None:
+    assert refused(saved, device="cuda:77").startswith("backbone.device = cuda:77")
+    assert refused(saved, device="quantum").startswith("backbone.device = quantum")
+
+
+@pytest.mark.parametrize(("cap", "right"), [(0.5, False), (None, True)])
+def test_a_soft_capped_head(cap: float | None, right: bool) -> None:
+    config = Gemma2Config(
+        vocab_size=257,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        final_logit_softcapping=cap,
+        initializer_range=0.3,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Gemma2ForCausalLM(config)
+    if right:
+        assert Backbone(model, byte_tokenizer()).pad_token == 0
+        return
+    with pytest.raises(HoldfastError, match="soft-capping"):
+        Backbone(model, byte_tokenizer())

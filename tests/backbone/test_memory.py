@@ -1,0 +1,75 @@
+"""No second copy of the model is alive while a task is learned."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.backbone.load import Backbone
+from holdfast.learning.boundary import learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner
+from holdfast.learning.progress import Progress
+from tests.tiny import byte_tokenizer, short_sequences, tiny_llama
+
+ITEMS, SAMPLES, NEW_TOKENS, WIDTH, RANK = 4, 4, 6, 64, 1
+
+
+def entries_alive() -> int:
+    """Entries of every storage that a tensor alive in Python owns, each counted once."""
+    gc.collect()
+    storages = {}
+    for thing in gc.get_objects():
+        if type(thing) in (torch.Tensor, torch.nn.Parameter):
+            storage = thing.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes() // thing.element_size()
+    return sum(storages.values())
+
+
+class Census(Progress):
+    def __init__(self) -> None:
+        self.most = 0
+
+    def step(self, phase: str, task: int, done: int, total: int) -> None:
+        self.most = max(self.most, entries_alive())
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge", "olora", "osrm"])
+def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay and self-distillation keep hidden states of the previous model, never a copy of it.
+
+    Beyond what is alive between tasks: the two moments of Adam and the coordinates before the
+    task, each P; d numbers for every token that the previous model was asked about; the last
+    map's input, whole and dropped; token ids.
+    """
+    backbone = Backbone(tiny_llama(width=WIDTH), byte_tokenizer())
+    values: dict[str, Any] = {
+        "method": f"sd_replay_{rule}",
+        "lora": {"rank": RANK},
+        "optim": {"epochs": 1, "batch_size": 2},
+        "data": {"samples": SAMPLES, "max_new_tokens": NEW_TOKENS},
+    }
+    learner = Learner(RunConfig.of(values), backbone)
+    sequences = short_sequences(ITEMS, first=backbone.seed_token)
+    learn_task(learner, sequences, Progress())
+
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("a copy of the model")
+
+    model = sum(parameter.numel() for parameter in backbone.model.parameters())
+    workspace = learner.adapters.parameters.numel()
+    teacher = WIDTH * (sum(map(len, sequences)) + SAMPLES * NEW_TOKENS)
+    last_input = 2 * 2 * 8 * (2 * WIDTH)  # twice [minibatch, longest, d_in]
+    bound = 3 * workspace + teacher + last_input + 1000
+    monkeypatch.setattr(copy, "deepcopy", forbidden)
+    monkeypatch.setattr(torch.nn.Module, "__deepcopy__", forbidden, raising=False)
+    before, census = entries_alive(), Census()
+    learn_task(learner, sequences, census)
+    assert census.most > before
+    assert census.most - before < bound
+    # The bound is a real one: a copy of the model would not fit.
+    assert model > 3 * bound

@@ -1,0 +1,132 @@
+"""The seed token of the data anchor, fixed or trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.load import REPLAY_TOKEN, Backbone, load_backbone
+from reference.replay import initialise_seed_token
+from tests.tiny import byte_tokenizer, exact_backbone, tiny_llama
+
+TOKENS = 257
+
+
+def llama(tied: bool, rows: int) -> LlamaForCausalLM:
+    """``rows`` of embeddings for 257 tokens, as Qwen3 has more rows than tokens."""
+    config = tiny_llama().config
+    config.vocab_size, config.tie_word_embeddings = rows, tied
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return LlamaForCausalLM(config).double()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("rows", [TOKENS, TOKENS + 1, 300])
+def test_the_mean_row(tied: bool, rows: int) -> None:
+    """Of the tokenizer's tokens, not of the rows that no token uses.  eq. app-replay-init."""
+    backbone = Backbone(llama(tied, rows), byte_tokenizer())
+    tables = [backbone.model.get_input_embeddings().weight.clone(), backbone.head.weight.clone()]
+    token = backbone.add_replay_token()
+    assert token == backbone.seed_token == TOKENS
+    after = [backbone.model.get_input_embeddings().weight, backbone.head.weight]
+    assert (after[0] is after[1]) == tied
+    for old, new in zip(tables, after, strict=True):
+        assert len(new) == max(rows, TOKENS + 1)
+        torch.testing.assert_close(new[token], old[:TOKENS].mean(0), rtol=1e-14, atol=1e-15)
+        others = [row for row in range(rows) if row != token]
+        assert torch.equal(new[others], old[others])
+        assert not new.requires_grad
+    assert backbone.head is backbone.model.get_output_embeddings()
+    assert backbone.tokenize(REPLAY_TOKEN + "a")[0] == token
+    assert backbone.decode(backbone.tokenize(REPLAY_TOKEN + "a")) == "a"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_reference_sets_the_same_rows(tied: bool) -> None:
+    ours, theirs = Backbone(llama(tied, TOKENS), byte_tokenizer()), llama(tied, TOKENS)
+    token = ours.add_replay_token()
+    initialise_seed_token(theirs, token, TOKENS)
+    ids = torch.tensor([[token, 3, 8]])
+    with torch.no_grad():
+        expected = theirs(input_ids=ids).logits
+        torch.testing.assert_close(ours.logits(ours.hidden(ids)), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_is_set_once(tied: bool, tmp_path: Path) -> None:
+    """Neither a second call nor a reload of a model whose rows were since trained resets it."""
+    backbone = Backbone(llama(tied, TOKENS), byte_tokenizer())
+    token = backbone.add_replay_token()
+    with torch.no_grad():
+        backbone.model.get_input_embeddings().weight[token] += 1.0
+    row = backbone.model.get_input_embeddings().weight[token].clone()
+    assert backbone.add_replay_token() == token
+    backbone.model.save_pretrained(tmp_path)
+    backbone.tokenizer.save_pretrained(tmp_path)
+    again = load_backbone(Backbone.Config(name=str(tmp_path), precision="float64", device="cpu"))
+    assert again.seed_token is None
+    assert again.add_replay_token() == token
+    assert torch.equal(again.model.get_input_embeddings().weight[token], row)
+
+
+def trained(seed_row: bool) -> tuple[Backbone, Adapters, Any]:
+    """A backbone after three steps on sequences that begin with the seed token."""
+    backbone = exact_backbone()
+    token = backbone.add_replay_token()
+    config = Adapters.Config(rank=2, dropout=0.0, targets=("q_proj", "down_proj"))
+    adapters = Adapters(backbone.model, config, backbone.head, token if seed_row else None)
+    adapters.fresh(0, 1)
+    optimizer = torch.optim.AdamW([adapters.parameters], lr=0.1)
+    for _ in range(3):
+        adapters.gradient.zero_()
+        backbone.logits(backbone.hidden(torch.tensor([[token, 4, 5]]))).square().sum().backward()
+        optimizer.step()
+    return backbone, adapters, exact_backbone()
+
+
+def test_the_row_is_frozen_by_default() -> None:
+    backbone, _, plain = trained(seed_row=False)
+    plain.add_replay_token()
+    assert torch.equal(
+        backbone.model.get_input_embeddings().weight, plain.model.get_input_embeddings().weight
+    )
+
+
+def test_the_option_trains_that_row_alone() -> None:
+    backbone, adapters, plain = trained(seed_row=True)
+    token = plain.add_replay_token()
+    table = plain.model.get_input_embeddings().weight
+    # The table, and with it the output head, stays; the row is a coordinate of the workspace.
+    assert torch.equal(backbone.head.weight, table)
+    assert adapters.seed_row is not None
+    assert adapters.parameters.numel() == 2 * 2 * (16 + 16 + 32 + 16) + 16
+    assert torch.equal(adapters.parameters[-16:], adapters.seed_row)
+    assert torch.equal(adapters.named(adapters.parameters)["seed_row"], adapters.seed_row)
+    assert ((adapters.seed_row - table[token]).abs() > 1e-3).all()
+    embed = backbone.model.get_input_embeddings()
+    for ids in (torch.arange(TOKENS), torch.tensor([[3, 9]])):
+        assert torch.equal(embed(ids), table[ids])
+    assert torch.equal(embed(torch.tensor([[3, token]]))[0, 1], adapters.seed_row)
+
+
+def test_the_rows_gradient_is_the_embeddings() -> None:
+    backbone = exact_backbone()
+    token = backbone.add_replay_token()
+    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head, token)
+    adapters.training(None)
+    ids = torch.tensor([[token, 4, token]])
+    backbone.hidden(ids).square().sum().backward()
+
+    twin = exact_backbone()
+    twin.add_replay_token()
+    table = twin.model.get_input_embeddings().weight.requires_grad_()
+    twin.hidden(ids).square().sum().backward()
+    assert table.grad is not None
+    torch.testing.assert_close(adapters.gradient[-16:], table.grad[token], rtol=1e-11, atol=1e-13)
+    assert adapters.gradient[-16:].abs().max() > 1e-3

@@ -1,0 +1,166 @@
+"""Nucleus sampling: the distribution, and that nothing but the noise decides a draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import (
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from holdfast.backbone import sampling
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sampling import nucleus_sample, sample_continuations
+from holdfast.core.seeding import generator
+from tests.tiny import exact_backbone
+
+SETTINGS: dict[str, Any] = {
+    "seed": 3,
+    "purpose": ("replay", 2),
+    "temperature": 1.3,
+    "top_p": 0.9,
+    "top_k": None,
+    "max_new_tokens": 7,
+}
+
+
+def random_logits(rows: int, vocabulary: int, spread: float, seed: int = 0) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(rows, vocabulary, generator=source)
+
+
+def warped(logits: Tensor, temperature: float, top_p: float, top_k: int | None) -> Tensor:
+    """The distribution from which ``model.generate`` draws: [rows, vocabulary]."""
+    ids = torch.zeros(len(logits), 1, dtype=torch.long)
+    scores = TemperatureLogitsWarper(temperature)(ids, logits)  # type: ignore[arg-type]
+    if top_k is not None:
+        scores = TopKLogitsWarper(top_k)(ids, scores)  # type: ignore[arg-type]
+    if top_p < 1:
+        scores = TopPLogitsWarper(top_p)(ids, scores)  # type: ignore[arg-type]
+    return scores.softmax(dim=-1)
+
+
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+@pytest.mark.parametrize("vocabulary", [50, 700])
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "top_k"),
+    [(1.0, 0.9, None), (1.5, 0.9, None), (0.7, 0.5, 20), (1.5, 1.0, 7), (1.5, 1.0, None),
+     (1.0, 1e-6, None), (1.0, 0.9, 1)],
+)  # fmt: skip
+def test_the_distribution_is_that_of_generate(
+    spread: float, vocabulary: int, temperature: float, top_p: float, top_k: int | None
+) -> None:
+    """The noise swept over an even grid of M points draws each token M p times, but for two."""
+    logits = random_logits(1, vocabulary, spread)
+    points = 5_000
+    noise = (torch.arange(points, dtype=torch.float64) + 0.5) / points
+    rows = (logits / temperature).expand(points, -1)
+    drawn = nucleus_sample(rows, noise.float(), top_p, top_k)
+    counts = torch.bincount(drawn, minlength=vocabulary).double()
+    expected = points * warped(logits, temperature, top_p, top_k)[0].double()
+    assert (counts - expected).abs().max() < 2.0
+    assert not counts[expected == 0].any()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1 - 2**-24])
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.9, None), (1.0, None), (1.0, 5), (1e-9, None)])
+def test_extreme_noise_draws_possible_tokens(noise: float, top_p: float, top_k: int | None) -> None:
+    logits = random_logits(500, 300, 3.0)
+    logits[:, ::2] = float("-inf")
+    logits[:, 1::4] = -200.0  # no mass in float32
+    drawn = nucleus_sample(logits, torch.full((500,), noise), top_p, top_k)
+    assert (warped(logits, 1.0, top_p, top_k).gather(1, drawn[:, None]) > 0).all()
+    if noise == 0.0:
+        assert torch.equal(drawn, logits.argmax(dim=1))
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.9, 0.999, 1.0])
+def test_ranking_a_part_is_as_good_as_ranking_all(
+    top_p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaked rows stay inside the first ranks, flat ones do not, side by side."""
+    logits = torch.cat([random_logits(200, 900, 4.0), random_logits(200, 900, 0.1, seed=1)])
+    noise = torch.rand(400, generator=torch.Generator().manual_seed(2))
+    short = nucleus_sample(logits, noise, top_p, None)
+    monkeypatch.setattr(sampling, "_FIRST_RANKED", 900)
+    assert torch.equal(short, nucleus_sample(logits, noise, top_p, None))
+
+
+def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
+    """One sample by whole forward passes: no cache, no neighbours."""
+    tokens: list[int] = []
+    for value in noise:
+        with torch.no_grad():
+            hidden = backbone.hidden(torch.tensor([[prompt, *tokens]]))[:, -1]
+        logits = backbone.logits(hidden).float() / SETTINGS["temperature"]
+        tokens.append(int(nucleus_sample(logits, value[None], SETTINGS["top_p"], None)))
+        if tokens[-1] in backbone.stop_tokens:
+            break
+    return tokens
+
+
+@pytest.fixture(scope="module")
+def stopping() -> Backbone:
+    """A backbone for which every fourth token ends the text."""
+    backbone = exact_backbone()
+    backbone.stop_tokens = frozenset(range(0, 257, 4))
+    return backbone
+
+
+def test_rows_that_stop_leave_the_others_alone(stopping: Backbone) -> None:
+    drawn = sample_continuations(stopping, 9, 12, batch=12, **SETTINGS)
+    noise = torch.rand(12, 7, generator=generator(3, "replay", 2))
+    assert drawn == [alone(stopping, 9, row) for row in noise]
+    lengths = {len(tokens) for tokens in drawn}
+    assert 1 in lengths and 7 in lengths and len(lengths) > 3
+    for tokens in drawn:
+        assert not stopping.stop_tokens & set(tokens[:-1])
+        assert len(tokens) == 7 or tokens[-1] in stopping.stop_tokens
+
+
+@pytest.mark.parametrize("batch", [1, 5, 12])
+def test_the_batch_does_not_matter(stopping: Backbone, batch: int) -> None:
+    whole = sample_continuations(stopping, 9, 12, batch=512, **SETTINGS)
+    assert sample_continuations(stopping, 9, 12, batch=batch, **SETTINGS) == whole
+
+
+def test_draws_are_named(stopping: Backbone) -> None:
+    before = torch.get_rng_state()
+    plain = sample_continuations(stopping, 9, 12, batch=5, **SETTINGS)
+    torch.manual_seed(99)
+    assert sample_continuations(stopping, 9, 12, batch=5, **SETTINGS) == plain
+    torch.set_rng_state(before)
+    for other in ({"seed": 4}, {"purpose": ("replay", 3)}):
+        values = {**SETTINGS, **other}
+        assert sample_continuations(stopping, 9, 12, batch=5, **values) != plain
+    assert torch.equal(before, torch.get_rng_state())
+    # Fewer samples are the first of more: the noise belongs to the sample.
+    assert sample_continuations(stopping, 9, 8, batch=5, **SETTINGS) == plain[:8]
+
+
+def test_first_tokens_are_drawn_from_the_models_distribution() -> None:
+    """Chi-square over one whole run: 4000 independent first tokens."""
+    backbone = exact_backbone()
+    values = {**SETTINGS, "max_new_tokens": 1}
+    drawn = sample_continuations(backbone, 9, 4000, batch=4000, **values)
+    counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=257).double()
+    with torch.no_grad():
+        logits = backbone.logits(backbone.hidden(torch.tensor([[9]]))[:, -1]).float()
+    expected = 4000 * warped(logits, 1.3, 0.9, None)[0].double()
+    possible = expected > 0
+    assert not counts[~possible].any()
+    likely = expected > 5
+    rest = torch.stack([counts[~likely].sum(), expected[~likely].sum()])
+    observed = torch.cat([counts[likely], rest[:1]])
+    wanted = torch.cat([expected[likely], rest[1:]])
+    keep = wanted > 0
+    chi = ((observed - wanted).square() / wanted)[keep].sum()
+    freedom = int(keep.sum()) - 1
+    assert freedom > 10
+    # Mean k and variance 2k: five standard deviations.
+    assert abs(chi - freedom) < 5 * (2 * freedom) ** 0.5

@@ -1,0 +1,137 @@
+"""The command around the verbs: exit status, `--debug` anywhere, interruption, help."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli.main import app
+from holdfast.core.errors import HoldfastError
+
+
+@pytest.fixture
+def recipes_raise(monkeypatch):
+    """Let `holdfast recipes` fail in a given way."""
+
+    def arrange(error: BaseException) -> None:
+        def fail() -> None:
+            raise error
+
+        monkeypatch.setattr("holdfast.cli.recipes.recipe_names", fail)
+
+    return arrange
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (HoldfastError("x.yaml: is empty"), 2, "holdfast: x.yaml: is empty"),
+        (
+            RuntimeError("a wire\ncame loose"),
+            1,
+            "holdfast: this is our fault: RuntimeError: a wire came loose "
+            "(--debug shows the traceback)",
+        ),
+        (
+            KeyboardInterrupt(),
+            130,
+            "holdfast: interrupted; the same command continues from the last task",
+        ),
+    ],
+)
+@pytest.mark.parametrize("debug", [None, 0, 1])
+def test_errors_are_one_line_and_a_status(error, status, line, debug, recipes_raise):
+    recipes_raise(error)
+    arguments = ["recipes"]
+    if debug is not None:
+        arguments.insert(debug, "--debug")
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    lines = result.stderr.splitlines()
+    assert lines[-1] == line
+    assert (len(lines) > 1) == (debug is not None)
+    assert result.stderr.startswith("Traceback") == (debug is not None)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["learns"], ["run"], ["run", "demo", "--tasks", "two"], ["doctor", "--all"]]
+)
+def test_wrong_usage_is_status_2_without_a_traceback(arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Usage" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_configuration_must_be_a_mapping(tmp_path):
+    (tmp_path / "list.yaml").write_text("- method\n- seed\n")
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "list.yaml"), "--out", "unused"])
+    assert result.exit_code == 2
+    assert "list.yaml: must hold a mapping" in result.stderr
+    result = CliRunner().invoke(app, ["run", str(tmp_path), "--out", "unused"])
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_dry_run_prints_a_configuration_that_resolves_to_itself(holdfast, settings, tmp_path):
+    first = holdfast("run", "demo", *settings, "--dry-run").out
+    (tmp_path / "again.yaml").write_text(first)
+    assert holdfast("run", tmp_path / "again.yaml", "--dry-run").out == first
+
+
+def test_a_dry_run_checks_the_directory_and_leaves_it_alone(holdfast, settings, tmp_path):
+    place = tmp_path / "run"
+    command = ["run", "demo", "method=vanilla", *settings, "--out", place]
+    assert holdfast(*command, "--tasks", 2).status == 0
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert "where 2 tasks are learned" in holdfast(*command, "--dry-run").out
+    refused = holdfast(*command, "optim.lr=0.25", "--dry-run")
+    assert refused.status == 2
+    assert "optim.lr: 0.003 -> 0.25" in refused.err
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, settings, tmp_path):
+    place = tmp_path / "run"
+    arguments = ["run", "demo", "method=vanilla", *settings, "stream.tasks=40", "--out", str(place)]
+    program = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A runner in the background passes on that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 180
+    while not (place / "matrix.csv").exists():
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err.splitlines()[-1].startswith("holdfast: interrupted; the same command continues")
+    assert "Traceback" not in err
+    finished = holdfast(*arguments)
+    assert finished.status == 0, finished.err
+    assert "task 40 of 40" in finished.err
+    assert "task 1 of 40" not in finished.err
+
+
+@pytest.mark.parametrize("verb", ["run", "recipes", "doctor", "demo"])
+def test_the_help_of_every_verb_loads_no_torch(verb):
+    check = (
+        "import sys\n"
+        "from holdfast.cli.main import app\n"
+        "app([sys.argv[1], '--help'], standalone_mode=False)\n"
+        "assert not {'torch', 'transformers', 'matplotlib'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check, verb], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout

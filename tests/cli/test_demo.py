@@ -1,0 +1,129 @@
+"""`holdfast demo` on trajectories whose matrices are given, and once on a real tiny model."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.config import apply_overrides
+from holdfast.recipes import recipe
+from holdfast.results import RecallMatrix
+
+TASKS = 3
+ROWS = {  # of 20 items, after each task
+    "vanilla": [[20], [4, 20], [1, 2, 20]],
+    "si_sd_replay_merge": [[20], [19, 20], [18, 19, 20]],
+}
+
+
+def given(rows: list[list[int]]) -> RecallMatrix:
+    matrix = RecallMatrix()
+    for after_task, row in enumerate(rows, start=1):
+        matrix = matrix.with_row(after_task, {task: (n, 20) for task, n in enumerate(row, start=1)})
+    return matrix
+
+
+class Given:
+    """A trajectory that knows its matrix; it learns by showing more rows of it."""
+
+    rows: dict[str, list[list[int]]] = ROWS
+
+    def __init__(self, config: object, directory: Path) -> None:
+        self.directory = directory
+        self.method = directory.name
+        self.stream = type("Stream", (), {"tasks": range(TASKS)})
+        log = directory / "log.jsonl"
+        self.horizon = len(log.read_text().splitlines()) if log.exists() else 0
+
+    def advance(self, horizon: int | None, progress: object) -> RecallMatrix:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "config.json").write_text("{}")
+        with (self.directory / "log.jsonl").open("a") as log:
+            for task in range(self.horizon + 1, (horizon or TASKS) + 1):
+                event = {"event": "task", "task": task, "seconds": {"training": 2, "commit": 1}}
+                log.write(json.dumps(event) + "\n")
+                self.horizon = task
+        return given(self.rows[self.method][: self.horizon])
+
+
+@pytest.fixture
+def stubbed(monkeypatch, holdfast, tmp_path):
+    values = apply_overrides(recipe("demo"), ["method=si_sd_replay_merge"])
+    monkeypatch.setattr("holdfast.cli.demo.recipe", lambda name: values)
+    monkeypatch.setattr("holdfast.learning.trajectory.Trajectory", Given)
+    return lambda *arguments: holdfast("demo", "--out", tmp_path / "demo", *arguments)
+
+
+def test_the_demo_shows_both_methods_and_the_acceptance_it_met(stubbed, monkeypatch, tmp_path):
+    monkeypatch.setattr(Given, "rows", ROWS | {"vanilla": [[20], [0, 20], [0, 0, 20]]})
+    monkeypatch.setattr("holdfast.cli.demo.LEAST_RATIO", 2.8)
+    outcome = stubbed()
+    assert outcome.status == 0, outcome.err
+    # The composed method keeps 57 of 60 items, the naive one 20.
+    assert outcome.out.splitlines()[-1] == (
+        "acceptance: met: composed / naive final retention = 0.950 / 0.333 = 2.85x "
+        "(at least 2.8x), lowest Diag = 1.000 (at least 0.95)"
+    )
+    table = {
+        words[0]: words[1:]
+        for line in outcome.out.splitlines()
+        if (words := line.split()) and words[0] in ROWS and not line.endswith("per cent")
+    }
+    assert table == {
+        "vanilla": ["3", "0.333", "1.000", "1.000", "-", "-", "1", "9"],
+        "si_sd_replay_merge": ["3", "0.950", "1.000", "0.075", "-", "-", ">2", "9"],
+    }
+    assert "           3  90  95 100" in outcome.out
+    for kind in ("png", "pdf"):
+        assert (tmp_path / "demo" / f"demo.{kind}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,  # (18 + 19 + 20) / 23 = 2.5 times as much is not five times
+        {
+            "vanilla": [[20], [0, 20], [0, 0, 0]],
+            "si_sd_replay_merge": [[20], [20, 20], [20, 20, 20]],
+        },
+    ],
+    ids=["too little kept", "a task not learned"],
+)
+def test_a_demo_that_misses_its_acceptance_says_so_and_exits_1(rows, stubbed, monkeypatch):
+    monkeypatch.setattr(Given, "rows", rows)
+    outcome = stubbed()
+    assert outcome.status == 1
+    assert outcome.out.splitlines()[-1].startswith("acceptance: not met: ")
+    assert outcome.err == ""
+
+
+def test_a_shorter_demo_is_not_judged_and_a_later_one_continues(stubbed, tmp_path):
+    short = stubbed("--tasks", 2)
+    assert short.status == 0
+    assert short.out.splitlines()[-1] == "acceptance: judged after all 3 tasks only"
+    stubbed()
+    log = tmp_path / "demo" / "vanilla" / "log.jsonl"
+    assert [json.loads(line)["task"] for line in log.read_text().splitlines()] == [1, 2, 3]
+    # Both are on disk to their ends; what was asked for is shown, as it was shown before.
+    again = stubbed("--tasks", 2)
+    assert again.out == short.out
+    assert len(log.read_text().splitlines()) == 3
+
+
+def test_the_demo_learns_for_real(holdfast, settings, monkeypatch, tmp_path):
+    values = apply_overrides(recipe("demo"), settings)
+    monkeypatch.setattr("holdfast.cli.demo.recipe", lambda name: values)
+    place = tmp_path / "demo"
+    first = holdfast("demo", "--out", place)
+    assert first.status == 1, first.err  # a random model learns nothing in an epoch
+    assert "acceptance: not met" in first.out
+    method = values["method"]
+    for tag in ("vanilla", method):
+        matrix = RecallMatrix.load(place / tag / "matrix.csv")
+        assert matrix.observed_rows == (0, 1, 2, 3)
+        assert re.search(rf"^{tag}: task 3 of 3 in .*recall of all so far", first.err, re.MULTILINE)
+    again = holdfast("demo", "--out", place)
+    assert (again.status, again.out, again.err) == (1, first.out, "")

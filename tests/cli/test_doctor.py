@@ -1,0 +1,83 @@
+"""The doctor names what is missing with the line that installs it, and fails only for that."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from holdfast.cli import doctor as verb
+
+
+@pytest.fixture
+def requirements(monkeypatch):
+    """Let holdfast require other things than it does."""
+
+    def arrange(*texts: str) -> None:
+        monkeypatch.setattr(verb, "requires", lambda name: list(texts))
+
+    return arrange
+
+
+def test_what_is_required_and_what_is_extra_comes_from_the_metadata(requirements):
+    requirements(
+        "torch>=2.11",
+        "nothing>=1; sys_platform == 'no such system'",
+        "peft>=0.18; extra == 'peft'",
+        "holdfast[peft]; extra == 'dev'",
+        "ruff>=0.14; extra == 'dev'",
+        "rough; sys_platform == 'no such system' and extra == 'dev'",
+    )
+    required, extras = verb._requirements()
+    assert [(one.name, one.specifier) for one in required] == [("torch", SpecifierSet(">=2.11"))]
+    assert {extra: [one.name for one in members] for extra, members in extras.items()} == {
+        "peft": ["peft"],
+        "dev": ["ruff"],
+    }
+
+
+def test_a_healthy_machine(holdfast):
+    outcome = holdfast("doctor")
+    assert outcome.status == 0, outcome.err
+    lines = {line.split()[0]: line for line in outcome.out.splitlines()}
+    for what in ("holdfast", "torch", "[peft]", "processor", "embedded", "bfloat16", "attention"):
+        assert what in lines
+    assert "M parameters" in lines["embedded"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no-such-package>=1.5", "MISSING; pip install 'no-such-package>=1.5'"),
+        ("numpy>=999", "is too old or too new; pip install 'numpy>=999'"),
+    ],
+)
+def test_a_broken_requirement_fails_and_says_what_mends_it(text, said, requirements, holdfast):
+    requirements("pydantic", text)
+    outcome = holdfast("doctor")
+    assert outcome.status == 1
+    assert said in outcome.out
+
+
+def test_a_missing_extra_is_named_and_harms_nothing(requirements, holdfast):
+    requirements("no-such-package>=1; extra == 'shiny'")
+    outcome = holdfast("doctor")
+    assert outcome.status == 0
+    assert "[shiny]" in outcome.out
+    assert "pip install 'no-such-package>=1'" in outcome.out
+
+
+def test_a_broken_embedded_backbone_fails(monkeypatch, holdfast):
+    from holdfast.core.errors import HoldfastError
+
+    def broken() -> None:
+        raise HoldfastError("the weights are gone")
+
+    monkeypatch.setattr("holdfast.backbone.load.load_backbone", broken)
+    outcome = holdfast("doctor")
+    assert outcome.status == 1
+    assert "BROKEN: the weights are gone" in outcome.out
+
+
+def test_a_requirement_that_holds_has_no_complaint():
+    assert verb._complaint(Requirement("pydantic>=2")) is None

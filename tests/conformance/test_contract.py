@@ -1,0 +1,293 @@
+"""What every anchor, every rule and every composition of them must keep."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from holdfast.allocation.base import Opening
+from holdfast.anchors.base import StepView, TaskStart
+from holdfast.backbone.dropout import Dropout
+from holdfast.learning import training
+from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner
+from holdfast.learning.method import known_allocations, known_anchors
+from holdfast.learning.minibatches import current_minibatches
+from holdfast.learning.progress import Progress, Stopwatch
+from tests.tiny import exact_backbone, short_sequences
+
+ANCHORS, RULES = tuple(known_anchors()), tuple(known_allocations())
+SUBSETS = [
+    subset for size in range(len(ANCHORS) + 1) for subset in itertools.combinations(ANCHORS, size)
+]
+COMPOSITIONS = [(anchors, rule) for rule in RULES for anchors in SUBSETS]
+ITEMS = 4
+VALUES: dict[str, Any] = {
+    "lora": {"rank": 2, "alpha": 4, "dropout": 0.2, "targets": ("q_proj", "v_proj", "down_proj")},
+    "optim": {"epochs": 1, "batch_size": 2, "lr": 0.01},
+    "data": {"samples": 4, "max_new_tokens": 5},
+    "si": {"strength": 10.0},
+    "online_ewc": {"strength": 100.0},
+    "o_lora": {"overlap": 0.05},
+}
+Composition = tuple[tuple[str, ...], str]
+
+
+def new_learner(composition: Composition) -> Learner:
+    """The replay token is there with or without a data anchor, so that methods can be paired."""
+    anchors, rule = composition
+    config = RunConfig.of({**VALUES, "method": "_".join((*anchors, rule))})
+    backbone = exact_backbone()
+    backbone.add_replay_token()
+    return Learner(config, backbone)
+
+
+def sequences_of(learner: Learner, task: int) -> list[list[int]]:
+    return short_sequences(ITEMS, seed=task, first=learner.backbone.seed_token)
+
+
+def learn(learner: Learner) -> TaskReport:
+    return learn_task(learner, sequences_of(learner, learner.completed + 1), Progress())
+
+
+def global_states() -> list[Any]:
+    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002
+    return [torch.get_rng_state().tolist(), numpy_state[1].tolist(), random.getstate()]
+
+
+class Draws:
+    """Everything random that the optimisation of a task uses, by the seed that named it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.masks: dict[tuple[int, str], list[torch.Tensor]] = defaultdict(list)
+        self.orders: list[Any] = []
+        self._named: dict[int, tuple[int, str]] = {}
+        self._task = 0
+        draw, reseed, derive = Dropout._mask, Dropout.reseed, training.derive
+
+        def spied_derive(seed: int, *purpose: Any) -> int:
+            value = derive(seed, *purpose)
+            self._named[value] = (purpose[1], purpose[0])
+            return value
+
+        def spied_reseed(dropout: Dropout, seed: int | None, device: torch.device) -> None:
+            dropout.seed = seed  # type: ignore[attr-defined]
+            reseed(dropout, seed, device)
+
+        def spied_mask(dropout: Dropout, x: torch.Tensor) -> torch.Tensor:
+            mask = draw(dropout, x)
+            self.masks[self._named[dropout.seed]].append(mask.clone())  # type: ignore[attr-defined]
+            return mask
+
+        def spied_order(*arguments: Any) -> list[list[int]]:
+            order = current_minibatches(*arguments)
+            self.orders.append(order)
+            return order
+
+        monkeypatch.setattr(training, "derive", spied_derive)
+        monkeypatch.setattr(training, "current_minibatches", spied_order)
+        monkeypatch.setattr(Dropout, "reseed", spied_reseed)
+        monkeypatch.setattr(Dropout, "_mask", spied_mask)
+
+
+class Run:
+    """Two tasks of one composition."""
+
+    def __init__(self, composition: Composition) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            draws = Draws(monkeypatch)
+            learner = new_learner(composition)
+            before = global_states()
+            self.reports = [learn(learner), learn(learner)]
+            self.global_states_kept = before == global_states()
+        self.masks, self.orders = draws.masks, draws.orders
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[Composition, Run]:
+    return {composition: Run(composition) for composition in COMPOSITIONS}
+
+
+def test_all_compositions_are_here() -> None:
+    assert {"si", "online_ewc", "sd", "replay"} <= set(ANCHORS)
+    assert {"shared", "merge", "olora", "osrm"} <= set(RULES)
+    assert len(COMPOSITIONS) == 2 ** len(ANCHORS) * len(RULES)
+
+
+def test_losses_are_exactly_zero_before_a_past_exists(runs: dict[Composition, Run]) -> None:
+    for (anchors, _), run in runs.items():
+        for epoch in run.reports[0].epochs:
+            assert all(epoch[name] == 0.0 for name in anchors)
+
+
+def test_losses_are_positive_once_weights_moved(runs: dict[Composition, Run]) -> None:
+    for (anchors, _), run in runs.items():
+        for name in anchors:
+            assert run.reports[1].epochs[-1][name] > 1e-6
+
+
+def test_the_first_task_does_not_know_its_method(runs: dict[Composition, Run]) -> None:
+    """Before a past exists all compositions are the same learner, bit for bit."""
+    plain = runs[(), "shared"].reports[0].factors
+    for run in runs.values():
+        assert torch.equal(run.reports[0].factors, plain)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_anchor_matters(runs: dict[Composition, Run], rule: str) -> None:
+    """No two sets of anchors teach the second task the same factors."""
+    learned = [runs[anchors, rule].reports[1].factors for anchors in SUBSETS]
+    for one, other in itertools.combinations(learned, 2):
+        assert (one - other).abs().max() > 1e-6
+
+
+def test_every_rule_matters(runs: dict[Composition, Run]) -> None:
+    for anchors in SUBSETS:
+        learned = [runs[anchors, rule].reports[1].factors for rule in RULES]
+        for one, other in itertools.combinations(learned, 2):
+            assert (one - other).abs().max() > 1e-6
+
+
+def test_global_generators_stay_untouched(runs: dict[Composition, Run]) -> None:
+    assert all(run.global_states_kept for run in runs.values())
+
+
+def test_compositions_stay_paired(runs: dict[Composition, Run]) -> None:
+    """An anchor shifts neither the order of the data nor the masks of the current minibatches."""
+    plain = runs[(), "shared"]
+    for (anchors, _), run in runs.items():
+        assert run.orders == plain.orders
+        for task in (1, 2):
+            ours, theirs = run.masks[task, "dropout"], plain.masks[task, "dropout"]
+            assert len(ours) == len(theirs) > 0
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert ("replay" in anchors) == ((2, "replay dropout") in run.masks)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "shared"])
+def test_initial_factors_are_paired(rule: str) -> None:
+    """OSRM's depend on the features it has seen; given the same ones, on nothing else."""
+    starts = []
+    for anchors in ((), ANCHORS):
+        learner = new_learner((anchors, rule))
+        learn(new := new_learner(((), rule)))
+        learner.allocation.load(new.allocation.state())
+        learner.allocation.begin(learner.adapters, Opening(2, learner.config.seed))
+        starts.append(learner.adapters.parameters.detach().clone())
+    assert torch.equal(*starts)
+
+
+def through_a_file(state: dict[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+    return load_file(path)
+
+
+def view_of(learner: Learner, parameters: torch.Tensor) -> StepView:
+    """One minibatch of the third task, the student a little beside the previous model."""
+    sequences = sequences_of(learner, 3)
+    past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
+    with torch.no_grad():
+        learner.adapters.parameters.copy_(parameters)
+    learner.adapters.training(None)
+    current = learner.project(learner.collate(sequences), past.current_states, range(ITEMS))
+    replay = None
+    if past.replay:
+        batch = learner.collate(past.replay)
+        replay = learner.project(batch, past.replay_states, range(len(past.replay)))
+    return StepView(learner.adapters.parameters, current, replay)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_states_round_trip(rule: str, tmp_path: Path) -> None:
+    """From a new learner and what files hold: the same losses, then the same third task."""
+    learner, restored = new_learner((ANCHORS, rule)), new_learner((ANCHORS, rule))
+    for _ in range(2):
+        report = learn(learner)
+        # Factors are kept by task; a rule redoes what became of them.
+        with torch.no_grad():
+            restored.adapters.parameters.copy_(report.factors)
+        restored.allocation.retire(restored.adapters)
+    for (_, new), (_, old) in zip(restored.anchors, learner.anchors, strict=True):
+        new.load(through_a_file(old.state(), tmp_path / "state"))
+    restored.allocation.load(through_a_file(learner.allocation.state(), tmp_path / "state"))
+    restored.completed = learner.completed
+    states = {name: anchor.state() for name, anchor in learner.anchors}
+    assert states["si"] and states["online_ewc"]
+
+    kept = learner.adapters.parameters.detach().clone()
+    noise = torch.randn(kept.shape, generator=torch.Generator().manual_seed(0), dtype=kept.dtype)
+    losses = []
+    for each in (learner, restored):
+        view = view_of(each, kept + 0.01 * noise)
+        for _, anchor in each.anchors:
+            anchor.begin(TaskStart(3, kept))
+        penalty = each.allocation.penalty(each.adapters)
+        terms = [anchor.loss(view) for _, anchor in each.anchors]
+        losses.append([term.item() for term in (*terms, penalty) if term is not None])
+        with torch.no_grad():
+            each.adapters.parameters.copy_(kept)
+    assert losses[0] == losses[1]
+    assert min(losses[0][: len(ANCHORS)]) > 0
+
+    assert torch.equal(learn(learner).factors, learn(restored).factors)
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_a_state_of_other_names_is_refused(name: str) -> None:
+    learner = new_learner(((name,), "shared"))
+    learn(learner)
+    anchor = learner.anchors[0][1]
+    state = anchor.state()
+    damaged = [{**state, "other": torch.zeros(1)}]
+    for missing in state:
+        rest = {key: tensor for key, tensor in state.items() if key != missing}
+        damaged += [rest, {**rest, "other": state[missing]}]
+    for wrong in damaged:
+        with pytest.raises(KeyError):
+            new_learner(((name,), "shared")).anchors[0][1].load(wrong)
+    anchor.load({})
+    assert anchor.state() == {}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_refuses_what_is_not_its_state(rule: str) -> None:
+    learner = new_learner(((), rule))
+
+    def load_and_begin() -> None:
+        # OSRM learns the names of the maps when it opens a workspace.
+        learner.allocation.load({"other": torch.ones(1, 16)})
+        learner.allocation.begin(learner.adapters, Opening(2, 0))
+
+    with pytest.raises((AssertionError, KeyError)):
+        load_and_begin()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_boundary_keeps_the_function(rule: str) -> None:
+    """Neither retiring the factors nor opening a workspace changes what the model computes."""
+    learner = new_learner(((), rule))
+    ids = learner.collate(sequences_of(learner, 9)).ids
+
+    def hidden() -> torch.Tensor:
+        learner.adapters.training(None)
+        with torch.no_grad():
+            return learner.backbone.hidden(ids)
+
+    learner.allocation.begin(learner.adapters, Opening(1, 0))
+    with torch.no_grad():
+        learner.adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    before, untrained = hidden(), new_learner(((), rule))
+    learner.allocation.retire(learner.adapters)
+    torch.testing.assert_close(hidden(), before, rtol=1e-12, atol=1e-12)
+    learner.allocation.begin(learner.adapters, Opening(2, 0))
+    torch.testing.assert_close(hidden(), before, rtol=1e-12, atol=1e-12)
+    assert (untrained.backbone.hidden(ids) - before).abs().max() > 0.1

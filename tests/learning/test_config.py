@@ -1,0 +1,163 @@
+"""The configuration of a trajectory: its identity, and what is refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.config import differences
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.config import RunConfig
+from holdfast.learning.method import known_allocations, known_anchors
+
+SECTION = {
+    "si": "si.strength=3",
+    "online_ewc": "online_ewc.decay=0.5",
+    "sd": "function.temperature=2",
+    "replay": "data.top_p=0.8",
+    "olora": "o_lora.overlap=0.1",
+    "osrm": "sequential_osrm.sequences=3",
+}
+EVERYTHING = "si_online_ewc_sd_replay"
+
+
+def changed(method: str, override: str) -> list[str]:
+    """The numbers that an override changes."""
+    before = RunConfig.of({"method": method})
+    after = RunConfig.of({"method": method}, [override])
+    assert before != after
+    return differences(before.numbers(), after.numbers())
+
+
+@pytest.mark.parametrize("mechanism", SECTION)
+def test_settings_count_when_their_mechanism_is_used(mechanism: str) -> None:
+    override = SECTION[mechanism]
+    field = override.partition("=")[0]
+    assert [line.split(":")[0] for line in changed(mechanism, override)] == [field]
+    others = "_".join(
+        name
+        for name in EVERYTHING.replace("online_ewc", "ewc").split("_")
+        if name.replace("ewc", "online_ewc") != mechanism
+    )
+    assert changed(others, override) == []
+
+
+def test_every_mechanism_with_settings_has_a_section() -> None:
+    """Shared and merged have none; every other one is in the table above."""
+    assert set(SECTION) == {*known_anchors(), *known_allocations()} - {"shared", "merge"}
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=7", "lora.rank=4", "lora.merge_precision=model", "optim.lr=0.1", "optim.accumulation=2",
+     "template.append_eos=true", "evaluation.rows=horizon", "evaluation.match=exact",
+     "backbone.precision=float64", "method=si"],
+)  # fmt: skip
+def test_what_changes_the_numbers(override: str) -> None:
+    assert len(changed("vanilla", override)) >= 1
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["stream.tasks=7", "backbone.name=elsewhere", "backbone.device=cpu", "sampling.batch=3",
+     "keep.factors=true", "keep.snapshot_every=2", "data.keep_samples=true"],
+)  # fmt: skip
+def test_what_does_not(override: str) -> None:
+    """The stream and the weights have fingerprints of their own; the rest is speed and disk."""
+    assert changed(EVERYTHING, override) == []
+
+
+def test_aliases_and_orders_have_one_identity() -> None:
+    one, other = RunConfig.of({"method": "merged_replay_si"}), RunConfig.of({})
+    assert one.method == "si_replay_merge"
+    assert one.numbers() == RunConfig.of({"method": "si_replay_merge"}).numbers()
+    assert one.numbers() != other.numbers()
+
+
+def test_mechanisms_get_their_sections() -> None:
+    values = {"method": EVERYTHING + "_olora", "si": {"strength": 3}, "data": {"weight": 0.75}}
+    config = RunConfig.of({**values, "o_lora": {"overlap": 0.1}})
+    assert [anchor.strength for anchor in config.anchors()] == [3, 1000, 1, 0.75]
+    rule: Any = config.allocation()
+    assert rule.config.overlap == 0.1
+    assert config.anchors()[0] is not config.anchors()[0]
+
+
+def test_the_defaults_are_the_papers() -> None:
+    """tab:implementation-hparams."""
+    config = RunConfig()
+    assert (config.optim.epochs, config.optim.batch_size, config.optim.accumulation) == (10, 8, 1)
+    assert (config.optim.lr, config.optim.weight_decay) == (5e-4, 0.01)
+    assert (config.optim.clip, config.optim.warmup) == (1.0, 0.05)
+    assert (config.lora.rank, config.lora.alpha, config.lora.dropout) == (32, 64, 0.05)
+    assert config.template.max_length == config.data.max_new_tokens == 384
+    assert (config.data.samples, config.data.top_p, config.data.temperature) == (300, 0.9, 2.0)
+    assert (config.data.generation_temperature, config.data.top_k) == (1.5, None)
+    assert (config.function.strength, config.function.temperature) == (1.0, 5.0)
+    assert config.function.divergence == config.data.divergence == "forward_kl"
+    assert (config.si.strength, config.si.damping) == (1.0, 0.1)
+    ewc = config.online_ewc
+    assert (ewc.strength, ewc.decay, ewc.sequences, ewc.normalise) == (1000.0, 1.0, 1000, True)
+    assert (config.o_lora.overlap, config.o_lora.factor_norm) == (0.5, 0.0)
+    assert config.sequential_osrm.sequences == 64
+
+
+def test_built_directly_is_built_from_values() -> None:
+    values: dict[str, Any] = {"method": "replay", "template": {"max_length": 50}}
+    assert RunConfig(**values) == RunConfig.of(values)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optim.learning_rate=1", "unknown key optim.learning_rate; did you mean optim."),
+        ("lora.rnak=4", "unknown key lora.rnak; did you mean lora.rank?"),
+        ("metod=si", "unknown key metod; did you mean method?"),
+        ("optim.lr=0", "optim.lr = 0: "),
+        ("optim.lr=nan", "optim.lr = NaN: "),
+        ("optim.lr=5", "optim.lr = 5: "),
+        ("optim.lr=fast", 'optim.lr = "fast": '),
+        ("optim.epochs=0", "optim.epochs = 0: "),
+        ("optim.epochs=1.5", "optim.epochs = 1.5: "),
+        ("optim.batch_size=-1", "optim.batch_size = -1: "),
+        ("optim.clip=inf", "optim.clip = Infinity: "),
+        ("lora.rank=0", "lora.rank = 0: "),
+        ("lora.dropout=1", "lora.dropout = 1: "),
+        ("lora.alpha=0", "lora.alpha = 0: "),
+        ("data.weight=1.2", "data.weight = 1.2: "),
+        ("data.top_p=0", "data.top_p = 0: "),
+        ("data.temperature=0", "data.temperature = 0: "),
+        ("si.damping=0", "si.damping = 0: "),
+        ("online_ewc.decay=1.1", "online_ewc.decay = 1.1: "),
+        ("function.strength=-1", "function.strength = -1: "),
+        ("seed=-1", "seed = -1: "),
+        ("method=merge_olora", "merge and olora are both allocation rules; choose one"),
+        ("method=si_bogus", '"bogus" is no mechanism'),
+        ("lora.rank", '"lora.rank" is no KEY=VALUE'),
+        ("seed.lr=1", "seed"),
+    ],
+)
+def test_what_is_refused_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(HoldfastError) as caught:
+        RunConfig.of({"seed": 1}, [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"method": "replay", "data": {"loss": "cross_entropy", "vocabulary": 9}},
+            "one of the two",
+        ),
+        ({"method": "si", "plugins": {"tether": {}}}, "method si does not use it"),
+    ],
+)
+def test_nonsense_combinations(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        RunConfig.of(values)
+    # The same settings are idle, and harmless, where the method does not use them.
+    if "plugins" not in values:
+        RunConfig.of({**values, "method": "vanilla"})

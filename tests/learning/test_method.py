@@ -1,0 +1,122 @@
+"""Tags: the paper's, in any order, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning import method as module
+from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
+
+# Tables of app:res-all-configs; si_sd_replay_osrm and si_sd_replay_olora stand in the first alone.
+PAPER = {
+    "vanilla": ((), "shared"),
+    "si": (("si",), "shared"),
+    "online_ewc": (("online_ewc",), "shared"),
+    "sd": (("sd",), "shared"),
+    "replay": (("replay",), "shared"),
+    "merge": ((), "merge"),
+    "olora": ((), "olora"),
+    "osrm": ((), "osrm"),
+    "si_sd": (("si", "sd"), "shared"),
+    "si_replay": (("si", "replay"), "shared"),
+    "si_merge": (("si",), "merge"),
+    "sd_replay": (("sd", "replay"), "shared"),
+    "sd_merge": (("sd",), "merge"),
+    "replay_merge": (("replay",), "merge"),
+    "si_sd_replay": (("si", "sd", "replay"), "shared"),
+    "si_sd_merge": (("si", "sd"), "merge"),
+    "si_replay_merge": (("si", "replay"), "merge"),
+    "si_replay_olora": (("si", "replay"), "olora"),
+    "si_replay_osrm": (("si", "replay"), "osrm"),
+    "sd_replay_merge": (("sd", "replay"), "merge"),
+    "si_sd_replay_merge": (("si", "sd", "replay"), "merge"),
+    "si_sd_replay_olora": (("si", "sd", "replay"), "olora"),
+    "si_sd_replay_osrm": (("si", "sd", "replay"), "osrm"),
+}
+
+
+@pytest.mark.parametrize("tag", PAPER)
+def test_the_papers_methods(tag: str) -> None:
+    anchors, rule = PAPER[tag]
+    assert parse_method(tag) == Method(anchors, rule)
+    assert parse_method(tag).tag == tag
+
+
+@pytest.mark.parametrize("tag", PAPER)
+def test_any_order_is_the_same_method(tag: str) -> None:
+    anchors, rule = PAPER[tag]
+    for order in permutations((*anchors, rule)):
+        assert parse_method("_".join(order)).tag == tag
+
+
+def test_every_composition_has_one_tag() -> None:
+    tags = set()
+    for rule in known_allocations():
+        for size in range(len(known_anchors()) + 1):
+            for order in permutations(known_anchors(), size):
+                method = parse_method("_".join((*order, rule)))
+                assert set(method.anchors) == set(order)
+                assert parse_method(method.tag) == method
+                tags.add(method.tag)
+    assert len(tags) == 2 ** len(known_anchors()) * len(known_allocations())
+
+
+def test_other_names() -> None:
+    assert parse_method("ewc_merged").tag == "online_ewc_merge"
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ("si_reply", '"reply" is no mechanism; did you mean replay?'),
+        ("mergge", '"mergge" is no mechanism; did you mean merge?'),
+        ("vanilla_si", '"vanilla" is no mechanism'),
+        ("SI", '"SI" is no mechanism'),
+        ("si_si", "si is named twice"),
+        ("ewc_online_ewc", "online_ewc is named twice"),
+        ("merge_merged", "merge is named twice"),
+        ("merge_olora", "merge and olora are both allocation rules; choose one"),
+        ("si_osrm_replay_shared", "osrm and shared are both allocation rules"),
+        ("", "method is empty; write vanilla"),
+    ],
+)
+def test_what_is_refused(tag: str, message: str) -> None:
+    with pytest.raises(HoldfastError, match=re.escape(message)) as caught:
+        parse_method(tag)
+    assert "\n" not in str(caught.value)
+
+
+class Entry:
+    """An entry point of another package."""
+
+    def __init__(self, name: str, kind: Any) -> None:
+        self.name, self.value, self._kind = name, f"elsewhere:{name}", kind
+
+    def load(self) -> Any:
+        return self._kind
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Entry]]:
+    entries: dict[str, list[Entry]] = {"holdfast.anchors": [], "holdfast.allocations": []}
+    monkeypatch.setattr(module, "_installed", entries.__getitem__)
+    return entries
+
+
+def test_anchors_of_other_packages(installed: dict[str, list[Entry]]) -> None:
+    installed["holdfast.anchors"].append(Entry("tether", known_anchors()["si"]))
+    assert parse_method("merge_tether_si").tag == "si_tether_merge"
+    installed["holdfast.anchors"].append(Entry("other_replay", known_anchors()["replay"]))
+    with pytest.raises(HoldfastError, match="other_replay and replay are both data anchors"):
+        parse_method("other_replay_replay")
+
+
+def test_a_package_may_not_hide_ours(installed: dict[str, list[Entry]]) -> None:
+    installed["holdfast.allocations"].append(Entry("merge", object))
+    with pytest.raises(HoldfastError, match="elsewhere:merge hides a mechanism of holdfast"):
+        known_allocations()

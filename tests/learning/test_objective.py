@@ -1,0 +1,87 @@
+"""How the terms of one minibatch are composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.anchors.base import Needs, StepView
+from holdfast.backbone.projection import Projection
+from holdfast.learning.objective import minibatch_terms
+from tests.tiny import exact_backbone
+
+
+class Fixed:
+    """An anchor whose loss is a function of the parameters."""
+
+    def __init__(self, strength: float, loss: Callable[[Tensor], Tensor], replay: bool) -> None:
+        self.strength, self._loss, self.needs = strength, loss, Needs(replay=replay)
+
+    def loss(self, step: StepView) -> Tensor:
+        return self._loss(step.parameters)
+
+
+W = 0.3
+
+
+def anchors() -> list[tuple[str, Any]]:
+    return [
+        ("penalty", Fixed(5.0, lambda at: at.square().sum(), replay=False)),
+        ("replay", Fixed(W, lambda at: (2 * at).sum(), replay=True)),
+        ("nothing yet", Fixed(1e9, lambda at: at.new_zeros(()), replay=False)),
+    ]
+
+
+def view(with_replay: bool) -> tuple[StepView, Tensor, Tensor]:
+    """Also the current loss, recomputed."""
+    backbone = exact_backbone()
+    source = torch.Generator().manual_seed(0)
+    at = torch.randn(16, generator=source, dtype=torch.float64).requires_grad_()
+    hidden = torch.randn(5, 16, generator=source, dtype=torch.float64) * at
+    targets = torch.randint(257, (5,), generator=source)
+    projection = Projection(backbone, hidden, None, targets)
+    sft = F.cross_entropy(backbone.logits(hidden), targets)
+    return StepView(at, projection, projection if with_replay else None), at, sft
+
+
+def assert_same(ours: Tensor | None, theirs: Tensor, at: Tensor) -> None:
+    assert ours is not None
+    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=0)
+    (first,) = torch.autograd.grad(ours, at, retain_graph=True)
+    (second,) = torch.autograd.grad(theirs, at, retain_graph=True)
+    torch.testing.assert_close(first, second, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_with_a_replay_minibatch(counts: bool) -> None:
+    """(1 - w) L_SFT + w L_D + lambda R; under O-LoRA the path is the first alone."""
+    step, at, sft = view(with_replay=True)
+    terms = minibatch_terms(step, anchors(), replay_counts_for_path=counts)
+    current, replay, penalty = (1 - W) * sft, W * (2 * at).sum(), 5 * at.square().sum()
+    assert_same(terms.path, current + replay if counts else current, at)
+    assert_same(terms.rest, penalty if counts else penalty + replay, at)
+    assert terms.values["sft"].item() == pytest.approx(sft.item())
+    assert terms.values["replay"].item() == pytest.approx((2 * at).sum().item())
+    assert terms.values["penalty"].item() == pytest.approx(at.square().sum().item())
+    assert not any(value.requires_grad for value in terms.values.values())
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_without_one_the_current_loss_has_its_whole_weight(counts: bool) -> None:
+    step, at, sft = view(with_replay=False)
+    terms = minibatch_terms(step, anchors(), replay_counts_for_path=counts)
+    assert_same(terms.path, sft, at)
+    assert_same(terms.rest, 5 * at.square().sum(), at)
+
+
+def test_nothing_else_to_minimise() -> None:
+    step, at, sft = view(with_replay=False)
+    terms = minibatch_terms(step, anchors()[2:], replay_counts_for_path=True)
+    assert terms.rest is None
+    assert_same(terms.path, sft, at)
+    assert terms.values["nothing yet"].item() == 0.0
