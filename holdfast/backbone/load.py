@@ -102,7 +102,9 @@ class Backbone:
         )
         token = int(self.tokenizer.convert_tokens_to_ids(REPLAY_TOKEN))
         if token >= self.model.get_input_embeddings().weight.shape[0]:
-            self.model.resize_token_embeddings(token + 1, mean_resizing=False)
+            # The new row is drawn at random first; the draw is overwritten and leaves no trace.
+            with torch.random.fork_rng(devices=[]):
+                self.model.resize_token_embeddings(token + 1, mean_resizing=False)
         self.model.requires_grad_(False)
         self.head = self.model.get_output_embeddings()
         tables = [self.model.get_input_embeddings().weight]
@@ -138,7 +140,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """
     config = config or Backbone.Config()
     device = _device(config.device)
-    dtype = _precision(config.precision, device)
+    dtype = getattr(torch, resolved_precision(config))
     source = config.name
     if source == "embedded":
         source = str(files("holdfast.backbone") / "embedded")
@@ -184,11 +186,11 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _precision(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
+def resolved_precision(config: Backbone.Config) -> str:
+    """The precision that a configuration means on this machine: auto is bfloat16 on CUDA."""
+    if config.precision != "auto":
+        return config.precision
+    return "bfloat16" if _device(config.device).type == "cuda" else "float32"
 
 
 def _fingerprint(model: Any, tokenizer: Any) -> str:

@@ -93,12 +93,12 @@ class RunConfig(Config):
             raise ValueError(
                 f"plugins.{unused[0]}: method {self.method} does not use it; remove it"
             )
-        if "replay" in self.composition.anchors:
-            if self.data.loss == "cross_entropy" and self.data.vocabulary is not None:
-                raise ValueError(
-                    "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
-                    "set one of the two"
-                )
+        truncates = self.data.loss == "cross_entropy" and self.data.vocabulary is not None
+        if truncates and "replay" in self.composition.anchors:
+            raise ValueError(
+                "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
+                "set one of the two"
+            )
         return self
 
     @classmethod

@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast.backbone.load import load_backbone
+from holdfast.backbone.load import load_backbone, resolved_precision
 from holdfast.core.config import differences, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import json_text, read_json, write_json, write_text_atomically
@@ -281,7 +281,8 @@ class Trajectory:
         numbers = self.config.numbers()
         if numbers["evaluation"]["match"] == "auto":
             numbers["evaluation"]["match"] = "exact" if self.stream.exact_case else "ignore_case"
-        return {**numbers, "backbone": backbone_fingerprint}
+        precision = resolved_precision(self.config.backbone)
+        return {**numbers, "precision": precision, "backbone": backbone_fingerprint}
 
     def _check_directory(self) -> None:
         try:

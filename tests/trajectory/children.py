@@ -1,0 +1,101 @@
+"""Processes that learn, to be killed. They are forked from one that has imported everything."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from holdfast import HoldfastError, RunConfig
+from holdfast.learning.progress import Progress
+from holdfast.learning.trajectory import Trajectory
+from tests.trajectory.instants import heard
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+# Not this module: the server of Python 3.11 does not know the path of the tests.
+_CONTEXT.set_forkserver_preload(
+    ["holdfast.learning.trajectory", "transformers.models.llama.modeling_llama"]
+)
+
+Child = tuple[BaseProcess, Connection]
+
+
+def start(
+    values: dict[str, Any],
+    place: Path,
+    *,
+    instant: int | None = None,
+    file_bytes: int | None = None,
+    hold: bool = False,
+) -> Child:
+    """Let another process learn; it says ``ready``, then how it ended.
+
+    instant: it kills itself at the n-th; file_bytes: no file may be larger; hold: it stops in
+    the middle of its first task and says so.
+    """
+    ours, theirs = _CONTEXT.Pipe()
+    arguments = (values, str(place), theirs, instant, file_bytes, hold)
+    process = _CONTEXT.Process(target=_learn, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+    assert ours.recv() == "ready"
+    return process, ours
+
+
+def finish(child: Child) -> tuple[int | None, str | None]:
+    """Wait for a child: its exit code, negative for a signal, and its last words, if any."""
+    process, connection = child
+    process.join(timeout=120)
+    try:
+        words = connection.recv() if connection.poll() else None
+    except EOFError:
+        words = None
+    connection.close()
+    return process.exitcode, words
+
+
+class _Holding(Progress):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def step(self, phase: str, task: int, done: int, total: int) -> None:
+        self._connection.send("holding")
+        signal.pause()
+
+
+def _learn(
+    values: dict[str, Any],
+    place: str,
+    connection: Connection,
+    instant: int | None,
+    file_bytes: int | None,
+    hold: bool,
+) -> None:
+    connection.send("ready")
+    passed = 0
+
+    def hear(name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == instant:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if file_bytes is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
+    progress = _Holding(connection) if hold else Progress()
+    try:
+        trajectory = Trajectory(RunConfig.of(values), place)
+        if instant is None:
+            trajectory.advance(progress=progress)
+        else:
+            with heard(hear):
+                trajectory.advance(progress=progress)
+        connection.send("done")
+    except HoldfastError as error:
+        connection.send(str(error))

@@ -1,0 +1,86 @@
+"""A tiny backbone on disk and configurations that carry every kind of state."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import RunConfig, Trajectory
+from holdfast.backbone.load import Backbone
+from holdfast.learning import trajectory as trajectory_module
+from tests.tiny import byte_tokenizer, tiny_llama
+
+_LOADED: dict[Backbone.Config, Backbone] = {}
+
+
+@pytest.fixture(scope="session")
+def backbone_directory(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny-backbone")
+    tiny_llama(layers=1, width=32).save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def values(backbone_directory) -> Callable[..., dict]:
+    """The nested settings of a run that takes a fraction of a second."""
+
+    def of(method: str, **sections) -> dict:
+        chosen = {
+            "method": method,
+            "seed": 3,
+            "backbone": {"name": str(backbone_directory)},
+            "stream": {"tasks": 4, "items_per_task": 4},
+            "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
+            "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03},
+            "data": {"samples": 4, "max_new_tokens": 6},
+            "online_ewc": {"sequences": 3},
+            "evaluation": {"max_new_tokens": 8},
+        }
+        for section, settings in sections.items():
+            old = chosen.get(section, {})
+            chosen[section] = {**old, **settings} if isinstance(settings, dict) else settings
+        return chosen
+
+    return of
+
+
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    """Copy a backbone that was loaded once; leave to the kernel when files reach the disk.
+
+    A process that dies loses nothing that it has written: flushing is for power cuts.
+    """
+    real = trajectory_module.load_backbone
+
+    def load(settings: Backbone.Config) -> Backbone:
+        if settings not in _LOADED:
+            _LOADED[settings] = real(settings)
+        return copy.deepcopy(_LOADED[settings])
+
+    monkeypatch.setattr(trajectory_module, "load_backbone", load)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def config(values) -> Callable[..., RunConfig]:
+    return lambda method, **sections: RunConfig.of(values(method, **sections))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(config, tmp_path_factory) -> Callable[..., Path]:
+    """The directory of a run that went from the first task to a horizon in one go."""
+    known: dict[str, Path] = {}
+
+    def learned(method: str, horizon: int, **sections) -> Path:
+        name = repr((method, horizon, sections))
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp("undisturbed") / "run"
+            Trajectory(config(method, **sections), known[name]).advance(horizon)
+        return known[name]
+
+    return learned

@@ -1,0 +1,241 @@
+"""More tasks later are a continuation: later calls, longer streams, sparser snapshots."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+
+import pytest
+import torch
+
+from holdfast import Trajectory, load_stream
+from holdfast.learning import trajectory as trajectory_module
+from holdfast.learning.state import factors_file
+from tests.trajectory.outcome import (
+    assert_same_learner,
+    commit_of,
+    contents_of,
+    numbers_of,
+    result_of,
+    tasks_logged,
+    tensors_of,
+)
+
+STATEFUL = "si_online_ewc_sd_replay_merge"
+SEED_ROW = {"data": {"trainable_seed_row": True}}
+BFLOAT16 = {"backbone": {"precision": "bfloat16"}}
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora", "sd_osrm", "vanilla"])
+def test_every_call_continues_the_last(method, config, undisturbed, tmp_path):
+    for horizon in (2, 3, 4):
+        matrix = Trajectory(config(method), tmp_path / "opened anew").advance(horizon)
+        assert matrix.horizon == horizon
+    trajectory = Trajectory(config(method), tmp_path / "kept open")
+    for horizon in (1, 4):
+        trajectory.advance(horizon)
+    for name in ("opened anew", "kept open"):
+        assert result_of(tmp_path / name) == result_of(undisturbed(method, 4))
+        assert tasks_logged(tmp_path / name) == [1, 2, 3, 4]
+
+
+def test_two_objects_take_turns(config, undisturbed, tmp_path):
+    """Each notices that the other has moved on."""
+    left, right = (Trajectory(config(STATEFUL), tmp_path) for _ in range(2))
+    left.advance(1)
+    right.advance(2)
+    left.advance(3)
+    right.advance(4)
+    assert result_of(tmp_path) == result_of(undisturbed(STATEFUL, 4))
+
+
+@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora"])
+def test_a_stream_may_grow(method, config, undisturbed, tmp_path):
+    """Three tasks now and two more tomorrow are the five of a stream that had them all along."""
+    Trajectory(config(method, stream={"tasks": 3}), tmp_path).advance()
+    longer = Trajectory(config(method, stream={"tasks": 5}), tmp_path)
+    assert longer.advance().horizon == 5
+    assert result_of(tmp_path) == result_of(undisturbed(method, 5, stream={"tasks": 5}))
+
+
+def test_a_shorter_stream_leaves_what_was_learned(config, undisturbed, tmp_path):
+    place = shutil.copytree(undisturbed("vanilla", 4), tmp_path / "run")
+    before = contents_of(place)
+    shorter = Trajectory(config("vanilla", stream={"tasks": 2}), place)
+    assert shorter.advance().horizon == 4
+    assert contents_of(place) == before
+
+
+def test_asking_again_is_free(config, undisturbed, tmp_path, monkeypatch):
+    place = shutil.copytree(undisturbed("vanilla", 3), tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    with monkeypatch.context() as patch:
+        patch.setattr(trajectory_module, "load_backbone", lambda _: pytest.fail("loaded"))
+        for horizon in (3, 1, 2, 3):
+            assert Trajectory(config("vanilla"), place).advance(horizon).horizon == 3
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+    assert contents_of(place) == contents_of(undisturbed("vanilla", 3))
+
+
+@pytest.mark.parametrize(
+    ("method", "sections"),
+    [
+        (STATEFUL, {}),
+        ("si_osrm", {}),
+        ("sd_olora", {}),
+        ("replay", {}),
+        ("replay_merge", SEED_ROW),
+        ("si_replay_olora", SEED_ROW),
+        ("merge", BFLOAT16),
+    ],
+)
+def test_a_reload_is_bitwise_whatever_the_snapshots(method, sections, config, tmp_path):
+    whole = Trajectory(config(method, **sections), tmp_path / "whole")
+    whole.advance(3)
+    after_three = {name: tensor.clone() for name, tensor in tensors_of(whole.learner()).items()}
+    whole.advance(4)
+    folded = method.endswith(("merge", "osrm"))
+    for every in (1, 2, 3, 100) if folded else (1, 100):
+        place = tmp_path / f"every-{every}"
+        settings = config(method, **sections, keep={"snapshot_every": every})
+        Trajectory(settings, place).advance(3)
+        again = Trajectory(settings, place)
+        restored = tensors_of(again.learner())
+        assert restored.keys() == after_three.keys()
+        assert [k for k in restored if not torch.equal(restored[k], after_three[k])] == []
+        again.advance(4)
+        assert_same_learner(again.learner(), whole.learner())
+        assert numbers_of(place) == numbers_of(tmp_path / "whole")
+        copies = [4 - 4 % every] if folded and every <= 4 else []
+        assert sorted(commit_of(place)["files"]) == sorted(
+            str(path.relative_to(place)) for path in place.rglob("*.safetensors")
+        )
+        dense = sorted(path.name for path in (place / "state").glob("dense-*"))
+        assert dense == [f"dense-{task:04d}.safetensors" for task in copies]
+        first = {"merge": 1, "osrm": 1, "olora": 1}.get(method.rpartition("_")[2], 4)
+        if copies:
+            first = min(copies[0] + 1, 4)
+        factors = sorted(path.name for path in (place / "factors").iterdir())
+        assert factors == [f"task-{task:04d}.safetensors" for task in range(first, 5)]
+
+
+def test_what_to_keep_may_change_on_the_way(config, undisturbed, tmp_path):
+    for task, keep in enumerate(
+        (
+            {"snapshot_every": 100},
+            {"snapshot_every": 2, "factors": True},
+            {"snapshot_every": 3},
+            {"snapshot_every": 100, "factors": True},
+        ),
+        start=1,
+    ):
+        Trajectory(config(STATEFUL, keep=keep), tmp_path).advance(task)
+    assert numbers_of(tmp_path) == numbers_of(undisturbed(STATEFUL, 4))
+    assert_same_learner(
+        Trajectory(config(STATEFUL), tmp_path).learner(),
+        Trajectory(config(STATEFUL), undisturbed(STATEFUL, 4)).learner(),
+    )
+
+
+@pytest.mark.parametrize("method", ["vanilla", "si_merge", "sd_osrm", "olora"])
+def test_all_factors_are_kept_on_request(method, config, undisturbed, tmp_path):
+    """One file a task, from which the dense matrices can be built again."""
+    keep = {"factors": True, "snapshot_every": 2}
+    trajectory = Trajectory(config(method, keep=keep), tmp_path)
+    trajectory.advance()
+    assert len(list((tmp_path / "factors").iterdir())) == 4
+    assert numbers_of(tmp_path) == numbers_of(undisturbed(method, 4))
+    untouched = Trajectory(config(method), tmp_path / "elsewhere").learner()
+    adapters = untouched.adapters
+    store, commit = trajectory._store, trajectory._store.last_commit()
+    for task in range(1, 5):
+        with torch.no_grad():
+            adapters.parameters.copy_(adapters.flatten(store.load(commit, factors_file(task))))
+            untouched.allocation.retire(adapters)
+    learned = trajectory.learner().adapters
+    for name in learned.layers:
+        assert torch.equal(adapters.dense(name), learned.dense(name))
+    assert torch.equal(adapters.parameters, learned.parameters)
+
+
+def written_by_task(directory_of, tasks: int) -> list[dict[str, int]]:
+    """The files that each commit adds, with their sizes."""
+    known: dict[str, list] = {}
+    added = []
+    for task in range(1, tasks + 1):
+        files = commit_of(directory_of(task))["files"]
+        added.append(
+            {k: size for k, (size, digest) in files.items() if known.get(k) != [size, digest]}
+        )
+        known = files
+    return added
+
+
+def test_bytes_of_a_commit(config, tmp_path):
+    """Merged: the same for every task, but for a copy now and then; never a model a task."""
+
+    def learn(method: str, every: int) -> list[dict[str, int]]:
+        place = tmp_path / f"{method}-{every}"
+
+        def after(task: int):
+            settings = config(method, keep={"snapshot_every": every}, stream={"tasks": 6})
+            Trajectory(settings, place).advance(task)
+            return place
+
+        return written_by_task(after, 6)
+
+    merged = learn("si_merge", 3)
+    copied = [task for task, files in enumerate(merged, 1) if any("dense" in n for n in files)]
+    assert copied == [3, 6]
+    without = [sum(size for name, size in files.items() if "dense" not in name) for files in merged]
+    assert len(set(without)) == 1
+    model = next(size for name, size in merged[2].items() if "dense" in name)
+    assert without[0] < model
+    # At a copy everything before it goes, so what is on disk does not grow either.
+    kept = (tmp_path / "si_merge-3").rglob("*.safetensors")
+    assert sum(path.stat().st_size for path in kept) == without[0] + model
+
+    olora = learn("olora", 3)
+    assert [list(files) for files in olora] == [[factors_file(task)] for task in range(1, 7)]
+    assert len({sum(files.values()) for files in olora}) == 1
+    assert len(commit_of(tmp_path / "olora-3")["files"]) == 6
+
+    # One mean input a map is added with every task; nothing else grows.
+    osrm = learn("osrm", 100)
+    growth = [sum(later.values()) - sum(earlier.values()) for earlier, later in pairwise(osrm)]
+    inputs = sum(matrix.shape[1] for matrix in dense_matrices(config, tmp_path)) * 4
+    assert all(abs(step - inputs) < 200 for step in growth)  # the header's digits
+
+
+def dense_matrices(config, tmp_path) -> list[torch.Tensor]:
+    adapters = Trajectory(config("vanilla"), tmp_path / "untouched").learner().adapters
+    return [adapters.dense(name) for name in adapters.layers]
+
+
+def test_files_may_be_read_by_whom_the_folder_admits(config, undisturbed):
+    place = undisturbed(STATEFUL, 4)
+    modes = {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.suffix}
+    assert modes == {place.stat().st_mode & 0o666}
+
+
+def test_a_stream_of_ones_own(config, tmp_path):
+    stream = load_stream("symbol_qa", tasks=2, items_per_task=3, seed=9)
+    trajectory = Trajectory(config("vanilla"), tmp_path, stream=stream)
+    assert trajectory.advance().recall(2, 2).items == 3
+    assert commit_of(tmp_path)["tasks"] == [task.fingerprint for task in stream.tasks]
+
+
+def test_replay_samples_are_a_log_and_change_nothing(config, undisturbed, tmp_path):
+    settings = config("replay_merge", data={"keep_samples": True})
+    Trajectory(settings, tmp_path).advance(3)
+    logs = sorted((tmp_path / "replay").iterdir())
+    assert [path.name for path in logs] == [f"task-{task:04d}.jsonl" for task in (1, 2, 3)]
+    assert logs[0].read_text() == ""
+    assert 0 < len(logs[1].read_text().splitlines()) <= 4
+    # The next task draws its own samples: without the log the future is the same.
+    for path in logs:
+        path.unlink()
+    Trajectory(settings, tmp_path).advance(4)
+    assert result_of(tmp_path) == result_of(undisturbed("replay_merge", 4))

@@ -1,0 +1,90 @@
+"""A disk that is full at any write: one line, the last commit whole, and no lasting harm."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import pytest
+
+from holdfast import HoldfastError, Trajectory
+from tests.trajectory.children import finish, start
+from tests.trajectory.instants import WRITES, heard
+from tests.trajectory.outcome import contents_of, numbers_of, result_of, tasks_logged
+
+METHOD = "si_replay_merge"
+SECTIONS = {"keep": {"snapshot_every": 3}}
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def learn_until_full(trajectory: Trajectory, horizon: int, failing: int) -> str | None:
+    """Let the n-th write fail; the error, None when there was no such write."""
+    passed = 0
+
+    def hear(name: str) -> None:
+        nonlocal passed
+        if name in WRITES:
+            passed += 1
+            if passed == failing:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    try:
+        with heard(hear):
+            trajectory.advance(horizon)
+    except HoldfastError as error:
+        return str(error)
+    assert passed < failing, "a write failed and nobody was told"
+    return None
+
+
+@pytest.mark.parametrize("same_object", [True, False])
+def test_full_at_every_write(same_object, config, undisturbed, tmp_path):
+    """It fails at the next write of the third task, whichever that is."""
+    before = undisturbed(METHOD, 2, **SECTIONS)
+    settings = config(METHOD, **SECTIONS)
+    failing, committed = 0, []
+    while True:
+        failing += 1
+        place = shutil.copytree(before, tmp_path / str(failing))
+        trajectory = Trajectory(settings, place)
+        message = learn_until_full(trajectory, 3, failing)
+        if message is None:
+            break
+        assert "No space left on device" in message
+        assert message.startswith(str(place))
+        assert "\n" not in message
+        now = Trajectory(settings, place)
+        committed.append(now.horizon)
+        assert trajectory.horizon == now.horizon
+        if now.horizon == 2:
+            assert result_of(place) == result_of(before)
+        # There is room again.
+        (trajectory if same_object else now).advance(3)
+        assert result_of(place) == result_of(undisturbed(METHOD, 3, **SECTIONS))
+        assert tasks_logged(place) == [1, 2, 3]
+        assert contents_of(place).keys() == contents_of(undisturbed(METHOD, 3, **SECTIONS)).keys()
+    # config, factors, copy, anchor, commit, matrix, metrics: three each; the log has no rename.
+    assert len(committed) == 3 * 7 + 2
+    # The last two files follow from the commit: the third task was safe by then.
+    assert committed == [2] * (3 * 5 + 2) + [3] * (3 * 2)
+
+
+@pytest.mark.parametrize(
+    "largest", ["factors/task-0001.safetensors", "state/dense-0001.safetensors"]
+)
+def test_files_that_the_system_refuses(largest, values, config, undisturbed, tmp_path):
+    """The real error of the real libraries: no file may reach the size of one that is needed."""
+    settings = {"keep": {"snapshot_every": 1}}
+    size = (undisturbed(METHOD, 1, **settings) / largest).stat().st_size
+    place = tmp_path / "run"
+    code, words = finish(start(values(METHOD, **settings), place, file_bytes=size - 1))
+    assert code == 0
+    assert words.startswith(str(place / largest))
+    assert "too large" in words.lower()
+    assert "\n" not in words
+    assert Trajectory(config(METHOD, **settings), place).horizon == 0
+    assert not (place / largest).exists()
+    Trajectory(config(METHOD, **settings), place).advance(2)
+    assert result_of(place) == result_of(undisturbed(METHOD, 2, **settings))
+    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 2))

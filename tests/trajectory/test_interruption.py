@@ -1,0 +1,157 @@
+"""Killed at any instant, a trajectory ends as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from holdfast import Trajectory
+from holdfast.learning.progress import Progress
+from tests.trajectory.children import finish, start
+from tests.trajectory.instants import heard
+from tests.trajectory.outcome import contents_of, result_of, tasks_logged
+
+STATEFUL = "si_online_ewc_sd_replay_merge"
+TWO_TASKS = {"stream": {"tasks": 2}, "keep": {"snapshot_every": 2}}
+
+
+class Done(Progress):
+    """Counts the tasks that were reported as learned."""
+
+    tasks = 0
+
+    def task_done(self, task, horizon, matrix) -> None:
+        self.tasks = task
+
+
+@pytest.fixture(scope="module")
+def instants(config, tmp_path_factory):
+    """Copies of a directory at every instant of two tasks, each with the tasks done by then.
+
+    Whatever a killed process leaves is such a copy: the kernel keeps what was written.
+    """
+    root = tmp_path_factory.mktemp("instants")
+    place, done = root / "run", Done()
+    found, seen = [], set()
+
+    def hear(name: str) -> None:
+        contents = contents_of(place)
+        key = tuple(contents.items())
+        if key not in seen:
+            seen.add(key)
+            found.append((shutil.copytree(place, root / str(len(found))), done.tasks, name))
+
+    with heard(hear):
+        Trajectory(config(STATEFUL, **TWO_TASKS), place).advance(progress=done)
+    return found
+
+
+@pytest.mark.usefixtures("quick")
+def test_killed_at_every_instant(instants, config, undisturbed):
+    """Unfinished files, files of no commit, half a line of the log: none of it matters."""
+    whole = undisturbed(STATEFUL, 2, **TWO_TASKS)
+    expected, names = result_of(whole), contents_of(whole).keys()
+    assert len(instants) > 40
+    assert {name for _, _, name in instants} >= {"half", "flush", "renamed", "removed"}
+    horizons = []
+    for place, done, _ in instants:
+        trajectory = Trajectory(config(STATEFUL, **TWO_TASKS), place)
+        horizons.append(trajectory.horizon)
+        assert done <= trajectory.horizon <= done + 1
+        trajectory.advance()
+        assert result_of(place) == expected
+        assert contents_of(place).keys() == names
+        assert tasks_logged(place) == [1, 2]
+    assert horizons == sorted(horizons)
+    assert set(horizons) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora", "sd_osrm", "vanilla"])
+def test_killed_again_and_again(method, values, undisturbed, tmp_path):
+    """One process after another kills itself, each a random number of instants later."""
+    settings = values(method, keep={"snapshot_every": 2})
+    draw = random.Random(method)
+    deaths = 0
+    while True:
+        code, words = finish(start(settings, tmp_path, instant=draw.randint(1, 70)))
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        deaths += 1
+    assert words == "done"
+    assert deaths >= 3
+    assert result_of(tmp_path) == result_of(undisturbed(method, 4, keep={"snapshot_every": 2}))
+    assert tasks_logged(tmp_path) == [1, 2, 3, 4]
+
+
+def test_killed_at_random_times(values, config, undisturbed, tmp_path):
+    """From outside, whatever it is doing; what was reported as learned stays learned."""
+    draw = random.Random(11)
+    begin = time.perf_counter()
+    assert finish(start(values(STATEFUL), tmp_path / "alone")) == (0, "done")
+    usual = time.perf_counter() - begin
+    place, reached, deaths = tmp_path / "killed", 0, 0
+    for _ in range(5):
+        child = start(values(STATEFUL), place)
+        time.sleep(draw.uniform(0, 0.7) * usual)
+        child[0].kill()
+        deaths += finish(child)[0] == -signal.SIGKILL
+        horizon = Trajectory(config(STATEFUL), place).horizon
+        assert horizon >= reached
+        reached = horizon
+    assert deaths >= 1
+    Trajectory(config(STATEFUL), place).advance()
+    for directory in (place, tmp_path / "alone"):
+        assert result_of(directory) == result_of(undisturbed(STATEFUL, 4))
+        assert tasks_logged(directory) == [1, 2, 3, 4]
+
+
+def test_interrupted_by_the_user_within_one_process(config, undisturbed, tmp_path):
+    """The model in memory has learned more than is on disk; it is not learned on from."""
+
+    class Impatient(Progress):
+        def step(self, phase, task, done, total) -> None:
+            if (task, done) == (2, total):
+                raise KeyboardInterrupt
+
+    trajectory = Trajectory(config(STATEFUL), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        trajectory.advance(4, Impatient())
+    assert trajectory.horizon == 1
+    assert trajectory.learner().completed == 1
+    trajectory.advance(4)
+    assert result_of(tmp_path) == result_of(undisturbed(STATEFUL, 4))
+
+
+def test_two_writers(values, config, undisturbed, tmp_path):
+    """The second is told so at once; the lock of a killed writer is free."""
+    child = start(values("vanilla"), tmp_path, hold=True)
+    assert child[1].recv() == "holding"
+    before = contents_of(tmp_path)
+    code, words = finish(start(values("vanilla"), tmp_path))
+    assert code == 0
+    assert words == (
+        f"{tmp_path}: another process is learning here; wait for it, or choose another directory"
+    )
+    assert contents_of(tmp_path) == before
+    child[0].kill()
+    assert finish(child)[0] == -signal.SIGKILL
+    Trajectory(config("vanilla"), tmp_path).advance(4)
+    assert result_of(tmp_path) == result_of(undisturbed("vanilla", 4))
+
+
+def test_asking_for_what_is_learned_needs_no_lock(values, config, undisturbed, tmp_path):
+    place = shutil.copytree(undisturbed("vanilla", 2), tmp_path / "run")
+    child = start(values("vanilla"), place, hold=True)
+    assert child[1].recv() == "holding"
+    (place / "matrix.csv").unlink()  # as if it had been killed right after its commit
+    reader = Trajectory(config("vanilla"), place)
+    assert reader.advance(2).horizon == 2
+    child[0].kill()
+    finish(child)
+    assert reader.advance(2).horizon == 2
+    assert result_of(place) == result_of(undisturbed("vanilla", 2))

@@ -1,0 +1,264 @@
+"""What does not belong together is refused in one line, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from holdfast import HoldfastError, Trajectory
+from holdfast.learning import state as state_module
+from tests.tiny import byte_tokenizer, tiny_llama
+from tests.trajectory.outcome import contents_of, numbers_of
+
+METHOD = "si_replay_merge"
+COPIES = {"keep": {"snapshot_every": 2}}
+
+
+@pytest.fixture
+def place(undisturbed, tmp_path):
+    return shutil.copytree(undisturbed(METHOD, 2, **COPIES), tmp_path / "run")
+
+
+def refusal(config, place, horizon: int = 3) -> str:
+    """The one line with which a run is refused, having changed nothing."""
+    before = contents_of(place) if place.is_dir() else place.read_bytes()
+    with pytest.raises(HoldfastError) as error:
+        Trajectory(config, place).advance(horizon)
+    assert before == (contents_of(place) if place.is_dir() else place.read_bytes())
+    assert "\n" not in str(error.value)
+    assert str(place) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"seed": 4}, "seed: 3 -> 4"),
+        ({"optim": {"lr": 0.5}}, "optim.lr: 0.03 -> 0.5"),
+        ({"optim": {"batch_size": 4}}, "optim.batch_size: 2 -> 4"),
+        ({"lora": {"merge_precision": "model"}}, "lora.merge_precision"),
+        ({"lora": {"targets": ["q_proj"]}}, "lora.targets"),
+        ({"si": {"damping": 0.2}}, "si.damping: 0.1 -> 0.2"),
+        ({"data": {"weight": 0.9}}, "data.weight: 0.5 -> 0.9"),
+        ({"evaluation": {"match": "released"}}, 'evaluation.match: "exact" -> "released"'),
+        ({"evaluation": {"max_new_tokens": 9}}, "evaluation.max_new_tokens: 8 -> 9"),
+        ({"evaluation": {"rows": "horizon"}}, "evaluation.rows"),
+        ({"template": {"append_eos": True}}, "template.append_eos: false -> true"),
+        ({"backbone": {"precision": "float64"}}, 'precision: "auto" -> "float64"'),
+    ],
+)
+def test_settings_that_change_numbers(section, field, config, place):
+    message = refusal(config(METHOD, **section), place)
+    assert field in message
+    if "backbone" not in section:
+        assert message.count(" -> ") == 1
+    assert "choose another directory" in message
+
+
+def test_every_difference_is_named(config, place):
+    message = refusal(config("sd_merge", seed=8, lora={"rank": 1}), place)
+    for field in ('method: "si_replay_merge" -> "sd_merge"', "seed: 3 -> 8", "lora.rank: 2 -> 1"):
+        assert field in message
+    assert "data: {" in message
+    assert "function: null -> {" in message
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"sampling": {"batch": 3}},
+        {"keep": {"factors": True, "snapshot_every": 1}},
+        {"evaluation": {"tokens_per_batch": 64, "match": "exact"}},
+        {"function": {"strength": 9}},  # of an anchor that the method does not have
+        {"o_lora": {"overlap": 9}, "sequential_osrm": {"sequences": 1}},
+        {"data": {"keep_samples": True}},
+        {"backbone": {"device": "cpu"}},
+    ],
+)
+def test_settings_that_change_no_number(section, config, undisturbed, place):
+    Trajectory(config(METHOD, **section), place).advance(3)
+    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 3))
+    recorded = json.loads((place / "config.json").read_text())
+    whole = json.loads((undisturbed(METHOD, 3) / "config.json").read_text())
+    assert recorded["identity"] == whole["identity"]
+
+
+def test_the_same_stream_from_a_file(config, undisturbed, place, tmp_path):
+    tasks = Trajectory(config(METHOD), place).stream.tasks
+    lines = [
+        json.dumps({"task": task.name, "question": item.question, "answer": item.answer})
+        for task in tasks
+        for item in task.items
+    ]
+    (tmp_path / "stream.jsonl").write_text("\n".join(lines))
+    stream = {"name": str(tmp_path / "stream.jsonl"), "items_per_task": None}
+    # A file does not say that its answers are symbols, whose case matters.
+    settings = config(METHOD, stream=stream, evaluation={"match": "exact"})
+    Trajectory(settings, place).advance(3)
+    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 3))
+    assert "evaluation.match" in refusal(config(METHOD, stream=stream), place, horizon=4)
+
+
+def test_another_stream(config, place):
+    message = refusal(config(METHOD, stream={"seed": 1}), place)
+    assert "task 1 of this stream is not the task 1 that was learned there" in message
+
+
+def test_a_stream_that_departs_later(config, place, tmp_path):
+    tasks = Trajectory(config(METHOD), place).stream.tasks
+    lines = [
+        json.dumps({"task": task.name, "question": item.question, "answer": item.answer + change})
+        for task, change in zip(tasks, ("", "!", "", ""), strict=True)
+        for item in task.items
+    ]
+    (tmp_path / "stream.jsonl").write_text("\n".join(lines))
+    stream = {"name": str(tmp_path / "stream.jsonl"), "items_per_task": None}
+    message = refusal(config(METHOD, stream=stream, evaluation={"match": "exact"}), place)
+    assert "task 2 of this stream" in message
+
+
+def save_backbone(directory, seed: int):
+    tiny_llama(seed, layers=1, width=32).save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    return {"name": str(directory)}
+
+
+def test_another_backbone(config, place, tmp_path):
+    message = refusal(config(METHOD, backbone=save_backbone(tmp_path / "other", 1)), place)
+    assert 'backbone: "' in message
+    assert message.count(" -> ") == 1
+
+
+def test_other_weights_under_the_same_name(config, tmp_path):
+    backbone = save_backbone(tmp_path / "backbone", 0)
+    Trajectory(config("vanilla", backbone=backbone), tmp_path / "run").advance(1)
+    save_backbone(tmp_path / "backbone", 1)
+    message = refusal(config("vanilla", backbone=backbone), tmp_path / "run")
+    assert 'backbone: "' in message
+
+
+def test_the_same_weights_under_another_name(config, undisturbed, place, tmp_path):
+    backbone = save_backbone(tmp_path / "moved", 0)
+    Trajectory(config(METHOD, backbone=backbone), place).advance(3)
+    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 3))
+
+
+def test_foreign_directories(config, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    message = refusal(config("vanilla"), tmp_path)
+    assert "holds thesis.tex but no trajectory" in message
+    assert "is a file" in refusal(config("vanilla"), tmp_path / "thesis.tex")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert "config.json: is no trajectory's" in refusal(config("vanilla"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["state/commit.json", "config.json"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", "{}", "null", "7", "cut", "unnamed", "binary"])
+def test_damaged_json(name, damage, config, place):
+    content = (place / name).read_bytes()
+    damaged = {
+        "cut": content[: len(content) // 2],
+        "unnamed": content.replace(b'"numbers"', b'"x"').replace(b'"completed"', b'"x"'),
+        "binary": b"\xff\xfe" + content,
+    }
+    (place / name).write_bytes(damaged.get(damage, damage.encode()))
+    message = refusal(config(METHOD), place)
+    assert str(place / name) in message
+    assert "restore" in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("completed", 3),
+        ("completed", "two"),
+        ("tasks", ["only one"]),
+        ("files", []),
+        ("files", {"state/si-0002.safetensors": 5}),
+        ("matrix", "after_task,on_task,correct,items,accuracy\n1,1,9,4,2.25\n"),
+        ("matrix", 5),
+        ("color", "blue"),
+    ],
+)
+def test_a_commit_that_makes_no_sense(field, value, config, place):
+    path = place / "state" / "commit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    assert f"{path}: is no commit" in refusal(config(METHOD), place)
+
+
+def test_a_missing_commit_is_no_new_beginning(config, place):
+    (place / "state" / "commit.json").unlink()
+    assert "commit.json: is missing" in refusal(config(METHOD), place)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "long", "flipped", "directory"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "state/si-0002.safetensors",
+        "state/dense-0002.safetensors",
+        "factors/task-0002.safetensors",
+    ],
+)
+def test_damaged_state(name, damage, config, place):
+    path = place / name
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "directory":
+        path.mkdir()
+    elif damage != "missing":
+        content[len(content) // 2] ^= 1 if damage == "flipped" else 0
+        cut = {"short": content[:-1], "long": content + b"\0"}
+        path.write_bytes(cut.get(damage, content))
+    message = refusal(config(METHOD), place)
+    assert str(path) in message
+    assert "damaged: restore the file, or start again in a new directory" in message
+
+
+def test_a_commit_that_is_replaced_while_it_is_read(config, undisturbed, place, monkeypatch):
+    """A reader sees the next commit, not the gaps that this one's swept files left."""
+    newer = undisturbed(METHOD, 3, **COPIES)
+    real = state_module.read_json
+
+    def read_then_lose_the_race(path):
+        values = real(path)
+        monkeypatch.setattr(state_module, "read_json", real)
+        shutil.rmtree(place)
+        shutil.copytree(newer, place)
+        return values
+
+    monkeypatch.setattr(state_module, "read_json", read_then_lose_the_race)
+    assert Trajectory(config(METHOD), place).horizon == 3
+
+
+@pytest.mark.parametrize("horizon", [0, -1, 5])
+def test_horizons_that_are_none(horizon, config, tmp_path):
+    trajectory = Trajectory(config("vanilla"), tmp_path / "run")
+    with pytest.raises(HoldfastError, match=rf"horizon {horizon} .* has 4 tasks"):
+        trajectory.advance(horizon)
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_that_cannot_be_written(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    for directory in (
+        tmp_path / "file" / "run",
+        "/dev/null/run",
+        "/proc/holdfast/run",
+        tmp_path / ("long" * 100),
+    ):
+        with pytest.raises(HoldfastError) as error:
+            Trajectory(config("vanilla"), directory).advance(1)
+        assert str(directory) in str(error.value)
+        assert "--out" in str(error.value)
+        assert "\n" not in str(error.value)
+    assert contents_of(tmp_path) == {"file": b""}
+
+
+def test_an_answer_that_would_be_cut(config, tmp_path):
+    settings = config("vanilla", template={"max_length": 20})
+    with pytest.raises(HoldfastError, match="max_length"):
+        Trajectory(settings, tmp_path / "run").advance(1)
+    assert contents_of(tmp_path) == {}
