@@ -113,7 +113,7 @@ def test_built_directly_is_built_from_values() -> None:
     [
         ("optim.learning_rate=1", "unknown key optim.learning_rate; did you mean optim."),
         ("lora.rnak=4", "unknown key lora.rnak; did you mean lora.rank?"),
-        ("metod=si", "unknown key metod; did you mean method?"),
+        ("methud=si", "unknown key methud; did you mean method?"),
         ("optim.lr=0", "optim.lr = 0: "),
         ("optim.lr=nan", "optim.lr = NaN: "),
         ("optim.lr=5", "optim.lr = 5: "),

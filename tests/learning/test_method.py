@@ -74,7 +74,7 @@ def test_other_names() -> None:
     ("tag", "message"),
     [
         ("si_reply", '"reply" is no mechanism; did you mean replay?'),
-        ("mergge", '"mergge" is no mechanism; did you mean merge?'),
+        ("merrge", '"merrge" is no mechanism; did you mean merge?'),
         ("vanilla_si", '"vanilla" is no mechanism'),
         ("SI", '"SI" is no mechanism'),
         ("si_si", "si is named twice"),
