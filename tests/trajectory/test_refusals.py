@@ -46,7 +46,7 @@ def refusal(config, place, horizon: int = 3) -> str:
         ({"evaluation": {"max_new_tokens": 9}}, "evaluation.max_new_tokens: 8 -> 9"),
         ({"evaluation": {"rows": "horizon"}}, "evaluation.rows"),
         ({"template": {"append_eos": True}}, "template.append_eos: false -> true"),
-        ({"backbone": {"precision": "float64"}}, 'precision: "auto" -> "float64"'),
+        ({"backbone": {"precision": "float64"}}, '-> "float64"'),
     ],
 )
 def test_settings_that_change_numbers(section, field, config, place):
