@@ -92,7 +92,7 @@ def test_another_configuration_in_the_same_place(holdfast, settings, tmp_path):
     assert holdfast("run", "demo", *settings, "--out", place, "--tasks", 1).status == 0
     before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     outcome = holdfast("run", "demo", *settings, "seed=7", "optim.lr=0.5", "--out", place)
-    refused(outcome, "seed: 41 -> 7", "optim.lr: 0.003 -> 0.5")
+    refused(outcome, "seed: 41 -> 7", "optim.lr: 0.002 -> 0.5")
     refused(holdfast("run", "demo", *settings, "stream.seed=1", "--out", place), "task 1")
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
