@@ -93,7 +93,7 @@ def test_a_dry_run_checks_the_directory_and_leaves_it_alone(holdfast, settings, 
     assert "where 2 tasks are learned" in holdfast(*command, "--dry-run").out
     refused = holdfast(*command, "optim.lr=0.25", "--dry-run")
     assert refused.status == 2
-    assert "optim.lr: 0.003 -> 0.25" in refused.err
+    assert "optim.lr: 0.002 -> 0.25" in refused.err
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
