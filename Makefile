@@ -17,6 +17,7 @@ help:
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make docs    the documentation, into site/; a warning is an error"
 	@echo "make format  rewrite the sources as 'make check' wants them"
+	@echo "make bench   one task and its row, beside the plain reference"
 	@echo "make clean   remove what was built, .venv included"
 
 $(INSTALLED): pyproject.toml constraints.txt
