@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,6 @@ def write_text_atomically(path: Path, text: str) -> None:
     """Replace a text file in one step (UTF-8)."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def write_bytes_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace a file in one step with what ``write(temporary_path)`` leaves there."""
-    with replacing(path) as temporary:
-        write(temporary)
 
 
 def write_json(path: Path, value: Any) -> None:
