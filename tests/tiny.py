@@ -24,10 +24,10 @@ class ExactNorm(nn.Module):
     def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.detach().clone())
-        self.epsilon = epsilon
+        self.variance_epsilon = epsilon
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.low_rank import AdaptedLinear, SharedInput, may_share, transposed
 from holdfast.backbone.seed_row import SeedRowEmbedding
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
@@ -25,47 +25,15 @@ from holdfast.core.seeding import generator
 PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class AdaptedLinear(nn.Module):
-    """A frozen linear map plus a low-rank branch: ``W x + rho B A dropout(x)``.
-
-    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. ``open`` False leaves the branch out,
-    which is exact while B = 0 and saves its work.
-    Source: eq. app-lora.
-    """
-
-    def __init__(
-        self, base: Any, down: nn.Parameter, up: nn.Parameter, scale: float, dropout: Dropout
-    ) -> None:
-        super().__init__()
-        self.base = base
-        self.down = down
-        self.up = up
-        self.scale = scale
-        self.open = True
-        self.dropout = dropout
-        self.seen_inputs: list[Tensor] | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.seen_inputs is not None:
-            self.seen_inputs.append(x.detach())
-        dense: Tensor = self.base(x)
-        if not self.open:
-            return dense
-        low = F.linear(self.dropout(x), self.down.to(x.dtype))
-        flat = torch.addmm(
-            dense.view(-1, dense.shape[-1]),
-            low.view(-1, low.shape[-1]),
-            self.up.to(x.dtype).t(),
-            alpha=self.scale,
-        )
-        return flat.view_as(dense)
+# Sibling maps that read the same tensor in the architectures that name them so.
+_READ_TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class Adapters:
     """The adapted maps of one model and their flat workspace of P trainable scalars.
 
-    parameters: [P], a leaf whose storage the factors share; gradient: [P], likewise. P is P_r of
-    eq. app-lora-storage. The model itself is frozen.
+    parameters: [P], a leaf whose storage the factors share; gradient: [P], likewise; scratch: [P],
+    where a pass back writes. P is P_r of eq. app-lora-storage. The model itself is frozen.
     """
 
     class Config(Config):
@@ -106,21 +74,36 @@ class Adapters:
         self.parameters.grad = self.gradient
         self.dropout = Dropout(config.dropout)
         self.layers: dict[str, AdaptedLinear] = {}
+        self.groups: list[SharedInput] = []
+        self.scratch = torch.zeros_like(storage)
+        self._spans: list[slice] = []
         self._slices: dict[str, tuple[slice, slice]] = {}
-        position = 0
-        for name, base in bases.items():
-            d_out, d_in = sizes[name]
-            middle = position + config.rank * d_in
-            end = middle + d_out * config.rank
-            down = nn.Parameter(storage[position:middle].view(config.rank, d_in))
-            up = nn.Parameter(storage[middle:end].view(d_out, config.rank))
-            self.layers[name] = AdaptedLinear(base, down, up, self.scale, self.dropout)
-            self._slices[name] = (slice(position, middle), slice(middle, end))
-            _replace(model, name, self.layers[name])
-            position = end
+        end = 0
+        for names in _groups(bases):
+            start = end
+            middle = start + sum(config.rank * sizes[name][1] for name in names)
+            end = middle
+            for place, name in enumerate(names):
+                d_out, d_in = sizes[name]
+                first_down = start + place * config.rank * d_in
+                down = slice(first_down, first_down + config.rank * d_in)
+                up = slice(end, end + d_out * config.rank)
+                end = up.stop
+                self._slices[name] = (down, up)
+                self.layers[name] = AdaptedLinear(
+                    bases[name],
+                    nn.Parameter(storage[down].view(config.rank, d_in)),
+                    nn.Parameter(storage[up].view(d_out, config.rank)),
+                )
+                _replace(model, name, self.layers[name])
+            maps = [self.layers[name] for name in names]
+            self._spans.append(slice(start, end))
+            factors = nn.Parameter(storage[start:end])
+            group = SharedInput(maps, factors, self.scratch[start:end], self.scale, self.dropout)
+            self.groups.append(group)
         self.seed_row: nn.Parameter | None = None
         if seed_row is not None:
-            self.seed_row = nn.Parameter(storage[position:])
+            self.seed_row = nn.Parameter(storage[end:])
             self.seed_row.data.copy_(table.weight[seed_row])
             model.set_input_embeddings(SeedRowEmbedding(table, seed_row, self.seed_row))
         self._masters: dict[str, Tensor] = {}
@@ -157,7 +140,7 @@ class Adapters:
                 weight = layer.base.weight
                 master = self._masters.get(name, weight)
                 update = (layer.up @ layer.down).mul_(self.scale).to(master.dtype)
-                master.add_(update.t() if _transposed(layer.base) else update)
+                master.add_(update.t() if transposed(layer.base) else update)
                 if master is not weight:
                     weight.copy_(master)
         self.clear()
@@ -178,7 +161,7 @@ class Adapters:
         """The dense matrix of one map, [d_out, d_in], in the precision that merges use."""
         base = self.layers[name].base
         weight = self._masters.get(name, base.weight)
-        dense: Tensor = weight.t() if _transposed(base) else weight
+        dense: Tensor = weight.t() if transposed(base) else weight
         return dense
 
     def set_dense(self, name: str, value: Tensor) -> None:
@@ -192,6 +175,9 @@ class Adapters:
     def accumulate_into(self, buffer: Tensor) -> None:
         """Send the gradients of all factors to ``buffer`` [P] from now on (added, not set)."""
         self.parameters.grad = buffer
+        for group, span in zip(self.groups, self._spans, strict=True):
+            assert group.factors is not None
+            group.factors.grad = buffer[span]
         for name, layer in self.layers.items():
             down, up = self._slices[name]
             layer.down.grad = buffer[down].view_as(layer.down)
@@ -231,15 +217,18 @@ class Adapters:
             view.copy_(named[name])
         return flat
 
-    def training(self, mask_seed: int | None) -> None:
-        """Open the low-rank branches; dropout masks are drawn from ``mask_seed`` (None: none)."""
-        self.dropout.reseed(mask_seed, self.gradient.device)
+    def training(self, *mask_seeds: int) -> None:
+        """Open the low-rank branches; dropout masks of each batch in the next pass by its seed.
+
+        Without seeds nothing is dropped.
+        """
+        self.dropout.reseed(mask_seeds, self.gradient.device)
         for layer in self.layers.values():
             layer.open = True
 
     def evaluating(self) -> None:
         """No dropout; a branch whose B is zero is left out, which changes nothing."""
-        self.dropout.reseed(None, self.gradient.device)
+        self.dropout.reseed((), self.gradient.device)
         is_zero = not any(bool(layer.up.any()) for layer in self.layers.values())
         for layer in self.layers.values():
             layer.open = not is_zero
@@ -252,7 +241,7 @@ def _targets(
         (name, module)
         for name, module in model.named_modules()
         if module is not head
-        and (isinstance(module, nn.Linear) or _transposed(module))
+        and (isinstance(module, nn.Linear) or transposed(module))
         and (targets == "all-linear" or name.rpartition(".")[2] in targets)
     ]
     if not found:
@@ -263,14 +252,25 @@ def _targets(
     yield from found
 
 
-def _transposed(module: nn.Module) -> bool:
-    """GPT-2's ``Conv1D`` is a linear map whose weight is stored [d_in, d_out]."""
-    return type(module).__name__ == "Conv1D"
+def _groups(bases: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The maps' names, those that read the same tensor together."""
+    grouped: set[str] = set()
+    for name in bases:
+        if name in grouped:
+            continue
+        parent, _, child = name.rpartition(".")
+        family = next((names for names in _READ_TOGETHER if child in names), (child,))
+        siblings = [f"{parent}.{one}" for one in family if f"{parent}.{one}" in bases]
+        group = (
+            siblings if len(siblings) > 1 and may_share([bases[s] for s in siblings]) else [name]
+        )
+        grouped.update(group)
+        yield group
 
 
 def _shape(base: Any) -> tuple[int, int]:
     rows, columns = base.weight.shape
-    return (columns, rows) if _transposed(base) else (rows, columns)
+    return (columns, rows) if transposed(base) else (rows, columns)
 
 
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from holdfast.backbone.cache import cache_for, compacting
+
 
 class Decodable(Protocol):
     """What decoding asks of a backbone."""
@@ -95,9 +97,10 @@ def _decode_batch(
 ) -> None:
     """Append to the continuations of these rows until each is over."""
     ids, mask = _left_padded(backbone, [prefixes[row] for row in rows])
-    cache = None
+    # A prefix starts at position 0, wherever its padding ends.
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    cache = cache_for(backbone.model)
     while True:
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         output = backbone.model(
             input_ids=ids,
             attention_mask=mask,
@@ -106,19 +109,20 @@ def _decode_batch(
             use_cache=True,
             logits_to_keep=1,
         )
-        cache = output.past_key_values
         ids = output.logits[:, -1:].argmax(dim=-1)  # [rows, 1]
         for row, token in zip(rows, ids.flatten().tolist(), strict=True):
             continuations[row].append(token)
-        going = [index for index, row in enumerate(rows) if not over(row)]
-        if not going:
+        stays = [not over(row) for row in rows]
+        if not any(stays):
             return
-        if len(going) < len(rows):
-            kept = torch.tensor(going, device=ids.device)
-            cache.batch_select_indices(kept)
-            ids, mask = ids[kept], mask[kept]
-            rows = [rows[index] for index in going]
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+        positions = positions[:, -1:] + 1
+        if not all(stays):
+            order = compacting(torch.tensor(stays), sum(stays))
+            rows = [rows[index] for index in order.tolist()]
+            order = order.to(ids.device)
+            cache.batch_select_indices(order)
+            ids, mask, positions = ids[order], mask[order], positions[order]
 
 
 def _left_padded(backbone: Decodable, prefixes: list[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,8 @@
-"""Dropout of the low-rank branch's input, drawn from a named source."""
+"""Dropout of the low-rank branch's input, drawn from named sources."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -8,43 +10,63 @@ from torch import Tensor
 
 
 class Dropout:
-    """Inverted dropout whose masks come from a named seed, never from a global generator.
+    """Masks that come from named seeds, never from a global generator.
 
-    Maps that read the same tensor (q, k and v; gate and up) see the same dropped input: the mask
-    belongs to the input, it is drawn once and kept once for the backward pass. On a CPU the
-    masks are 16-bit words of a fast bit generator, so the probability is rounded to 1/65536.
+    Rows from several batches pass at once; each batch has a source of its own, so that what is
+    drawn for one does not depend on its company. Maps that read the same tensor (q, k and v;
+    gate and up) share one mask. On a CPU the masks are 16-bit words of a fast bit generator, so
+    the probability is rounded to 1/65536.
+    kept: what a surviving entry is to be divided by (inverted dropout).
     """
 
     def __init__(self, probability: float) -> None:
         self.probability = probability
-        self.reseed(None, torch.device("cpu"))
+        self.kept = 1.0 - probability
+        self._sources: list[_Words | torch.Generator] = []
+        self._alone: int | None = None
 
-    def reseed(self, seed: int | None, device: torch.device) -> None:
-        """Start a new sequence of masks for tensors on ``device``; None: drop nothing."""
-        self.active = seed is not None and self.probability > 0
-        self._words: np.random.Generator | None = None
-        self._source: torch.Generator | None = None
-        if seed is not None and device.type == "cpu":
-            self._words = np.random.Generator(np.random.SFC64(seed))
-        elif seed is not None:
-            self._source = torch.Generator(device).manual_seed(seed)
-        self._input: Tensor | None = None
-        self._dropped: Tensor | None = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x: [..., d] -> the same shape, each entry zero or divided by 1 - probability."""
-        if not self.active:
-            return x
-        if self._dropped is None or x is not self._input:
-            self._input, self._dropped = x, x * self._mask(x)
-        return self._dropped
-
-    def _mask(self, x: Tensor) -> Tensor:
-        keep = 1.0 - self.probability
-        if self._words is None:
-            mask = torch.empty_like(x).bernoulli_(keep, generator=self._source)
+    def reseed(self, seeds: Sequence[int], device: torch.device) -> None:
+        """Start a new sequence of masks for each batch, on ``device``; no seeds: drop nothing."""
+        self._alone = None
+        if self.probability == 0:
+            seeds = ()
+        if device.type == "cpu":
+            self._sources = [_Words(seed) for seed in seeds]
         else:
-            raw = bytearray(self._words.bytes(2 * x.numel()))
-            words = torch.frombuffer(raw, dtype=torch.int16)
-            mask = (words >= round(65536 * self.probability) - 32768).to(x.dtype).view(x.shape)
-        return mask.div_(keep)
+            self._sources = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def alone(self, batch: int) -> None:
+        """What passes next is this batch by itself."""
+        self._alone = batch
+
+    def mask(self, rows: Sequence[int], like: Tensor) -> Tensor | None:
+        """Zeros and ones [sum of rows, d] for tensors [..., d]; None when nothing is dropped.
+
+        rows: how many come from each batch, in the order of the seeds.
+        """
+        sources = self._sources if self._alone is None else self._sources[self._alone :][:1]
+        if not sources:
+            return None
+        if like.device.type != "cpu":
+            whole = torch.empty(sum(rows), like.shape[-1], dtype=torch.bool, device=like.device)
+        else:
+            whole = like.new_empty(sum(rows), like.shape[-1])
+        for source, part in zip(sources, whole.split(list(rows)), strict=True):
+            if isinstance(source, _Words):
+                threshold = round(65536 * self.probability) - 32768
+                torch.ge(source.take(part.numel()).view(part.shape), threshold, out=part)
+            else:
+                part.bernoulli_(self.kept, generator=source)
+        return whole
+
+
+class _Words:
+    """16-bit words, -32768 to 32767, all equally likely."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.SFC64(seed)
+
+    def take(self, count: int) -> Tensor:
+        """The next words: [count]."""
+        words = self._bits.random_raw(-(-count // 4)).view(np.int16)
+        return torch.from_numpy(words)[:count]

@@ -13,6 +13,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.decoder import Decoder
+from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
@@ -41,6 +45,8 @@ class Backbone:
         self.device: torch.device = next(model.parameters()).device
         self.fingerprint = _fingerprint(model, tokenizer)
         self.seed_token: int | None = None
+        self.decoder: Decoder | None = None
+        self._dropout: Dropout | None = None
         stops = model.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
         known = [*stops, tokenizer.eos_token_id]
@@ -66,6 +72,27 @@ class Backbone:
         )
         states: Tensor = outputs.last_hidden_state
         return states
+
+    def states(self, *batches: Batch) -> tuple[Tensor, ...]:
+        """The last hidden states, after the final norm, at every row of each batch: [n, d].
+
+        One pass over all rows where the decoder is known, one a batch otherwise.
+        """
+        if self.decoder is not None:
+            return self.decoder.states(*batches)
+        states = []
+        for place, batch in enumerate(batches):
+            if self._dropout is not None:
+                self._dropout.alone(place)
+            hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
+            states.append(batch.packed(hidden))
+        return tuple(states)
+
+    def use(self, adapters: Adapters) -> None:
+        """Take the shortest way through the adapted maps that this architecture has."""
+        decoder = Decoder.of(self.model, adapters)
+        self.decoder = decoder if isinstance(decoder, Decoder) else None
+        self._dropout = adapters.dropout
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""

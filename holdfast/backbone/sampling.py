@@ -6,25 +6,27 @@ token, so neither the batch size nor the samples beside it change what is drawn.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor
-from transformers import DynamicCache
 
+from holdfast.backbone.cache import bytes_per_token, compacting
 from holdfast.backbone.load import Backbone
+from holdfast.backbone.steps import Steps, steps_for
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
 
-# Tokens ranked at first; a nucleus that turns out wider is ranked in full.
+# Tokens ranked at first on a GPU; a nucleus that turns out wider is ranked in full.
 _FIRST_RANKED = 256
+# Positions between two looks at which rows are finished: on a GPU each look waits for the device.
+_POSITIONS_PER_LOOK = {"cpu": 1, "cuda": 16}
+_CACHE_BYTES_ON_CPU = 4 * 2**30
 
 
 class Sampling(Config):
     """How fast to sample; what is sampled belongs to the data anchor."""
 
-    batch: int = Field(512, ge=1)  # sequences generated side by side
+    batch: int = Field(512, ge=1)  # sequences side by side at most; fewer where memory is short
 
 
 def sample_continuations(
@@ -49,15 +51,30 @@ def sample_continuations(
     source = generator(seed, *purpose)
     noise = torch.rand(count, max_new_tokens, generator=source, dtype=torch.float32)
     noise = noise.to(backbone.device)
+    batch = min(batch, _rows_that_fit(backbone, max_new_tokens))
     drawn: list[list[int]] = []
     for start in range(0, count, batch):
         rows = noise[start : start + batch]
-        drawn += _sample_batch(backbone, prompt_token, rows, temperature, top_p, top_k)
+        steps = steps_for(backbone)
+        drawn += _sample_batch(steps, backbone, prompt_token, rows, temperature, top_p, top_k)
     return drawn
+
+
+def _rows_that_fit(backbone: Backbone, length: int) -> int:
+    """How many rows of ``length`` tokens the cache and the logits leave room for, at least one."""
+    if backbone.device.type == "cuda":
+        # Half of what is free: a cache that grows is there twice for a moment.
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        free = (int(torch.cuda.mem_get_info()[0]) + unused) // 2
+    else:
+        free = _CACHE_BYTES_ON_CPU
+    logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
+    return max(1, free // (bytes_per_token(backbone.model) * length + logits))
 
 
 @torch.no_grad()
 def _sample_batch(
+    steps: Steps,
     backbone: Backbone,
     prompt_token: int,
     noise: Tensor,
@@ -65,32 +82,43 @@ def _sample_batch(
     top_p: float,
     top_k: int | None,
 ) -> list[list[int]]:
+    """One continuation a row of ``noise`` [rows, length], drawn side by side.
+
+    A finished row may go on for a while before it leaves; what it says then is cut off.
+    """
     samples, length = noise.shape
+    look = _POSITIONS_PER_LOOK.get(backbone.device.type, 1)
     tokens = torch.full((samples, length), -1, device=backbone.device)
     stops = torch.tensor(sorted(backbone.stop_tokens), device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
-    current = torch.full((samples, 1), prompt_token, device=backbone.device)
-    cache = DynamicCache(config=backbone.model.config)
+    going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
+    drawn = torch.full((samples,), prompt_token, device=backbone.device)
     for position in range(length):
-        logits = backbone.logits(_advance(backbone, current, cache))
-        drawn = nucleus_sample(logits.float() / temperature, noise[running, position], top_p, top_k)
+        logits = steps(drawn).float() / temperature
+        drawn = nucleus_sample(logits, noise[running, position], top_p, top_k)
         tokens[running, position] = drawn
-        goes_on = ~torch.isin(drawn, stops)
-        if not bool(goes_on.all()):
-            kept = goes_on.nonzero().squeeze(1)
-            if len(kept) == 0:
-                break
-            running, drawn = running[kept], drawn[kept]
-            cache.batch_select_indices(kept)
-        current = drawn[:, None]
-    return [[token for token in row if token >= 0] for row in tokens.tolist()]
+        going &= ~torch.isin(drawn, stops)
+        if (position + 1) % look:
+            continue
+        count = int(going.sum())
+        if count == 0:
+            break
+        rows = steps.rows_for(count, len(going))
+        if rows < len(going):
+            order = compacting(going, rows)
+            steps.keep(order)
+            running, drawn, going = running[order], drawn[order], going[order]
+    return [_until_stop(row, backbone.stop_tokens) for row in tokens.tolist()]
 
 
-def _advance(backbone: Backbone, ids: Tensor, cache: Any) -> Tensor:
-    """Feed one token a row; return the last hidden states, [rows, d]."""
-    outputs = backbone.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-    states: Tensor = outputs.last_hidden_state[:, -1]
-    return states
+def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
+    """Up to the first stop token, with it; -1 stands where nothing was drawn."""
+    for place, token in enumerate(tokens):
+        if token in stops:
+            return tokens[: place + 1]
+        if token < 0:
+            return tokens[:place]
+    return tokens
 
 
 def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | None) -> Tensor:
@@ -105,29 +133,54 @@ def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | Non
         threshold = logits.topk(top_k, dim=1).values[:, -1:]
         logits = logits.masked_fill(logits < threshold, float("-inf"))
     probabilities = logits.softmax(dim=1)
+    if probabilities.device.type == "cpu":
+        return _draw_by_value(probabilities, noise, top_p)
     ranked = min(_FIRST_RANKED, vocabulary)
-    drawn, inside = _invert(probabilities, noise, top_p, ranked)
+    drawn, inside = _draw_by_rank(probabilities, noise, top_p, ranked)
     if not bool(inside.all()):
         wide = (~inside).nonzero().squeeze(1)
-        drawn[wide], _ = _invert(probabilities[wide], noise[wide], top_p, vocabulary)
+        drawn[wide], _ = _draw_by_rank(probabilities[wide], noise[wide], top_p, vocabulary)
     return drawn
 
 
-def _invert(
+def _draw_by_value(probabilities: Tensor, noise: Tensor, top_p: float) -> Tensor:
+    """Sort the masses alone, by NumPy's vectorised sort, then look up whose the drawn one is.
+
+    Sorting tokens along, as torch does, takes twenty times as long.
+    """
+    rows = torch.arange(len(probabilities))
+    negative = probabilities.neg()
+    negative.numpy().sort(axis=1)
+    mass = negative.neg()
+    place = _place(mass.cumsum(dim=1), noise, top_p)
+    value = mass.gather(1, place)
+    owners, tokens = (probabilities == value).nonzero(as_tuple=True)
+    # Tokens of equal mass rank in the order of the vocabulary.
+    among_equals = place - torch.searchsorted(negative, -value)
+    first = torch.searchsorted(owners, rows)
+    return tokens[first + among_equals.squeeze(1)]
+
+
+def _draw_by_rank(
     probabilities: Tensor, noise: Tensor, top_p: float, ranked: int
 ) -> tuple[Tensor, Tensor]:
     """Draw among the ``ranked`` likeliest; also say in which rows they hold the whole nucleus."""
     if ranked < probabilities.shape[1]:
         mass, order = probabilities.topk(ranked, dim=1)
     else:
-        mass, order = probabilities.sort(dim=1, descending=True)
+        mass, order = probabilities.sort(dim=1, descending=True, stable=True)
     cumulative = mass.cumsum(dim=1)
     inside = (cumulative[:, -1] >= top_p) | (ranked == probabilities.shape[1])
-    # A token belongs to the nucleus while the mass before it is below top_p; the first always,
-    # one of no mass never, even where the sum of all masses is rounded to less than one.
-    nucleus = ((cumulative - mass) < top_p) & (mass > 0)
-    size = nucleus.sum(dim=1, keepdim=True).clamp(min=1)
-    total = cumulative.gather(1, size - 1)
+    return order.gather(1, _place(cumulative, noise, top_p)).squeeze(1), inside
+
+
+def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:
+    """The rank [rows, 1] that noise draws, given the masses summed in order of rank."""
+    bound = torch.full_like(noise[:, None], top_p, dtype=cumulative.dtype)
+    # The last of the nucleus is the first whose sum reaches top_p, even where the sum of all is
+    # rounded to less than one; then tokens of no mass may follow, which never take part.
+    last = torch.searchsorted(cumulative, bound).clamp_(max=cumulative.shape[1] - 1)
+    total = cumulative.gather(1, last)
+    last = torch.searchsorted(cumulative, total)
     place = torch.searchsorted(cumulative, noise[:, None] * total, right=True)
-    place = torch.minimum(place, size - 1)
-    return order.gather(1, place).squeeze(1), inside
+    return torch.minimum(place, last)

@@ -1,9 +1,11 @@
-"""Token sequences of different lengths, and what a model holds about each of their tokens."""
+"""Token sequences of different lengths, without padding, and what a model holds about them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -11,32 +13,80 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded sequences and the positions that predict a token.
+    """Sequences one after another, as pairs of a token and the one that follows it.
 
-    ids: [batch, length]; mask: [batch, length] bool, real tokens; predicts: [batch, length] bool,
-    positions followed by a real token; targets: [n], the tokens they predict, row by row.
+    The last token of a sequence predicts nothing and is no input.
+    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; lengths: rows of
+    each sequence, n in sum.
     """
 
-    ids: Tensor
-    mask: Tensor
-    predicts: Tensor
+    inputs: Tensor
     targets: Tensor
+    positions: Tensor
+    lengths: Sequence[int]
 
-    def select(self, hidden: Tensor) -> Tensor:
-        """The states of the predicting positions: [batch, length, d] -> [n, d]."""
-        return hidden[self.predicts]
+    @cached_property
+    def longest(self) -> int:
+        """Rows of the longest sequence."""
+        return max(self.lengths)
+
+    @cached_property
+    def _places(self) -> Tensor | None:
+        """Where each row stands in a grid [sequences, longest] laid flat; None: it fills it."""
+        if len(self.inputs) == len(self.lengths) * self.longest:
+            return None
+        lengths = torch.tensor(self.lengths)
+        starts = torch.arange(len(lengths)) * self.longest
+        return starts.repeat_interleave(lengths).to(self.inputs.device) + self.positions
+
+    @cached_property
+    def _sources(self) -> Tensor:
+        """Which row stands at each place of the grid; some row where it is padding."""
+        assert self._places is not None
+        rows = self.inputs.new_zeros(len(self.lengths) * self.longest)
+        return rows.index_copy(0, self._places, torch.arange(len(self.inputs), device=rows.device))
+
+    def grid(self, rows: Tensor, fill: int | None = None) -> Tensor:
+        """Pad on the right: [n, ...] -> [sequences, longest, ...]; any row where ``fill`` is None.
+
+        Attention is causal and the padding comes last: what stands there changes no real row.
+        """
+        shape = (len(self.lengths), self.longest, *rows.shape[1:])
+        if self._places is None:
+            return rows.reshape(shape)
+        if fill is None:
+            return rows.index_select(0, self._sources).view(shape)
+        padded = rows.new_full((shape[0] * shape[1], *rows.shape[1:]), fill)
+        return padded.index_copy(0, self._places, rows).view(shape)
+
+    def packed(self, grid: Tensor) -> Tensor:
+        """Leave the padding out: [sequences, longest, ...] -> [n, ...]."""
+        flat = grid.reshape(-1, *grid.shape[2:])
+        return flat if self._places is None else flat.index_select(0, self._places)
 
 
-def collate(sequences: Sequence[Sequence[int]], pad: int, device: torch.device) -> Batch:
-    """Pad sequences on the right.  m of eq. app-sft is ``predicts``, shifted by one."""
+def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
+    """One batch of sequences of at least two tokens.  m of eq. app-sft is what is left of them."""
+    flat = torch.tensor(
+        [
+            list(chain.from_iterable(one[:-1] for one in sequences)),
+            list(chain.from_iterable(one[1:] for one in sequences)),
+            list(chain.from_iterable(range(len(one) - 1) for one in sequences)),
+        ]
+    )
+    inputs, targets, positions = flat.to(device)
+    return Batch(inputs, targets, positions, [len(one) - 1 for one in sequences])
+
+
+def pad_right(
+    sequences: Sequence[Sequence[int]], pad: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Whole sequences, padded: ids and mask (bool, real tokens), both [batch, length]."""
     lengths = torch.tensor([len(sequence) for sequence in sequences])
-    positions = torch.arange(int(lengths.max()))
-    mask = positions < lengths[:, None]
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
     ids = torch.full(mask.shape, pad)
-    ids[mask] = torch.tensor([token for sequence in sequences for token in sequence])
-    predicts = positions < lengths[:, None] - 1
-    targets = ids[:, 1:][mask[:, 1:]]
-    return Batch(*(tensor.to(device) for tensor in (ids, mask, predicts, targets)))
+    ids[mask] = torch.tensor(list(chain.from_iterable(sequences)))
+    return ids.to(device), mask.to(device)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,12 +14,20 @@ from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import Batch, TokenStates, collate
+from holdfast.backbone.sequences import collate, pad_right
 from holdfast.learning.config import RunConfig
 from holdfast.learning.objective import token_cross_entropy
 from holdfast.streams import Stream, Task, Template
 
 Sequences = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sequences that a step runs on, and the previous model's states [n, d] on them, if asked."""
+
+    sequences: Sequences
+    teacher_states: Tensor | None
 
 
 class Learner:
@@ -42,6 +50,7 @@ class Learner:
             token = backbone.add_replay_token()
             seed_row = token if self.replay.trainable_seed_row else None
         self.adapters = Adapters(backbone.model, config.lora, backbone.head, seed_row=seed_row)
+        backbone.use(self.adapters)
 
     @property
     def replay(self) -> GenerativeReplay.Config | None:
@@ -74,27 +83,25 @@ class Learner:
             stream, backbone.tokenizer, backbone.seed_token, backbone.eos_token
         )
 
-    def collate(self, sequences: Sequence[Sequence[int]]) -> Batch:
-        """Pad sequences into one batch on the model's device."""
-        return collate(sequences, self.backbone.pad_token, self.backbone.device)
+    def project(self, *parts: Part) -> list[Projection]:
+        """Run the student once on all parts of a step; the predicted tokens of each.
 
-    def project(
-        self, batch: Batch, teacher: TokenStates | None = None, rows: Sequence[int] = ()
-    ) -> Projection:
-        """Run the student on a batch; its predicted tokens, beside the teacher's states if any.
-
-        rows: which sequences of ``teacher`` the batch holds, in order.
+        Every part has dropout masks of its own.
         """
-        hidden = batch.select(self.backbone.hidden(batch.ids))
-        known = None if teacher is None else teacher.rows(rows)
-        return Projection(self.backbone, hidden, known, batch.targets)
+        batches = [collate(part.sequences, self.backbone.device) for part in parts]
+        states = self.backbone.states(*batches)
+        return [
+            Projection(self.backbone, hidden, part.teacher_states, batch.targets)
+            for part, batch, hidden in zip(parts, batches, states, strict=True)
+        ]
 
     def sequence_gradient(self, sequences: Sequences, index: int) -> Tensor:
         """The gradient [P] of one sequence's causal loss, in evaluation mode."""
-        self.adapters.training(None)
+        self.adapters.training()
         gradient = torch.zeros_like(self.adapters.gradient)
         self.adapters.accumulate_into(gradient)
-        loss = self.project(self.collate([sequences[index]])).mean(token_cross_entropy)
+        (projection,) = self.project(Part([sequences[index]], None))
+        loss = projection.mean(token_cross_entropy)
         loss.backward()
         self.adapters.accumulate_into(self.adapters.gradient)
         return gradient
@@ -113,8 +120,9 @@ class Learner:
         self.adapters.evaluating()
         with self.adapters.recording() as seen:
             for start in range(0, len(chosen), size):
-                batch = self.collate(chosen[start : start + size])
-                self.backbone.hidden(batch.ids, batch.mask.long())
+                batch = chosen[start : start + size]
+                ids, mask = pad_right(batch, self.backbone.pad_token, self.backbone.device)
+                self.backbone.hidden(ids, mask.long())
         return {
             name: torch.stack(
                 [x.flatten(0, -2).to(self.adapters.dtype).mean(0) for x in inputs]

@@ -30,10 +30,9 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
         longest = len(sequences[by_length[-1]])
         rows = max(1, _TOKENS_AT_ONCE // longest)
         chosen, by_length = by_length[-rows:], by_length[:-rows]
-        batch = collate([sequences[i] for i in chosen], backbone.pad_token, backbone.device)
-        packed = batch.select(backbone.hidden(batch.ids))
-        lengths = [len(sequences[i]) - 1 for i in chosen]
-        for index, piece in zip(chosen, packed.split(lengths), strict=True):
+        batch = collate([sequences[i] for i in chosen], backbone.device)
+        (packed,) = backbone.states(batch)
+        for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
             pieces[index] = piece
     starts = list(accumulate((len(sequence) - 1 for sequence in sequences), initial=0))
     return TokenStates(torch.cat(pieces), starts)

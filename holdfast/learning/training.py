@@ -13,7 +13,7 @@ from holdfast.anchors.base import StepChange, StepView
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
-from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.learner import Learner, Part, Sequences
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
 from holdfast.learning.objective import Terms, minibatch_terms
 from holdfast.learning.progress import Progress
@@ -82,6 +82,11 @@ def _windows(pairs: Iterator[Pair], settings: Optimisation) -> Iterator[list[Pai
         yield window
 
 
+def _part(sequences: Sequences, states: TokenStates | None, chosen: list[int]) -> Part:
+    known = None if states is None else states.rows(chosen)
+    return Part([sequences[index] for index in chosen], known)
+
+
 class _Step:
     """One optimiser step over an accumulation window."""
 
@@ -126,15 +131,15 @@ class _Step:
         learner, past = self._learner, self._past
         seed = learner.config.seed
         self._drawn += 1
-        learner.adapters.training(derive(seed, "dropout", self._task, self._drawn))
-        batch = learner.collate([self._sequences[index] for index in minibatch])
-        current = learner.project(batch, past.current_states, minibatch)
-        replay = None
+        parts = [_part(self._sequences, past.current_states, minibatch)]
+        purposes = ["dropout"]
         if partner is not None:
-            learner.adapters.training(derive(seed, "replay dropout", self._task, self._drawn))
-            batch = learner.collate([past.replay[index] for index in partner])
-            replay = learner.project(batch, past.replay_states, partner)
-        view = StepView(learner.adapters.parameters, current, replay)
+            parts.append(_part(past.replay, past.replay_states, partner))
+            purposes.append("replay dropout")
+        masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
+        learner.adapters.training(*masks)
+        current, *replay = learner.project(*parts)
+        view = StepView(learner.adapters.parameters, current, replay[0] if replay else None)
         return minibatch_terms(
             view,
             learner.anchors,

@@ -15,7 +15,7 @@ from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import collate
+from holdfast.backbone.sequences import collate, pad_right
 from reference import online_ewc, synaptic_intelligence
 from reference.distillation import function_loss
 from reference.replay import hard_replay_loss, soft_replay_loss
@@ -159,17 +159,19 @@ class Student:
 
     def __init__(self) -> None:
         self.backbone = exact_backbone()
-        self.batch = collate(short_sequences(4), self.backbone.pad_token, CPU)
-        shape = (*self.batch.ids.shape, 16)
+        sequences = short_sequences(4)
+        self.batch = collate(sequences, CPU)
+        self.ids, self.mask = pad_right(sequences, self.backbone.pad_token, CPU)
+        shape = (*self.ids.shape, 16)
         self.teacher = normal(*shape, seed=1)
         self.hidden = normal(*shape, seed=2).requires_grad_()
-        assert not self.batch.mask.all()
+        assert not self.mask.all()
 
     def view(self, replay: bool) -> StepView:
         projection = Projection(
             self.backbone,
-            self.batch.select(self.hidden),
-            self.batch.select(self.teacher),
+            self.batch.packed(self.hidden[:, :-1]),
+            self.batch.packed(self.teacher[:, :-1]),
             self.batch.targets,
         )
         none: Any = None
@@ -195,7 +197,7 @@ def test_self_distillation() -> None:
     anchor.begin(TaskStart(1, at))
     assert anchor.loss(student.view(replay=False)).item() == 0.0
     anchor.begin(TaskStart(2, at))
-    theirs = function_loss(*student.logits(), student.batch.mask, 3.0)
+    theirs = function_loss(*student.logits(), student.mask, 3.0)
     student.assert_same(anchor.loss(student.view(replay=False)), theirs)
 
 
@@ -209,7 +211,7 @@ def test_generative_replay(loss: Any) -> None:
     assert anchor.loss(nothing).item() == 0.0
     teacher, logits = student.logits()
     if loss == "soft":
-        theirs = soft_replay_loss(teacher, logits, student.batch.mask, 1.5)
+        theirs = soft_replay_loss(teacher, logits, student.mask, 1.5)
     else:
-        theirs = hard_replay_loss(logits, student.batch.ids, student.batch.mask)
+        theirs = hard_replay_loss(logits, student.ids, student.mask)
     student.assert_same(anchor.loss(student.view(replay=True)), theirs)

@@ -10,6 +10,7 @@ import torch
 
 from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
 from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.sequences import collate
 from tests.tiny import exact_backbone
 
 CPU = torch.device("cpu")
@@ -17,8 +18,12 @@ CPU = torch.device("cpu")
 
 def dropped(probability: float, seed: int, x: torch.Tensor) -> torch.Tensor:
     dropout = Dropout(probability)
-    dropout.reseed(seed, CPU)
-    return dropout(x)
+    dropout.reseed([seed], CPU)
+    return x if (mask := mask_of(dropout, x)) is None else x * mask / dropout.kept
+
+
+def mask_of(dropout: Dropout, x: torch.Tensor) -> torch.Tensor | None:
+    return dropout.mask([len(x)], x)
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.3, 0.5, 0.9])
@@ -36,15 +41,18 @@ def test_statistics(probability: float) -> None:
 
 
 @pytest.mark.parametrize("probability", [1 / 65536, 0.05, 0.5, 0.999])
-def test_the_share_is_exact_to_one_in_65536(probability: float) -> None:
+def test_the_share_is_exact_to_one_in_65536(
+    probability: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class EveryWord:
-        def bytes(self, count: int) -> bytes:
-            return np.arange(count // 2, dtype=np.uint16).tobytes()
+        def __init__(self, seed: int) -> None:
+            assert seed == 3
 
-    dropout = Dropout(probability)
-    dropout.reseed(0, CPU)
-    dropout._words = EveryWord()  # type: ignore[assignment]
-    zeros = (dropout(torch.ones(65536)) == 0).sum()
+        def random_raw(self, count: int) -> np.ndarray:
+            return np.resize(np.arange(65536, dtype=np.uint16), 4 * count).view(np.uint64)
+
+    monkeypatch.setattr(np.random, "SFC64", EveryWord)
+    zeros = (dropped(probability, 3, torch.ones(256, 256)) == 0).sum()
     assert zeros == round(65536 * probability)
 
 
@@ -53,10 +61,30 @@ def test_a_seed_names_its_masks() -> None:
     assert torch.equal(dropped(0.5, 7, x), dropped(0.5, 7, x))
     assert not torch.equal(dropped(0.5, 7, x), dropped(0.5, 8, x))
     dropout = Dropout(0.5)
-    dropout.reseed(7, CPU)
-    first, second = dropout(x), dropout(x.clone())
-    assert torch.equal(first, dropped(0.5, 7, x))
+    dropout.reseed([7], CPU)
+    first, second = mask_of(dropout, x), mask_of(dropout, x)
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first / 0.5, dropped(0.5, 7, x))
     assert not torch.equal(first, second)
+
+
+def test_a_batch_keeps_its_masks_in_company() -> None:
+    """Replay beside the current minibatch does not move the masks of the latter."""
+    alone, both, last = Dropout(0.5), Dropout(0.5), Dropout(0.5)
+    alone.reseed([7], CPU)
+    both.reseed([7, 8], CPU)
+    last.reseed([7, 8], CPU)
+    last.alone(1)
+    for width in (8, 30):
+        first, whole, second = (
+            dropout.mask(rows, torch.ones(1, width))
+            for dropout, rows in ((alone, [64]), (both, [64, 50]), (last, [50]))
+        )
+        assert first is not None
+        assert whole is not None
+        assert second is not None
+        assert torch.equal(whole, torch.cat([first, second]))
 
 
 def test_the_global_generators_do_not_matter() -> None:
@@ -72,46 +100,46 @@ def test_the_global_generators_do_not_matter() -> None:
 
 
 def test_nothing_is_dropped_without_a_seed_or_a_probability() -> None:
-    x = torch.ones(8)
+    x = torch.ones(8, 2)
     dropout = Dropout(0.5)
-    assert dropout(x) is x
-    dropout.reseed(1, CPU)
-    assert dropout(x) is not x
-    dropout.reseed(None, CPU)
-    assert dropout(x) is x
+    assert mask_of(dropout, x) is None
+    dropout.reseed([1], CPU)
+    assert mask_of(dropout, x) is not None
+    dropout.reseed((), CPU)
+    assert mask_of(dropout, x) is None
     assert dropped(0.0, 1, x) is x
 
 
-def test_the_gradient_passes_where_the_value_does() -> None:
-    x = torch.randn(100, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    y = dropped(0.3, 1, x)
-    y.sum().backward()
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad * x.detach(), y.detach())
-
-
-def test_maps_that_read_one_tensor_share_its_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["modules", "decoder"])
+def test_maps_that_read_one_tensor_share_its_mask(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """q, k and v: one mask; o: one; gate and up: one; down: one. In every layer."""
     backbone = exact_backbone()
     config = Adapters.Config(rank=2, dropout=0.4, targets=PAPER_TARGETS)
     adapters = Adapters(backbone.model, config, backbone.head)
     drawn: list[Any] = []
-    draw = Dropout._mask
+    draw = Dropout.mask
 
-    def counted(dropout: Dropout, x: torch.Tensor) -> torch.Tensor:
-        drawn.append(x.shape)
-        return draw(dropout, x)
+    def counted(dropout: Dropout, rows: list[int], like: torch.Tensor) -> torch.Tensor | None:
+        mask = draw(dropout, rows, like)
+        if mask is not None:
+            drawn.append(mask.shape)
+        return mask
 
-    monkeypatch.setattr(Dropout, "_mask", counted)
-    ids = torch.tensor([[3, 1, 4, 1]])
+    monkeypatch.setattr(Dropout, "mask", counted)
+    if way == "decoder":
+        backbone.use(adapters)
+        assert backbone.decoder is not None
+    batch = collate([[3, 1, 4, 1, 5]], CPU)
     adapters.training(5)
-    backbone.hidden(ids)
-    narrow, wide = (1, 4, 16), (1, 4, 32)
+    backbone.states(batch)
+    narrow, wide = (4, 16), (4, 32)
     assert drawn == [narrow, narrow, narrow, wide] * 2
-    adapters.training(None)
-    backbone.hidden(ids)
+    adapters.training()
+    backbone.states(batch)
     adapters.evaluating()
-    backbone.hidden(ids)
+    backbone.states(batch)
     assert len(drawn) == 8
 
 
@@ -121,8 +149,8 @@ def test_training_is_reproducible_and_dropout_matters() -> None:
     with torch.no_grad():
         adapters.parameters.normal_(generator=torch.Generator().manual_seed(0))
     states = []
-    for seed in (5, 5, 6, None):
-        adapters.training(seed)
+    for seeds in ((5,), (5,), (6,), ()):
+        adapters.training(*seeds)
         states.append(backbone.hidden(torch.tensor([[3, 1, 4, 1]])))
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2])

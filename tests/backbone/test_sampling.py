@@ -80,15 +80,22 @@ def test_extreme_noise_draws_possible_tokens(noise: float, top_p: float, top_k: 
 
 
 @pytest.mark.parametrize("top_p", [0.5, 0.9, 0.999, 1.0])
-def test_ranking_a_part_is_as_good_as_ranking_all(
-    top_p: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("ties", [False, True])
+def test_every_way_of_ranking_draws_the_same(top_p: float, ties: bool) -> None:
     """Peaked rows stay inside the first ranks, flat ones do not, side by side."""
     logits = torch.cat([random_logits(200, 900, 4.0), random_logits(200, 900, 0.1, seed=1)])
+    if ties:
+        logits = logits.bfloat16().float()
     noise = torch.rand(400, generator=torch.Generator().manual_seed(2))
-    short = nucleus_sample(logits, noise, top_p, None)
-    monkeypatch.setattr(sampling, "_FIRST_RANKED", 900)
-    assert torch.equal(short, nucleus_sample(logits, noise, top_p, None))
+    probabilities = logits.softmax(dim=1)
+    by_rank, inside = sampling._draw_by_rank(probabilities, noise, top_p, 900)
+    assert inside.all()
+    assert torch.equal(sampling._draw_by_value(probabilities, noise, top_p), by_rank)
+    part, inside = sampling._draw_by_rank(probabilities, noise, top_p, 256)
+    assert inside.any() == (top_p < 1)
+    assert not inside.all()
+    if not ties:  # which of several equal ones stand first is not fixed among the first ranks
+        assert torch.equal(part[inside], by_rank[inside])
 
 
 def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:

@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import StepView, TaskStart
 from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
 from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Part
 from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.learning.minibatches import current_minibatches
 from holdfast.learning.progress import Progress, Stopwatch
@@ -72,20 +73,25 @@ class Draws:
         self.orders: list[Any] = []
         self._named: dict[int, tuple[int, str]] = {}
         self._task = 0
-        draw, reseed, derive = Dropout._mask, Dropout.reseed, training.derive
+        draw, reseed, derive = Dropout.mask, Dropout.reseed, training.derive
 
         def spied_derive(seed: int, *purpose: Any) -> int:
             value = derive(seed, *purpose)
             self._named[value] = (purpose[1], purpose[0])
             return value
 
-        def spied_reseed(dropout: Dropout, seed: int | None, device: torch.device) -> None:
-            dropout.seed = seed  # type: ignore[attr-defined]
-            reseed(dropout, seed, device)
+        def spied_reseed(dropout: Dropout, seeds: Any, device: torch.device) -> None:
+            dropout.seeds = seeds  # type: ignore[attr-defined]
+            reseed(dropout, seeds, device)
 
-        def spied_mask(dropout: Dropout, x: torch.Tensor) -> torch.Tensor:
-            mask = draw(dropout, x)
-            self.masks[self._named[dropout.seed]].append(mask.clone())  # type: ignore[attr-defined]
+        def spied_mask(
+            dropout: Dropout, rows: list[int], like: torch.Tensor
+        ) -> torch.Tensor | None:
+            mask = draw(dropout, rows, like)
+            if mask is not None:
+                seeds = dropout.seeds  # type: ignore[attr-defined]
+                for seed, part in zip(seeds, mask.split(rows), strict=True):
+                    self.masks[self._named[seed]].append(part.clone())
             return mask
 
         def spied_order(*arguments: Any) -> list[list[int]]:
@@ -96,7 +102,7 @@ class Draws:
         monkeypatch.setattr(training, "derive", spied_derive)
         monkeypatch.setattr(training, "current_minibatches", spied_order)
         monkeypatch.setattr(Dropout, "reseed", spied_reseed)
-        monkeypatch.setattr(Dropout, "_mask", spied_mask)
+        monkeypatch.setattr(Dropout, "mask", spied_mask)
 
 
 class Run:
@@ -197,13 +203,17 @@ def view_of(learner: Learner, parameters: torch.Tensor) -> StepView:
     past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
     with torch.no_grad():
         learner.adapters.parameters.copy_(parameters)
-    learner.adapters.training(None)
-    current = learner.project(learner.collate(sequences), past.current_states, range(ITEMS))
-    replay = None
-    if past.replay:
-        batch = learner.collate(past.replay)
-        replay = learner.project(batch, past.replay_states, range(len(past.replay)))
-    return StepView(learner.adapters.parameters, current, replay)
+    learner.adapters.training()
+    parts = [
+        Part(one, states and states.states)
+        for one, states in (
+            (sequences, past.current_states),
+            (past.replay, past.replay_states),
+        )
+        if one
+    ]
+    current, *replay = learner.project(*parts)
+    return StepView(learner.adapters.parameters, current, replay[0] if replay else None)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -275,10 +285,10 @@ def test_a_rule_refuses_what_is_not_its_state(rule: str) -> None:
 def test_a_boundary_keeps_the_function(rule: str) -> None:
     """Neither retiring the factors nor opening a workspace changes what the model computes."""
     learner = new_learner(((), rule))
-    ids = learner.collate(sequences_of(learner, 9)).ids
+    ids, _ = pad_right(sequences_of(learner, 9), 0, torch.device("cpu"))
 
     def hidden() -> torch.Tensor:
-        learner.adapters.training(None)
+        learner.adapters.training()
         with torch.no_grad():
             return learner.backbone.hidden(ids)
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.translation import RULES, reference_task, settings_of
 from holdfast.backbone.projection import Projection
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner
-from holdfast.learning.minibatches import current_minibatches, replay_minibatches
 from holdfast.learning.progress import Progress
 from reference.learner import run_task
-from reference.state import Settings, State
-from reference.state import Task as ReferenceTask
+from reference.state import State
 from tests.tiny import exact_backbone, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
-RULES = {"shared": "shared", "merge": "merged", "olora": "o_lora", "osrm": "osrm"}
 ANCHORS = ("si", "online_ewc", "sd", "replay")
 EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
 VALUES: dict[str, Any] = {
@@ -61,59 +57,6 @@ def both_runs(
         given = reference_task(learner, number, sequences, report.replay)
         result = run_task(state, settings, given)
         yield learner, report, state, result
-
-
-def settings_of(config: RunConfig, pad: int) -> Settings:
-    names = config.composition.anchors
-    return Settings(
-        target_modules=TARGETS,
-        rank=config.lora.rank,
-        alpha=config.lora.alpha,
-        allocation=RULES[config.composition.allocation],
-        dropout=0.0,
-        pad_id=pad,
-        learning_rate=config.optim.lr,
-        weight_decay=config.optim.weight_decay,
-        accumulation=config.optim.accumulation,
-        replay_weight=config.data.weight if "replay" in names else None,
-        replay_temperature=config.data.temperature,
-        function_strength=config.function.strength if "sd" in names else None,
-        function_temperature=config.function.temperature,
-        si_strength=config.si.strength if "si" in names else None,
-        si_damping=config.si.damping,
-        ewc_strength=config.online_ewc.strength if "online_ewc" in names else None,
-        ewc_decay=config.online_ewc.decay,
-        fisher_budget=config.online_ewc.sequences,
-        overlap_strength=config.o_lora.overlap,
-        norm_strength=config.o_lora.factor_norm,
-        project_gradient=config.o_lora.project_gradient,
-        feature_budget=config.sequential_osrm.sequences,
-        feature_batch_size=BATCH,
-    )
-
-
-def reference_task(
-    learner: Learner, number: int, sequences: list[list[int]], replay: list[list[int]]
-) -> ReferenceTask:
-    """The engine's own draws, handed to the reference."""
-    minibatches, partners = [], []
-    for epoch in range(EPOCHS):
-        current = current_minibatches(SEED, number, epoch, len(sequences), BATCH)
-        minibatches += [[sequences[i] for i in chosen] for chosen in current]
-        if replay:
-            endless = replay_minibatches(SEED, number, epoch, len(replay), BATCH, 1)
-            chosen = islice(endless, len(current))
-            partners += [[replay[i] for i in indices] for indices in chosen]
-    drawn = Learner(learner.config, exact_backbone())
-    drawn.adapters.fresh(SEED, number)
-    factors = drawn.adapters.split(drawn.adapters.parameters.detach())
-    return ReferenceTask(
-        sequences=sequences,
-        minibatches=minibatches,
-        minibatches_per_epoch=len(minibatches) // EPOCHS,
-        replay_minibatches=partners or None,
-        initial_factors=copy.deepcopy({name: tuple(pair) for name, pair in factors.items()}),
-    )
 
 
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:

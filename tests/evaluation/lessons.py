@@ -88,11 +88,11 @@ def teach(
     """Train on every sequence at once; the lessons, if none are given."""
     torch.manual_seed(1)
     sequences = sequences or [taught(backbone, index) for index in range(len(LESSONS))]
-    batch = collate(sequences, backbone.pad_token, backbone.device)
+    batch = collate(sequences, backbone.device)
     backbone.model.requires_grad_(True)
     optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=learning_rate, weight_decay=0.0)
     for _ in range(steps):
-        logits = backbone.logits(batch.select(backbone.hidden(batch.ids)))
+        logits = backbone.logits(backbone.states(batch)[0])
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         optimizer.zero_grad()
         loss.backward()

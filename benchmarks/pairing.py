@@ -1,0 +1,79 @@
+"""Two ways of doing the same work, timed in alternation, and the median of their ratios.
+
+A machine that others use slows down and recovers within seconds. Both sides of a round meet the
+same machine, so the ratio of a round holds where its seconds do not.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """rounds: how often each side is timed; smoke: the smallest sizes, for correctness only."""
+
+    rounds: int = 5
+    smoke: bool = False
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One thing measured, round by round.
+
+    engine, reference: one value a round, smaller is better; floor: what the arithmetic or the
+    storage formula allows, in the same unit; target: the least ratio asked for (at_most: the
+    largest engine value); note: what a reader has to know, extrapolations above all.
+    """
+
+    name: str
+    unit: str
+    engine: list[float]
+    reference: list[float] | None = None
+    floor: float | None = None
+    target: float | None = None
+    at_most: float | None = None
+    note: str = ""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Reference over engine, round by round: above one, the engine is the cheaper."""
+        pairs = zip(self.engine, self.reference or [], strict=bool(self.reference))
+        return [theirs / ours for ours, theirs in pairs]
+
+    @property
+    def ratio(self) -> float | None:
+        """The median ratio; None without a reference."""
+        return statistics.median(self.ratios) if self.reference else None
+
+    @property
+    def over_floor(self) -> float | None:
+        """The engine's median over the floor."""
+        return statistics.median(self.engine) / self.floor if self.floor else None
+
+
+def seconds(work: Work) -> float:
+    """How long one call takes; garbage of what came before is not its fault."""
+    gc.collect()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def alternate(rounds: int, *works: Work, warm: bool = True) -> list[list[float]]:
+    """Seconds of every work in every round; the order turns round, each is warmed up once."""
+    if warm:
+        for work in works:
+            work()
+    taken: list[list[float]] = [[] for _ in works]
+    for number in range(rounds):
+        order = list(enumerate(works))
+        for index, work in order if number % 2 == 0 else reversed(order):
+            taken[index].append(seconds(work))
+    return taken

@@ -1,0 +1,122 @@
+"""Results as JSON for programs and Markdown for readers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.machine import machine
+from benchmarks.pairing import Measurement, Plan
+
+DEFAULT_OUT = Path("build/benchmarks")
+_HEADER = ("what", "unit", "engine", "reference", "ratio", "range", "target", "floor", "x floor")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Anything that is no pair: a title, column names, rows of text."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one module measured. name: of the module; about: how, in a sentence or two."""
+
+    name: str
+    title: str
+    about: str
+    measurements: list[Measurement] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+Measure = Callable[[Plan], Report]
+
+
+def command(measure: Measure, rounds: int) -> None:
+    """The command line of one measurement: measure, write both files, print the table."""
+    parser = argparse.ArgumentParser(description=measure.__doc__)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--smoke", action="store_true", help="smallest sizes: correctness only")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    arguments = parser.parse_args()
+    report = measure(Plan(arguments.rounds, arguments.smoke))
+    write(arguments.out, report.name, [report])
+    print(markdown([report]))
+
+
+def write(directory: Path, name: str, reports: Sequence[Report]) -> None:
+    """``name``.json and ``name``.md in ``directory``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    values = {
+        "machine": machine(),
+        "when": time.strftime("%Y-%m-%d"),
+        "reports": [as_values(report) for report in reports],
+    }
+    (directory / f"{name}.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    (directory / f"{name}.md").write_text(markdown(reports) + "\n", "utf-8")
+
+
+def as_values(report: Report) -> dict[str, object]:
+    """A report as JSON takes it, the derived numbers beside the raw ones."""
+    values = asdict(report)
+    for written, measured in zip(values["measurements"], report.measurements, strict=True):
+        written |= {"ratio": measured.ratio, "ratios": measured.ratios}
+        written |= {"over_floor": measured.over_floor}
+    return values
+
+
+def markdown(reports: Sequence[Report]) -> str:
+    """The machine in one line, then every report."""
+    said = ", ".join(f"{key} {value}" for key, value in machine().items())
+    return "\n\n".join([f"Measured with: {said}.", *map(_section, reports)])
+
+
+def _section(report: Report) -> str:
+    parts = [f"### {report.title}", report.about]
+    if report.measurements:
+        parts.append(_lines(_HEADER, [_row(one) for one in report.measurements]))
+    notes = [f"- {one.name}: {one.note}" for one in report.measurements if one.note]
+    if notes:
+        parts.append("\n".join(notes))
+    for table in report.tables:
+        parts += [f"{table.title}:", _lines(table.header, table.rows)]
+    return "\n\n".join(parts)
+
+
+def _row(one: Measurement) -> list[str]:
+    reference = statistics.median(one.reference) if one.reference else None
+    spread = f"{min(one.ratios):.2f}-{max(one.ratios):.2f}" if one.reference else ""
+    target = "" if one.target is None else f">= {one.target:g}x"
+    if one.at_most is not None:
+        target = f"<= {number(one.at_most)}"
+    return [
+        one.name,
+        one.unit,
+        number(statistics.median(one.engine)),
+        number(reference),
+        "" if one.ratio is None else f"{one.ratio:.2f}x",
+        spread,
+        target,
+        number(one.floor),
+        "" if one.over_floor is None else f"{one.over_floor:.1f}x",
+    ]
+
+
+def number(value: float | None) -> str:
+    """Three figures that count; nothing for what was not measured."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    table = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in table)

@@ -1,0 +1,119 @@
+"""Drawing a replay set from the seed token, beside `generate` in batches of 32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.answering import NO_TOKEN
+from benchmarks.counting import Shape, Work
+from benchmarks.floor import rates_of, rates_table
+from benchmarks.pairing import Measurement, Plan, alternate
+from benchmarks.record import Report, command
+from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sampling import sample_continuations
+from reference.replay import generate
+
+TARGET = 4.0
+_TIMED = 96  # sequences that the reference draws where it never stops: three of its batches
+_TOP_P, _TEMPERATURE = 0.9, 1.0
+
+
+def measure(plan: Plan) -> Report:
+    """Seconds for 300 sequences of at most 64 tokens: with stops, and never stopping."""
+    count, length = (8, 12) if plan.smoke else (300, 64)
+    twins = Twins(configuration("replay_merge", optim={"epochs": 4}, data={"samples": 32}))
+    (task,) = items(1, 8 if plan.smoke else 32).tasks
+    twins.engine_learns(twins.learner.encode(task))
+    twins.learner.adapters.evaluating()
+    measured = [
+        _pair("as trained", twins, plan, count, length),
+        _pair("never stopping", twins, plan, count, length, stops=False),
+    ]
+    return Report(
+        "sampling",
+        f"Sampling {count} sequences",
+        f"Temperature {_TEMPERATURE}, top-p {_TOP_P}, at most {length} new tokens, from the model "
+        "after one merged task. The floor reads all weights and the cached keys and values once a "
+        "position, for the sequences that still run.",
+        measured,
+        [rates_table(Shape.of(twins.twin.model, twins.config.lora.rank))],
+    )
+
+
+def _pair(
+    name: str, twins: Twins, plan: Plan, count: int, length: int, *, stops: bool = True
+) -> Measurement:
+    backbone, model = twins.learner.backbone, twins.hand_over()
+    seed = backbone.seed_token
+    assert seed is not None
+    generated = count if stops else min(count, _TIMED)
+    drawn: dict[str, list[list[int]]] = {}
+
+    def engine() -> None:
+        drawn["engine"] = sample_continuations(
+            backbone,
+            seed,
+            count,
+            seed=1,
+            purpose=("benchmark", name),
+            temperature=_TEMPERATURE,
+            top_p=_TOP_P,
+            top_k=None,
+            max_new_tokens=length,
+            batch=twins.config.sampling.batch,
+        )
+
+    def reference() -> None:
+        eos = twins.twin.eos_token if stops else NO_TOKEN
+        drawn["reference"] = generate(
+            model, seed, generated, _TEMPERATURE, _TOP_P, length, eos, twins.twin.pad_token,
+            GENERATED_AT_ONCE, keep_eos=True,
+        )  # fmt: skip
+
+    with _stopping(backbone, stops):
+        ours, theirs = alternate(plan.rounds, engine, reference, warm=stops)
+    theirs = [count / generated * one for one in theirs]
+    reference_rows = [sequence[1:] for sequence in drawn["reference"]]
+    for rows, expected in ((drawn["engine"], count), (reference_rows, generated)):
+        _check(rows, expected, length, len(twins.learner.backbone.tokenizer), stops)
+    shape = Shape.of(twins.twin.model, twins.config.lora.rank)
+    floor = rates_of(shape).seconds(_work(shape, drawn["engine"]))
+    tokens = [sum(map(len, rows)) / len(rows) for rows in (drawn["engine"], reference_rows)]
+    note = f"{tokens[0]:.1f} tokens a sequence by the engine, {tokens[1]:.1f} by the reference"
+    if generated < count:
+        note += f", which drew {generated} of the {count} sequences, scaled"
+    return Measurement(name, "s", ours, theirs, floor, TARGET, note=note)
+
+
+@contextmanager
+def _stopping(backbone: Backbone, stops: bool) -> Iterator[None]:
+    """Within the block the engine knows no stop token, unless ``stops``."""
+    known: Any = backbone.stop_tokens
+    if not stops:
+        backbone.stop_tokens = frozenset()
+    try:
+        yield
+    finally:
+        backbone.stop_tokens = known
+
+
+def _check(rows: list[list[int]], count: int, length: int, vocabulary: int, stops: bool) -> None:
+    """Every sequence is there, of a length that it may have, of tokens that exist."""
+    assert len(rows) == count
+    for row in rows:
+        assert 1 <= len(row) <= length if stops else len(row) == length
+        assert all(0 <= token < vocabulary for token in row)
+
+
+def _work(shape: Shape, rows: list[list[int]]) -> Iterator[Work]:
+    """One decoding step a position, for the sequences that have not stopped."""
+    for position in range(max(map(len, rows))):
+        running = sum(len(row) > position for row in rows)
+        yield shape.decode(running, position)
+
+
+if __name__ == "__main__":
+    command(measure, rounds=3)

@@ -1,0 +1,119 @@
+"""A run of ten tasks end to end: a trajectory with its files, and the reference on its own."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.committing import save_reference
+from benchmarks.pairing import Measurement, Plan
+from benchmarks.record import Report, Table, command, number
+from benchmarks.twins import FULL, Twins, configuration, items
+from holdfast.learning.trajectory import Trajectory
+from reference.recall import accuracy
+from reference.replay import paired_minibatches
+
+TARGET = 5.0
+
+
+def measure(plan: Plan) -> Report:
+    """Seconds of a whole run with a row after every task."""
+    tasks, count, epochs, asked = (2, 8, 1, 2) if plan.smoke else (10, 16, 3, 4)
+    samples = 8 if plan.smoke else 32
+    data = {"samples": samples, "max_new_tokens": 32, "generation_temperature": 1.0}
+    config = configuration(FULL, optim={"epochs": epochs, "lr": 1e-3}, data=data)
+    stream = items(tasks, count)
+    engine, theirs, by_task = [], [], []
+    for _ in range(1 if plan.smoke else plan.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            trajectory = Trajectory(config, Path(folder) / "engine", stream=stream)
+            plain = _Plain(Twins(config), stream.tasks, asked, Path(folder) / "reference.pt")
+            ours = []
+            for task in range(1, tasks + 1):
+                start = time.perf_counter()
+                matrix = trajectory.advance(task)
+                ours.append(time.perf_counter() - start)
+                plain.task(task)
+        reference = [a + b for a, b in zip(plain.learning, plain.rows(tasks), strict=True)]
+        engine.append(sum(ours))
+        theirs.append(sum(reference))
+        by_task.append([b / a for a, b in zip(ours, reference, strict=True)])
+    last = [matrix[tasks, task] for task in range(1, tasks + 1)]
+    rows = [number(sum(plain.learning)), number(sum(plain.rows(tasks)))]
+    timed = ", ".join(map(str, sorted(plain.timed)))
+    note = (
+        f"rows after tasks {timed} of the reference were timed on {asked} of {count} items of each "
+        "task and scaled, the others interpolated; the engine also asks every task before "
+        "learning it, the reference does not"
+    )
+    return Report(
+        "ten_tasks",
+        f"A run of {tasks} tasks, {FULL}",
+        f"{count} items a task, {epochs} epochs, {samples} replay samples of at most 32 tokens, "
+        "a row after every task, every boundary on disk. Each side draws its own samples. "
+        f"Median ratio of a task: {statistics.median(by_task[-1]):.1f}x.",
+        [Measurement(f"{tasks} tasks", "s", engine, theirs, target=TARGET, note=note)],
+        [
+            Table("The reference's seconds", ["learning and saving", "rows"], [rows]),
+            Table(
+                "Recall at the end",
+                ["engine, all tasks", "reference, asked items of all tasks"],
+                [[f"{statistics.mean(last):.3f}", f"{plain.recall:.3f}"]],
+            ),
+        ],
+    )
+
+
+class _Plain:
+    """The reference's run; learning: seconds a task, timed: seconds a row, where it was timed."""
+
+    def __init__(self, twins: Twins, tasks: Any, asked: int, path: Path) -> None:
+        self._twins, self._tasks, self._asked, self._path = twins, tasks, asked, path
+        self.learning: list[float] = []
+        self.timed: dict[int, float] = {}
+        self.recall = 0.0
+
+    def task(self, task: int) -> None:
+        """Learn a task and save; time its row when it is one in three or the last."""
+        twins = self._twins
+        sequences = twins.learner.encode(self._tasks[task - 1])
+        given = twins.given(sequences, [])
+        if task > 1:
+            given.replay_minibatches = self._replay
+        start = time.perf_counter()
+        result = twins.reference_learns(given)
+        save_reference(twins.state, twins.settings, self._path)
+        self.learning.append(time.perf_counter() - start)
+        if task % 3 == 1 or task == len(self._tasks):
+            chosen = [item for one in self._tasks[:task] for item in one.items[: self._asked]]
+            questions = [(item.question, item.answer, item.aliases) for item in chosen]
+            seed = twins.learner.backbone.seed_token
+            start = time.perf_counter()
+            self.recall = accuracy(result.model, twins.twin.tokenizer, questions, seed)
+            scale = len(self._tasks[0].items) / self._asked
+            self.timed[task] = scale * (time.perf_counter() - start)
+
+    def rows(self, tasks: int) -> list[float]:
+        """Seconds of every row; between two that were timed, on the line through them."""
+        found = dict(self.timed)
+        for low, high in pairwise(sorted(self.timed)):
+            slope = (self.timed[high] - self.timed[low]) / (high - low)
+            found |= {one: self.timed[low] + slope * (one - low) for one in range(low, high)}
+        return [found[one] for one in range(1, tasks + 1)]
+
+    def _replay(self, teacher: Any) -> list[list[list[int]]]:
+        optim = self._twins.config.optim
+        steps = -(-len(self._tasks[0].items) // optim.batch_size)
+        drawn = self._twins.reference_samples(teacher)
+        source = torch.Generator().manual_seed(len(self.learning))
+        return paired_minibatches(drawn, optim.batch_size, steps, optim.epochs, source)
+
+
+if __name__ == "__main__":
+    command(measure, rounds=1)

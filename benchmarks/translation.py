@@ -1,0 +1,85 @@
+"""One run in the words of the plain reference: its settings, and the engine's own draws.
+
+Minibatches, replay sequences and first factors are the engine's, so that both sides learn from
+the same numbers and only the way of computing differs.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import torch
+
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.minibatches import current_minibatches, replay_minibatches
+from reference.state import Settings
+from reference.state import Task as ReferenceTask
+
+RULES = {"shared": "shared", "merge": "merged", "olora": "o_lora", "osrm": "osrm"}
+
+
+def settings_of(config: RunConfig, pad: int) -> Settings:
+    """The reference's settings of a configuration; pad: the token that fills a batch."""
+    names = config.composition.anchors
+    return Settings(
+        target_modules=config.lora.targets,
+        rank=config.lora.rank,
+        alpha=config.lora.alpha,
+        allocation=RULES[config.composition.allocation],
+        dropout=config.lora.dropout,
+        pad_id=pad,
+        learning_rate=config.optim.lr,
+        weight_decay=config.optim.weight_decay,
+        clip=config.optim.clip,
+        accumulation=config.optim.accumulation,
+        replay_weight=config.data.weight if "replay" in names else None,
+        replay_temperature=config.data.temperature,
+        function_strength=config.function.strength if "sd" in names else None,
+        function_temperature=config.function.temperature,
+        si_strength=config.si.strength if "si" in names else None,
+        si_damping=config.si.damping,
+        ewc_strength=config.online_ewc.strength if "online_ewc" in names else None,
+        ewc_decay=config.online_ewc.decay,
+        fisher_budget=config.online_ewc.sequences,
+        overlap_strength=config.o_lora.overlap,
+        norm_strength=config.o_lora.factor_norm,
+        project_gradient=config.o_lora.project_gradient,
+        feature_budget=config.sequential_osrm.sequences,
+        feature_batch_size=config.optim.batch_size,
+    )
+
+
+def reference_task(
+    learner: Learner, number: int, sequences: Sequences, replay: Sequences
+) -> ReferenceTask:
+    """Task ``number`` for the reference: what the engine trains on, in the engine's order."""
+    config = learner.config
+    seed, size, epochs = config.seed, config.optim.batch_size, config.optim.epochs
+    minibatches, partners = [], []
+    for epoch in range(epochs):
+        current = current_minibatches(seed, number, epoch, len(sequences), size)
+        minibatches += [[sequences[index] for index in chosen] for chosen in current]
+        if replay:
+            at_once = config.data.minibatches_per_step
+            endless = replay_minibatches(seed, number, epoch, len(replay), size, at_once)
+            chosen = islice(endless, len(current))
+            partners += [[replay[index] for index in indices] for indices in chosen]
+    return ReferenceTask(
+        sequences=sequences,
+        minibatches=minibatches,
+        minibatches_per_epoch=len(minibatches) // epochs,
+        replay_minibatches=partners or None,
+        initial_factors=_first_factors(learner, number),
+    )
+
+
+def _first_factors(learner: Learner, number: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The factors a fresh workspace of task ``number`` opens with; the learner's own stay."""
+    adapters = learner.adapters
+    with torch.no_grad():
+        own = adapters.parameters.detach().clone()
+        adapters.fresh(learner.config.seed, number)
+        drawn = adapters.parameters.detach().clone()
+        adapters.parameters.copy_(own)
+    return dict(adapters.split(drawn))

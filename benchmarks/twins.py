@@ -1,0 +1,100 @@
+"""The engine and the plain reference, side by side on one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.translation import reference_task, settings_of
+from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.learning.boundary import TaskReport, learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.progress import Progress
+from holdfast.streams import Stream, symbol_qa
+from reference.learner import run_task
+from reference.replay import generate
+from reference.state import Result, State
+from reference.state import Task as ReferenceTask
+
+FULL = "si_sd_replay_merge"
+METHODS = ("vanilla", "replay_merge", FULL)
+GENERATED_AT_ONCE = 32  # the recipe's generation batch
+
+Loader = Callable[[], Backbone]
+
+
+def configuration(method: str, **sections: Any) -> RunConfig:
+    """The paper's settings with the end of a sequence learned; sections: what differs."""
+    return RunConfig.of({"method": method, "template": {"append_eos": True}, **sections})
+
+
+def items(tasks: int, count: int) -> Stream:
+    """Symbol-QA, the same for every benchmark."""
+    return symbol_qa(tasks=tasks, items=count, seed=7)
+
+
+class Twins:
+    """Both learners, each with a backbone of its own; they see the same sequences.
+
+    result: what the reference's last task returned.
+    """
+
+    def __init__(self, config: RunConfig, load: Loader | None = None) -> None:
+        load = load or (lambda: load_backbone(config.backbone))
+        self.config = config
+        self.learner = Learner(config, load())
+        self.twin = load()
+        if self.learner.replay is not None:
+            self.twin.add_replay_token()
+        self.settings = settings_of(config, self.twin.pad_token)
+        self.state = State(self.twin.model)
+        self.result: Result | None = None
+
+    def engine_learns(self, sequences: Sequences) -> TaskReport:
+        """The engine's next task, without its row."""
+        return learn_task(self.learner, sequences, Progress())
+
+    def given(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
+        """The reference's next task with the engine's draws."""
+        return reference_task(self.learner, self.state.completed + 1, sequences, replay)
+
+    def reference_learns(self, given: ReferenceTask) -> Result:
+        """The reference's next task, on replay sequences that it is given."""
+        self.result = run_task(self.state, self.settings, given)
+        return self.result
+
+    def both_learn(self, sequences: Sequences) -> None:
+        """One task on both sides, from the same draws."""
+        report = self.engine_learns(sequences)
+        self.reference_learns(self.given(sequences, report.replay))
+
+    def hand_over(self) -> Any:
+        """The reference's model with the engine's weights, where nothing but them counts.
+
+        The rule must fold its factors: the dense matrices are then the whole model.
+        """
+        adapters = self.learner.adapters
+        assert self.learner.allocation.fate == "folded"
+        with torch.no_grad():
+            for name in adapters.layers:
+                self.twin.model.get_submodule(name).weight.copy_(adapters.dense(name))
+        return self.twin.model.eval()
+
+    def reference_samples(self, model: Any, count: int | None = None) -> Sequences:
+        """A replay set drawn by ``generate``, in the recipe's batches."""
+        data = self.config.data
+        return generate(
+            model,
+            self.learner.backbone.seed_token,
+            data.samples if count is None else count,
+            data.generation_temperature,
+            data.top_p,
+            data.max_new_tokens,
+            self.twin.eos_token,
+            self.twin.pad_token,
+            GENERATED_AT_ONCE,
+            keep_eos=self.config.template.append_eos,
+        )

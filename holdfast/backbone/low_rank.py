@@ -1,0 +1,256 @@
+"""Frozen linear maps with low-rank branches; maps that read the same tensor are one computation.
+
+q, k and v of a block read one tensor, gate and up another. Their frozen matrices lie in one
+storage and so do their input sides: one product with each, one dropout mask, one gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.backbone.dropout import Dropout
+
+
+class AdaptedLinear(nn.Module):
+    """A frozen linear map plus a low-rank branch: ``W x + rho B A dropout(x)``.
+
+    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. ``open`` False leaves the branch out,
+    which is exact while B = 0 and saves its work.
+    Source: eq. app-lora.
+    """
+
+    group: SharedInput
+
+    def __init__(self, base: Any, down: nn.Parameter, up: nn.Parameter) -> None:
+        super().__init__()
+        self.base = base
+        self.down = down
+        self.up = up
+        self.open = True
+        self.seen_inputs: list[Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.seen_inputs is not None:
+            self.seen_inputs.append(x.detach())
+        return self.group.output_of(self, x)
+
+
+class Seen(NamedTuple):
+    """What a backward pass needs of the rows that went through: [n, d_in], [n, d_in], [n, r].
+
+    dropped: the low-rank branch's input; mask: None without dropout; low: rho A times it.
+    """
+
+    dropped: Tensor
+    mask: Tensor | None
+    low: Tensor
+
+    def first(self, rows: int) -> Seen:
+        """Only the first so many rows."""
+        mask = None if self.mask is None else self.mask[:rows]
+        return Seen(self.dropped[:rows], mask, self.low[:rows])
+
+
+class SharedInput:
+    """Linear maps that read the same tensor, side by side in one storage.
+
+    Their factors lie in one stretch of the flat workspace, the input sides first.
+    factors: that stretch, a trainable view; gradient: a stretch that :meth:`backward` overwrites;
+    scale: rho. Without factors the maps are plain.
+    """
+
+    def __init__(
+        self,
+        maps: Sequence[Any],
+        factors: nn.Parameter | None,
+        gradient: Tensor | None,
+        scale: float,
+        dropout: Dropout,
+    ) -> None:
+        self.maps = list(maps)
+        self.factors = factors
+        self.gradient = gradient
+        self.dropout = dropout
+        self._scale = scale
+        bases = [one.base if isinstance(one, AdaptedLinear) else one for one in maps]
+        self._weight, self._bias = _stacked(bases)
+        self.widths = [len(base.weight) for base in bases]
+        if transposed(bases[0]):
+            self.widths = [self._weight.shape[0]]
+        self._rank = 0
+        if factors is not None and gradient is not None:
+            self._rank = len(factors) // (len(maps) * self._weight.shape[1] + sum(self.widths))
+            # Made once: cutting views costs as much as a small product.
+            self._views, self._into = self._split(factors.detach()), self._split(gradient)
+            for one in maps:
+                object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
+        self._input: Tensor | None = None
+        self._outputs: dict[int, Tensor] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether the low-rank branches take part."""
+        return self.factors is not None and self.maps[0].open
+
+    def forward(self, rows: Tensor, mask: Tensor | None) -> tuple[Tensor, Seen | None]:
+        """``y_i = W_i x + b_i + rho B_i A_i (m x)`` of all maps, side by side.
+
+        rows: x, [n, d_in]; mask: zeros and ones [n, d_in], not yet divided by what is kept.
+        Returns y, [n, sum of d_out], and what :meth:`backward` needs.
+        """
+        if self._bias is None:
+            outputs = rows @ self._weight.t()
+        else:
+            outputs = torch.addmm(self._bias, rows, self._weight.t())
+        if not self.open:
+            return outputs, None
+        down, ups = self._factors_as(rows.dtype)
+        dropped = rows if mask is None else rows * mask
+        low = (dropped @ down.t()).mul_(self._factor(mask))
+        parts = _columns(low, self._rank)
+        for output, part, up in zip(self._pieces(outputs), parts, ups, strict=True):
+            output.addmm_(part, up.t())
+        return outputs, Seen(dropped, mask, low)
+
+    def backward(
+        self, seen: Seen | None, upstream: Tensor, *, needs_input: bool = True
+    ) -> Tensor | None:
+        """Overwrite ``gradient`` with that of the factors; return that of x.
+
+        upstream: the gradient of y, [n, sum of d_out].
+        """
+        into_rows = upstream @ self._weight if needs_input else None
+        if seen is None:
+            if self.gradient is not None:
+                self.gradient.zero_()
+            return into_rows
+        down, ups = self._factors_as(upstream.dtype)
+        into_down, into_ups = self._into
+        into_low = torch.empty_like(seen.low)
+        pieces = self._pieces(upstream)
+        low, lows = _columns(seen.low, self._rank), _columns(into_low, self._rank)
+        for piece, part, target, up, into_up in zip(pieces, low, lows, ups, into_ups, strict=True):
+            torch.mm(piece, up, out=target)
+            _product(piece.t(), part, into_up)
+        into_low.mul_(self._factor(seen.mask))
+        _product(into_low.t(), seen.dropped, into_down)
+        if into_rows is None:
+            return None
+        if seen.mask is None:
+            return into_rows.addmm_(into_low, down)
+        return into_rows.addcmul_(into_low @ down, seen.mask)
+
+    def output_of(self, one: AdaptedLinear, x: Tensor) -> Tensor:
+        """What one map makes of x, [..., d_in] -> [..., d_out], as a module of the model.
+
+        The first map that is called on a tensor computes all of them, the others collect. A map
+        called on another tensor than its siblings is still right, only slower.
+        """
+        if x is not self._input or id(one) not in self._outputs:
+            mask = self.dropout.mask([x.numel() // x.shape[-1]], x)
+            outputs: Tensor = _Differentiable.apply(x, self.factors, mask, self)  # type: ignore[no-untyped-call]
+            self._input = x
+            self._outputs = dict(
+                zip(map(id, self.maps), outputs.split(self.widths, dim=-1), strict=True)
+            )
+        found = self._outputs.pop(id(one))
+        if not self._outputs:
+            self._input = None
+        return found
+
+    def _split(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Views of a stretch like ``factors``: input sides [k r, d_in], output sides [d_out, r]."""
+        end = len(self.maps) * self._rank * self._weight.shape[1]
+        ups = flat[end:].split([width * self._rank for width in self.widths])
+        views = [up.view(width, self._rank) for up, width in zip(ups, self.widths, strict=True)]
+        return flat[:end].view(len(self.maps) * self._rank, -1), views
+
+    def _factors_as(self, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+        assert self.factors is not None
+        if self.factors.dtype == dtype:
+            return self._views
+        return self._split(self.factors.detach().to(dtype))
+
+    def _pieces(self, outputs: Tensor) -> Sequence[Tensor]:
+        if len(self.widths) == 1:
+            return (outputs,)
+        pieces: Sequence[Tensor] = outputs.split_with_sizes(self.widths, dim=1)
+        return pieces
+
+    def _factor(self, mask: Tensor | None) -> float:
+        return self._scale if mask is None else self._scale / self.dropout.kept
+
+
+class _Differentiable(torch.autograd.Function):
+    """A group of maps inside a model that autograd differentiates."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, factors: Tensor, mask: Tensor | None, group: SharedInput
+    ) -> Tensor:
+        outputs, seen = group.forward(x.reshape(-1, x.shape[-1]), mask)
+        ctx.group, ctx.shape, ctx.open = group, x.shape, seen is not None
+        ctx.save_for_backward(factors, *(seen or ()))
+        return outputs.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        into_x = ctx.group.backward(
+            Seen(*ctx.saved_tensors[1:]) if ctx.open else None,
+            upstream.reshape(-1, upstream.shape[-1]),
+            needs_input=ctx.needs_input_grad[0],
+        )
+        into_factors = ctx.group.gradient.clone()
+        return None if into_x is None else into_x.view(ctx.shape), into_factors, None, None
+
+
+def may_share(bases: Sequence[Any]) -> bool:
+    """Whether the matrices of some linear maps can lie in one storage."""
+    first = bases[0]
+    return all(
+        type(base) is nn.Linear
+        and base.in_features == first.in_features
+        and base.weight.dtype == first.weight.dtype
+        and base.weight.device == first.weight.device
+        and (base.bias is None) == (first.bias is None)
+        for base in bases
+    )
+
+
+def transposed(module: nn.Module) -> bool:
+    """GPT-2's ``Conv1D`` is a linear map whose weight is stored [d_in, d_out]."""
+    return type(module).__name__ == "Conv1D"
+
+
+def _stacked(bases: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
+    """The matrices of all maps as one, [sum of d_out, d_in], and their biases; views of these."""
+    if len(bases) == 1:
+        weight, bias = bases[0].weight.detach(), bases[0].bias
+        return weight.t() if transposed(bases[0]) else weight, bias
+    weight = _joined([base.weight for base in bases])
+    return weight, None if bases[0].bias is None else _joined([base.bias for base in bases])
+
+
+def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
+    joined = torch.cat([one.detach() for one in parameters])
+    for one, part in zip(parameters, joined.split([len(p) for p in parameters]), strict=True):
+        one.data = part
+    return joined
+
+
+def _columns(rows: Tensor, width: int) -> Sequence[Tensor]:
+    if rows.shape[1] == width:
+        return (rows,)
+    return rows.split_with_sizes([width] * (rows.shape[1] // width), dim=1)
+
+
+def _product(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """``left @ right`` into ``out``, whatever the precision that it keeps."""
+    if left.dtype == out.dtype:
+        torch.mm(left, right, out=out)
+    else:
+        out.copy_(left @ right)

@@ -1,0 +1,68 @@
+"""The element-wise parts of a decoder layer, forwards and backwards, for frozen weights.
+
+Plain functions of tensors: each is one fused kernel where a compiler is at hand.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The root-mean-square norm along the last dimension, taken in float32 at least.
+
+    x: [..., d]; weight: broadcast over it. Returns the output, and for the way back the
+    normalised x and the scale [..., 1].
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    scale = (size.square() / x.shape[-1] + epsilon).rsqrt()
+    normal = (wide * scale).to(x.dtype)
+    return normal * weight, normal, scale
+
+
+def rms_norm_backward(upstream: Tensor, weight: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
+    """The gradient of x: ``scale (g - normal mean(g normal))`` with ``g = upstream weight``."""
+    g = (upstream * weight).to(scale.dtype)
+    mean = (g * normal).sum(-1, keepdim=True) / normal.shape[-1]
+    return torch.addcmul(g, normal, mean, value=-1).mul_(scale).to(upstream.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions: ``x cos + swap(x) sin``, the halves of the last dimension swapped.
+
+    cos, sin: broadcast over x; the first half of sin carries its minus.
+    """
+    return torch.addcmul(x * cos, _swap(x), sin)
+
+
+def rotate_backward(upstream: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The gradient of x; swapping is its own transpose."""
+    return (upstream * cos).add_(_swap(upstream * sin))
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """``silu(gate) up``, of gate and up side by side: [n, 2 f] -> [n, f]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
+
+
+def gated_backward(upstream: Tensor, gate_up: Tensor) -> Tensor:
+    """The gradient of gate and up, side by side: [n, f] -> [n, 2 f]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    sigmoid = gate.sigmoid()
+    into = torch.empty_like(gate_up)
+    into_gate, into_up = into.chunk(2, dim=-1)
+    silu = gate * sigmoid
+    torch.mul(upstream, silu, out=into_up)
+    # silu' = sigmoid + silu (1 - sigmoid)
+    slope = torch.addcmul(sigmoid + silu, silu, sigmoid, value=-1)
+    torch.mul(slope.mul_(up), upstream, out=into_gate)
+    return into
+
+
+def _swap(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((second, first), dim=-1)

@@ -1,0 +1,254 @@
+"""The decoder written out against the model's own modules under autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+from holdfast.backbone import pointwise
+from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
+from holdfast.backbone.decoder import Decoder
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sequences import Batch, collate
+from tests.tiny import ExactNorm, byte_tokenizer, exact_backbone
+
+CPU = torch.device("cpu")
+SHAPE = {
+    "vocab_size": 257,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "llama3 rotary": {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8,
+        }
+    },
+    "mistral": {"sliding_window": None},
+    "qwen2": {},
+    "qwen3": {"head_dim": 10, "tie_word_embeddings": False},
+}
+
+
+def backbone_of(family: str, **changes: Any) -> Backbone:
+    config = AutoConfig.for_model(
+        family.split()[0].removesuffix("3") if "rotary" in family else family,
+        **{**SHAPE, **FAMILIES[family], **changes},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model: Any = AutoModelForCausalLM.from_config(config).double()
+        for name, module in list(model.named_modules()):
+            if type(module).__name__.endswith("RMSNorm"):
+                parent, _, child = name.rpartition(".")
+                weight = 1 + 0.3 * torch.randn_like(module.weight)
+                norm = ExactNorm(weight, module.variance_epsilon)
+                setattr(model.get_submodule(parent), child, norm)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.data.normal_(std=0.3)
+    return Backbone(model, byte_tokenizer())
+
+
+def adapted(backbone: Backbone, targets: Any = PAPER_TARGETS, dropout: float = 0.0) -> Adapters:
+    config = Adapters.Config(rank=3, alpha=7.5, dropout=dropout, targets=targets)
+    adapters = Adapters(backbone.model, config, backbone.head, seed_row=backbone.seed_token)
+    with torch.no_grad():
+        adapters.parameters.normal_(std=0.2, generator=torch.Generator().manual_seed(1))
+    backbone.use(adapters)
+    return adapters
+
+
+def batches(second: int = 25) -> list[Batch]:
+    """One that is ragged and one that is not."""
+    ragged = [[5, 9, 2, 30, 7, 7, 8], [1, 40], [3, 8, 1, 1]]
+    return [collate(ragged, CPU), collate([[7, 1, 2], [second, 6, 6]], CPU)]
+
+
+def both_ways(backbone: Backbone, adapters: Adapters, run: Callable[[], Any]) -> tuple[Any, Any]:
+    """What ``run`` gives through the decoder, then through the modules."""
+    assert backbone.decoder is not None
+    ours = run()
+    backbone.decoder, decoder = None, backbone.decoder
+    theirs = run()
+    backbone.decoder = decoder
+    return ours, theirs
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("targets", [PAPER_TARGETS, ("v_proj", "q_proj", "up_proj"), ("k_proj",)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_and_gradients_are_those_of_the_modules(family: str, targets: Any) -> None:
+    """In one pass or in several, with the replay token's row among the factors."""
+    backbone = backbone_of(family)
+    token = backbone.add_replay_token()
+    adapters = adapted(backbone, targets)
+    weights = [torch.randn(len(one.inputs), 24, dtype=torch.float64) for one in batches(token)]
+
+    def run() -> list[Tensor]:
+        adapters.training()
+        adapters.gradient.zero_()
+        states = backbone.states(*batches(token))
+        loss = sum((one * weight).sum() for one, weight in zip(states, weights, strict=True))
+        loss.backward()  # type: ignore[union-attr]
+        return [*(one.detach() for one in states), adapters.gradient.clone()]
+
+    ours, theirs = both_ways(backbone, adapters, run)
+    for mine, other in zip(ours, theirs, strict=True):
+        close(mine, other)
+        assert other.abs().max() > 0.1
+
+
+def test_batches_that_a_loss_leaves_out() -> None:
+    """A second way back through the first batch alone, and one through the second alone."""
+    backbone = backbone_of("qwen3")
+    adapters = adapted(backbone)
+
+    def run() -> list[Tensor]:
+        adapters.training()
+        states = backbone.states(*batches())
+        gradients = []
+        for loss in (states[0].square().sum() + states[1].sum(), *(s.sum() for s in states)):
+            adapters.gradient.zero_()
+            loss.backward(retain_graph=True)
+            gradients.append(adapters.gradient.clone())
+        return gradients
+
+    ours, theirs = both_ways(backbone, adapters, run)
+    for mine, other in zip(ours, theirs, strict=True):
+        close(mine, other)
+    assert not torch.allclose(ours[1], ours[2])
+
+
+def test_dropout_reaches_every_branch() -> None:
+    """Without padding the two ways draw the same masks."""
+    backbone = backbone_of("llama")
+    adapters = adapted(backbone, dropout=0.3)
+    even = [collate([[5, 9, 2, 3], [1, 4, 4, 8]], CPU), collate([[7, 1, 2]], CPU)]
+
+    def run() -> list[Tensor]:
+        adapters.training(3, 4)
+        adapters.gradient.zero_()
+        states = backbone.states(*even)
+        sum(one.square().sum() for one in states).backward()  # type: ignore[union-attr]
+        return [*(one.detach() for one in states), adapters.gradient.clone()]
+
+    ours, theirs = both_ways(backbone, adapters, run)
+    for mine, other in zip(ours, theirs, strict=True):
+        close(mine, other)
+    adapters.training()
+    assert not torch.allclose(backbone.states(*even)[0], ours[0])
+
+
+def test_closed_branches_cost_nothing_and_change_nothing() -> None:
+    backbone = backbone_of("qwen2")
+    adapters = adapted(backbone)
+    adapters.clear()
+    adapters.training()
+    opened = backbone.states(*batches())
+    adapters.evaluating()
+    with torch.no_grad():
+        for ours, theirs in zip(backbone.states(*batches()), opened, strict=True):
+            close(ours, theirs.detach())
+            assert not ours.requires_grad
+
+
+def test_what_is_kept_lasts_as_long_as_the_states() -> None:
+    """Another pass in between, or the factors' own gradient buffers, do not disturb it."""
+    backbone = backbone_of("qwen3")
+    adapters = adapted(backbone)
+    adapters.training()
+    first, second = batches()
+    (alone,) = backbone.states(first)
+    alone.square().sum().backward()
+    expected = adapters.gradient.clone()
+    adapters.gradient.zero_()
+    (again,) = backbone.states(first)
+    (other,) = backbone.states(second)
+    other.sum().backward()
+    adapters.gradient.zero_()
+    again.square().sum().backward()
+    close(adapters.gradient, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden_act": "gelu"}, "activation"),
+        ({"attention_dropout": 0.1}, "activation or its dropout"),
+        ({"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}, "attention"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rotary"),
+    ],
+)
+def test_what_it_does_not_know_it_leaves_to_the_modules(changes: Any, reason: str) -> None:
+    backbone = backbone_of("qwen2", **changes)
+    adapters = adapted(backbone)
+    assert backbone.decoder is None
+    found = Decoder.of(backbone.model, adapters)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+def test_another_architecture_is_named() -> None:
+    config = GPT2Config(vocab_size=257, n_embd=16, n_layer=1, n_head=2, eos_token_id=0)
+    backbone = Backbone(GPT2LMHeadModel(config), byte_tokenizer())
+    adapters = Adapters(backbone.model, Adapters.Config(rank=2, targets=("c_attn",)), backbone.head)
+    found = Decoder.of(backbone.model, adapters)
+    assert isinstance(found, str)
+    assert "GPT2Model" in found
+
+
+def test_a_model_that_computes_something_else_is_found_out() -> None:
+    """A hook on a layer: the names are known, the states are not what they say."""
+    backbone = exact_backbone()
+    backbone.model.model.layers[0].register_forward_hook(lambda *_: 1.5 * _[2])
+    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
+    found = Decoder.of(backbone.model, adapters)
+    assert isinstance(found, str)
+    assert "differ" in found
+
+
+def test_pointwise_gradients() -> None:
+    """Each way back is the transpose of autograd's own derivative."""
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=source).requires_grad_()
+
+    source = torch.Generator().manual_seed(0)
+    x, weight, upstream = draw(5, 3, 8), draw(3, 8).detach(), draw(5, 3, 8).detach()
+    normed, normal, scale = pointwise.rms_norm(x, weight, 1e-3)
+    (expected,) = torch.autograd.grad(normed, x, upstream)
+    close(pointwise.rms_norm_backward(upstream, weight, normal, scale).detach(), expected)
+    cos, sin = draw(5, 1, 8).detach(), draw(5, 1, 8).detach()
+    (expected,) = torch.autograd.grad(pointwise.rotate(x, cos, sin), x, upstream)
+    close(pointwise.rotate_backward(upstream, cos, sin), expected)
+    pair, upstream = draw(5, 12), draw(5, 6).detach()
+    gate, up = pair.chunk(2, dim=-1)
+    close(pointwise.gated(pair.detach()), (torch.nn.functional.silu(gate) * up).detach())
+    (expected,) = torch.autograd.grad(torch.nn.functional.silu(gate) * up, pair, upstream)
+    close(pointwise.gated_backward(upstream, pair.detach()), expected)
