@@ -109,6 +109,11 @@ class Adapters:
         self._masters: dict[str, Tensor] = {}
         if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
             self._masters = {name: base.weight.float() for name, base in bases.items()}
+        self._home = self._views_of(self.gradient)
+        self._elsewhere: tuple[Tensor, list[tuple[nn.Parameter, Tensor]]] = (
+            self.gradient,
+            self._home,
+        )
         self.accumulate_into(self.gradient)
 
     def fresh(self, seed: int, task: int) -> None:
@@ -174,16 +179,29 @@ class Adapters:
 
     def accumulate_into(self, buffer: Tensor) -> None:
         """Send the gradients of all factors to ``buffer`` [P] from now on (added, not set)."""
-        self.parameters.grad = buffer
+        if buffer is self.gradient:
+            views = self._home
+        elif buffer is self._elsewhere[0]:
+            views = self._elsewhere[1]
+        else:
+            views = self._views_of(buffer)
+            self._elsewhere = buffer, views  # the same one again, step after step
+        for parameter, view in views:
+            parameter.grad = view
+
+    def _views_of(self, buffer: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+        """Every trainable tensor with its place in a [P] vector."""
+        views = [(self.parameters, buffer)]
         for group, span in zip(self.groups, self._spans, strict=True):
             assert group.factors is not None
-            group.factors.grad = buffer[span]
+            views.append((group.factors, buffer[span]))
         for name, layer in self.layers.items():
             down, up = self._slices[name]
-            layer.down.grad = buffer[down].view_as(layer.down)
-            layer.up.grad = buffer[up].view_as(layer.up)
+            views.append((layer.down, buffer[down].view_as(layer.down)))
+            views.append((layer.up, buffer[up].view_as(layer.up)))
         if self.seed_row is not None:
-            self.seed_row.grad = buffer[-len(self.seed_row) :]
+            views.append((self.seed_row, buffer[-len(self.seed_row) :]))
+        return views
 
     def split(self, flat: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``."""

@@ -65,8 +65,11 @@ class Decoder:
 
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:
         """The states after the final norm, [n, d] of each batch, in one pass."""
-        states: tuple[Tensor, ...] = _States.apply(self.adapters.parameters, self, batches)  # type: ignore[no-untyped-call]
-        return states
+        if not torch.is_grad_enabled():
+            states, _ = self.forward(batches, keep=False)
+            return tuple(_by_batch(states, batches))
+        differentiable: tuple[Tensor, ...] = _States.apply(self.adapters.parameters, self, batches)  # type: ignore[no-untyped-call]
+        return differentiable
 
     def forward(self, batches: Sequence[Batch], keep: bool) -> tuple[Tensor, _Kept]:
         """The states of all rows, and if ``keep`` what :meth:`backward` needs."""
@@ -140,10 +143,10 @@ class _States(torch.autograd.Function):
         decoder: Decoder,
         batches: Sequence[Batch],
     ) -> tuple[Tensor, ...]:
-        states, kept = decoder.forward(batches, keep=ctx.needs_input_grad[0])
+        states, kept = decoder.forward(batches, keep=True)
         ctx.decoder, ctx.batches, ctx.kept = decoder, batches, kept
         ctx.set_materialize_grads(False)
-        return tuple(states.split([len(batch.inputs) for batch in batches]))
+        return tuple(_by_batch(states, batches))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor, None, None]:
@@ -259,10 +262,10 @@ class _Layer:
         self, rotated: Tensor, values: Tensor, batches: Sequence[Batch], keep: bool
     ) -> tuple[Tensor, list[tuple[Tensor, tuple[Tensor, ...]]]]:
         """Causal attention within every sequence: [n, heads, head] -> [n, heads x head]."""
-        outputs: list[Tensor] = []
         graphs: list[tuple[Tensor, tuple[Tensor, ...]]] = []
-        for batch, qk, v in zip(
-            batches, _by_batch(rotated, batches), _by_batch(values, batches), strict=True
+        attended = rotated.new_empty(len(rotated), self._queries, self._head)
+        for batch, qk, v, into in zip(
+            batches, *(_by_batch(one, batches) for one in (rotated, values, attended)), strict=True
         ):
             query, key = batch.grid(qk).transpose(1, 2).split([self._queries, self._keys], dim=1)
             value = batch.grid(v).transpose(1, 2)
@@ -276,9 +279,9 @@ class _Layer:
                     scale=self._scaling,
                     enable_gqa=True,
                 )
-            outputs.append(batch.packed(out.detach().transpose(1, 2)).flatten(1))
+            batch.pack(out.detach().transpose(1, 2), into)
             graphs.append((out, parts))
-        return _joined(outputs), graphs
+        return attended.flatten(1), graphs
 
     def _attend_backward(
         self,
@@ -288,14 +291,17 @@ class _Layer:
     ) -> Tensor:
         """The gradients of rotated queries and keys, and of values, by head: [n, heads, head]."""
         heads = upstream.view(len(upstream), self._queries, -1)
-        into = []
-        for batch, piece, (out, parts) in zip(
-            batches, _by_batch(heads, batches), graphs, strict=False
+        whole = heads.new_empty(len(heads), self._queries + 2 * self._keys, self._head)
+        for batch, piece, into, (out, parts) in zip(
+            batches, _by_batch(heads, batches), _by_batch(whole, batches), graphs, strict=False
         ):
             grid = batch.grid(piece, fill=0).transpose(1, 2)
             into_parts = torch.autograd.grad(out, parts, grid, retain_graph=True)
-            into.append(batch.packed(torch.cat(into_parts, dim=1).transpose(1, 2)))
-        return _joined(into)
+            # Laid out as the rows are: [sequences, longest, heads, head].
+            joined = whole.new_empty(grid.shape[0], grid.shape[2], *whole.shape[1:])
+            torch.cat(into_parts, dim=1, out=joined.transpose(1, 2))
+            batch.pack(joined, into)
+        return whole
 
 
 def _by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:

@@ -64,6 +64,14 @@ class Batch:
         flat = grid.reshape(-1, *grid.shape[2:])
         return flat if self._places is None else flat.index_select(0, self._places)
 
+    def pack(self, grid: Tensor, into: Tensor) -> None:
+        """The same, written to ``into`` [n, ...]."""
+        if self._places is None:
+            into.view(grid.shape).copy_(grid)
+        else:
+            flat = grid.reshape(-1, *grid.shape[2:])
+            torch.index_select(flat, 0, self._places, out=into)
+
 
 def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
     """One batch of sequences of at least two tokens.  m of eq. app-sft is what is left of them."""

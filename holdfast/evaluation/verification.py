@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from holdfast.backbone.decoding import Decodable, batches, evaluating
+from holdfast.backbone.sequences import Batch, collate
 
 # Rows of logits at a time: 600 MiB over 150k tokens in bfloat16.
 _POSITIONS_AT_ONCE = 2048
@@ -17,7 +19,7 @@ _POSITIONS_AT_ONCE = 2048
 class Verifiable(Decodable, Protocol):
     """What verification asks of a backbone: its hidden states and its output head."""
 
-    def hidden(self, ids: Tensor, /) -> Tensor: ...  # [batch, length] -> [batch, length, d]
+    def states(self, *batches: Batch) -> tuple[Tensor, ...]: ...  # [n, d] of each
     def logits(self, hidden: Tensor, /) -> Tensor: ...  # [n, d] -> [n, vocabulary]
 
 
@@ -35,39 +37,38 @@ def follow(
 
     prompts, continuations: token ids, none of them empty; tokens_per_batch: of both, padded.
     """
-    # The last token predicts nothing that is asked for.
-    inputs = [
-        [*prompt, *continuation[:-1]]
+    sequences = [
+        [*prompt, *continuation]
         for prompt, continuation in zip(prompts, continuations, strict=True)
     ]
     order: list[int] = []
     pieces: list[Tensor] = []
     with evaluating(backbone.model):
-        for rows in batches([len(tokens) for tokens in inputs], tokens_per_batch):
+        for rows in batches([len(tokens) for tokens in sequences], tokens_per_batch):
             order += rows
             first = [len(prompts[row]) - 1 for row in rows]
-            pieces += _argmax_from(backbone, [inputs[row] for row in rows], first)
+            pieces += _argmax_from(backbone, [sequences[row] for row in rows], first)
     # Read once, after the last batch: the host never waits for the device in between.
     choices = iter(torch.cat(pieces).tolist() if pieces else [])
-    followed: list[list[int]] = [[] for _ in inputs]
+    followed: list[list[int]] = [[] for _ in sequences]
     for row in order:
         chosen = [next(choices) for _ in continuations[row]]
         followed[row] = _until_deviation(chosen, continuations[row])
     return followed
 
 
-def _argmax_from(backbone: Verifiable, inputs: list[list[int]], first: list[int]) -> list[Tensor]:
-    """The likeliest next token at every position from ``first`` on, row after row, in pieces."""
-    longest = max(map(len, inputs))
-    padded = [row + [backbone.pad_token] * (longest - len(row)) for row in inputs]
+def _argmax_from(
+    backbone: Verifiable, sequences: list[list[int]], first: list[int]
+) -> list[Tensor]:
+    """The likeliest next token at every row from ``first`` on, sequence by sequence, in pieces."""
+    batch = collate(sequences, backbone.device)
+    starts = accumulate(batch.lengths, initial=0)
     asked = [
-        number * longest + position
-        for number, (row, begin) in enumerate(zip(inputs, first, strict=True))
-        for position in range(begin, len(row))
+        row
+        for start, begin, length in zip(starts, first, batch.lengths, strict=False)
+        for row in range(start + begin, start + length)
     ]
-    ids = torch.tensor(padded, device=backbone.device)
-    # No mask: attention is causal, so no token sees the padding on its right.
-    states = backbone.hidden(ids).flatten(0, 1)[torch.tensor(asked, device=backbone.device)]
+    states = backbone.states(batch)[0][torch.tensor(asked, device=backbone.device)]
     return [
         backbone.logits(states[start : start + _POSITIONS_AT_ONCE]).argmax(dim=-1)
         for start in range(0, len(states), _POSITIONS_AT_ONCE)

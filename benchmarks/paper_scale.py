@@ -1,0 +1,260 @@
+"""The paper's largest setting: a 4B backbone, 300 replay sequences, and one task after another."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from benchmarks.answering import NO_TOKEN
+from benchmarks.committing import EngineDisk
+from benchmarks.counting import Shape, Work
+from benchmarks.device import PhaseWatch, StepMarks, forget_peak, peak_bytes, timed
+from benchmarks.twins import FULL, configuration, items
+from holdfast.backbone import decoder, pointwise, sampling
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.steps import StaticSteps, Steps
+from holdfast.evaluation import recall as recall_module
+from holdfast.evaluation.recall import Recall
+from holdfast.evaluation.verification import follow
+from holdfast.learning import boundary
+from holdfast.learning.boundary import TaskReport
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.progress import Progress
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The model's shape and the protocol's counts; vocabulary None: as many as the tokenizer has.
+
+    length: tokens of a replay sequence after the replay token; answer: tokens of a generated
+    answer; row_tasks: tasks in the row.
+    """
+
+    layers: int = 36
+    width: int = 2560
+    heads: int = 32
+    kv_heads: int = 8
+    head_width: int = 128
+    feed: int = 9728
+    vocabulary: int | None = 151_936
+    rank: int = 32
+    items: int = 100
+    epochs: int = 10
+    samples: int = 300
+    length: int = 384
+    answer: int = 256
+    row_tasks: int = 50
+
+
+PAPER = Sizes()
+TINY = Sizes(2, 64, 4, 2, 16, 128, None, 4, 8, 2, 16, 12, 16, 3)
+
+
+def random_backbone(
+    sizes: Sizes, tokenizer: Any, device: torch.device, dtype: torch.dtype
+) -> Backbone:
+    """Random weights of the shape, drawn where they are needed."""
+    config = Qwen3Config(
+        vocab_size=sizes.vocabulary or len(tokenizer) + 1,
+        hidden_size=sizes.width,
+        intermediate_size=sizes.feed,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads,
+        head_dim=sizes.head_width,
+        max_position_embeddings=40_960,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return Backbone(model, tokenizer)
+
+
+def scale_configuration(sizes: Sizes) -> RunConfig:
+    return configuration(
+        FULL,
+        lora={"rank": sizes.rank, "alpha": 2.0 * sizes.rank},
+        optim={"epochs": sizes.epochs},
+        data={"samples": sizes.samples, "max_new_tokens": sizes.length},
+        evaluation={"max_new_tokens": sizes.answer},
+    )
+
+
+@contextmanager
+def compiled() -> Iterator[None]:
+    """Within the block the decoder's element-wise parts are compiled."""
+    with ExitStack() as stack:
+        for name, function in inspect.getmembers(pointwise, inspect.isfunction):
+            if getattr(decoder, name, None) is function:
+                fused = torch.compile(function, dynamic=True)
+                stack.enter_context(patch.object(decoder, name, fused))
+        yield
+
+
+class Engine:
+    """One learner at the paper's scale, phase by phase.
+
+    watch: seconds and peak memory of the phases of the measured task; steps: milliseconds of its
+    steps; report: of that task; recorded: whether sampling replayed recorded steps.
+    """
+
+    def __init__(self, sizes: Sizes, backbone: Backbone) -> None:
+        self.sizes = sizes
+        self.device = backbone.device
+        self.config = scale_configuration(sizes)
+        self.learner = Learner(self.config, backbone)
+        self.stream = items(max(3, sizes.row_tasks), sizes.items)
+        self.shape = replace(
+            Shape.of(backbone.model, sizes.rank), scalar=backbone.model.dtype.itemsize
+        )
+        self.watch = PhaseWatch(self.device)
+        self.steps: list[float] = []
+        self.report: TaskReport | None = None
+        self.recorded: bool | None = None
+
+    def warm_up(self) -> None:
+        """Two short tasks, the second with its whole replay: every shape has passed once."""
+        used: list[Steps] = []
+        make = sampling.steps_for
+
+        def kept(backbone: Backbone) -> Steps:
+            used.append(make(backbone))
+            return used[-1]
+
+        for number, batches in ((0, 1), (1, 2)):
+            sequences = self.sequences(number)[: batches * self.config.optim.batch_size]
+            with _endless(self.learner.backbone), patch.object(sampling, "steps_for", kept):
+                boundary.learn_task(self.learner, sequences, Progress())
+        self.recorded = all(isinstance(one, StaticSteps) and one.static for one in used)
+
+    def whole_task(self) -> float:
+        """Seconds of the third task without its row and its commit."""
+        marks = StepMarks(self.device)
+        reports: list[TaskReport] = []
+        sequences = self.sequences(2)
+        with (
+            _endless(self.learner.backbone),
+            patch.object(boundary, "Stopwatch", lambda: self.watch),
+        ):
+            seconds = timed(
+                self.device,
+                lambda: reports.append(boundary.learn_task(self.learner, sequences, marks)),
+            )
+        self.report, self.steps = reports[0], marks.milliseconds()
+        lengths = {len(one) for one in self.report.replay}
+        assert lengths == {self.sizes.length + 1}, "a replay sequence stopped early"
+        assert len(self.report.replay) == self.sizes.samples
+        return seconds
+
+    def row(self) -> tuple[float, float]:
+        """Seconds of a row for the first time, and once its questions are tokenised.
+
+        Random weights never open a box. The pass is made in full, then every answer is taken to
+        be the right one, as a model would have it that recalls everything.
+        """
+
+        def recalled(backbone: Any, prompts: Any, continuations: Any, **limits: Any) -> Sequences:
+            follow(backbone, prompts, continuations, **limits)
+            return [list(one) for one in continuations]
+
+        recall, counts = self._recall(), []
+        tasks = self.stream.tasks[: self.sizes.row_tasks]
+        self.learner.adapters.evaluating()
+        with patch.object(recall_module, "follow", recalled), self.watch.phase("row"):
+            first, again = (
+                timed(self.device, lambda: counts.extend(recall.row(tasks))) for _ in range(2)
+            )
+        assert all(one.correct == one.items and one.decoded == 0 for one in counts)
+        return first, again
+
+    def undecided(self) -> tuple[float, int]:
+        """Seconds for one task as the random model answers it, and how many had to be decoded."""
+        recall, found = self._recall(), []
+        self.learner.adapters.evaluating()
+        task = self.stream.tasks[0]
+        seconds = timed(self.device, lambda: found.append(recall.task(task)))
+        return seconds, found[0].decoded
+
+    def commit(self) -> tuple[float, int]:
+        """Seconds and bytes of the third task's commit."""
+        assert self.report is not None
+        report = self.report
+        with tempfile.TemporaryDirectory() as folder:
+            disk = EngineDisk(Path(folder))
+            forget_peak(self.device)
+            seconds = timed(self.device, lambda: disk.commit(self.learner, report))
+            self.watch.peaks["commit"] = peak_bytes(self.device)
+            return seconds, disk.written
+
+    def copy_bytes(self) -> float:
+        """The dense matrices' share of a commit: they are copied once in many tasks."""
+        dense = self.shape.layers * self.shape.dense
+        return 4 * dense / self.config.keep.snapshot_every
+
+    def sequences(self, index: int) -> Sequences:
+        return self.learner.encode(self.stream.tasks[index])
+
+    def sampling_work(self) -> list[Work]:
+        places = range(self.sizes.length)
+        return [self.shape.decode(self.sizes.samples, place) for place in places]
+
+    def teacher_work(self) -> list[Work]:
+        lengths = [len(one) - 1 for one in self.sequences(2)]
+        lengths += [self.sizes.length] * self.sizes.samples
+        return [self.shape.forward(lengths, 0, branch=False)]
+
+    def step_work(self) -> list[Work]:
+        """A step of the full method: the teacher's states are known, its logits are not."""
+        size, sequences = self.config.optim.batch_size, self.sequences(2)
+        mean = sum(len(one) - 1 for one in sequences) // len(sequences)
+        current, replay = [mean] * size, [self.sizes.length] * size
+        predicted = sum(current) + sum(replay)
+        return [
+            self.shape.forward(current + replay, predicted, branch=True),
+            self.shape.backward(current + replay, predicted),
+            # The path of SI leaves distillation out: a second gradient, of the current data.
+            self.shape.backward(current, sum(current)),
+            self.shape.project(predicted),
+            replace(self.shape, scalar=4).update(),
+        ]
+
+    def row_work(self) -> list[Work]:
+        backbone, template = self.learner.backbone, self.learner.template
+        lengths, answers = [], 0
+        for task in self.stream.tasks[: self.sizes.row_tasks]:
+            for item in task.items:
+                whole = len(backbone.tokenize(template.text(item)))
+                answers += whole - len(backbone.tokenize(template.prompt(item)))
+                lengths.append(whole)
+        return [self.shape.forward(lengths, answers, branch=False)]
+
+    def _recall(self) -> Recall:
+        learner = self.learner
+        return Recall(learner.backbone, learner.template, self.config.evaluation, exact_case=True)
+
+
+@contextmanager
+def _endless(backbone: Backbone) -> Iterator[None]:
+    """Within the block nothing that is sampled stops early: the worst case."""
+    known: Any = backbone.stop_tokens
+    backbone.stop_tokens = frozenset({NO_TOKEN})
+    try:
+        yield
+    finally:
+        backbone.stop_tokens = known

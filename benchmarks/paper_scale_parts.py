@@ -1,0 +1,78 @@
+"""Where the time of sampling and of a training step goes at the paper's scale."""
+
+from __future__ import annotations
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.device import timed
+from benchmarks.paper_scale import Engine
+from holdfast.allocation.base import Opening
+from holdfast.anchors.base import TaskStart
+from holdfast.backbone.sampling import nucleus_sample
+from holdfast.backbone.steps import steps_for
+from holdfast.learning.progress import Progress
+from holdfast.learning.teacher import states_of
+from holdfast.learning.training import Past, optimise
+
+_REPEATS = 10
+_NAMED = 16  # kernels, the dearest
+
+
+@torch.no_grad()
+def draw_and_step(engine: Engine) -> list[tuple[str, str]]:
+    """Milliseconds of one forward step of all samples, and of drawing their tokens."""
+    backbone, data, device = engine.learner.backbone, engine.config.data, engine.device
+    engine.learner.adapters.evaluating()
+    steps = steps_for(backbone)
+    ids = torch.full((data.samples,), backbone.seed_token, device=device)
+    # As often as it takes to have recorded a step, where steps are recorded.
+    for _ in range(4):
+        logits = steps(ids)
+    forward = timed(device, lambda: [steps(ids) for _ in range(_REPEATS)])
+    logits = logits.float() / data.generation_temperature
+    noise = torch.rand(data.samples, device=device)
+
+    def draw() -> None:
+        for _ in range(_REPEATS):
+            nucleus_sample(logits, noise, data.top_p, data.top_k)
+
+    draw()
+    drawing = timed(device, draw)
+    each = 1000 / _REPEATS
+    return [
+        ("a step of all samples, few positions filled", f"{each * forward:.3g} ms"),
+        ("drawing their tokens", f"{each * drawing:.3g} ms"),
+    ]
+
+
+def step_profile(engine: Engine) -> list[tuple[str, str]]:
+    """The dearest kernels of a few steps of the next task, which is left unfinished."""
+    assert engine.report is not None
+    learner, task = engine.learner, engine.learner.completed + 1
+    sequences = engine.sequences(0)[: engine.config.optim.batch_size]
+    replay = engine.report.replay[: len(sequences)]
+    learner.adapters.evaluating()
+    backbone = learner.backbone
+    past = Past(replay, states_of(backbone, replay), states_of(backbone, sequences))
+    learner.allocation.begin(learner.adapters, Opening(task, engine.config.seed))
+    start = TaskStart(task, learner.adapters.parameters.detach())
+    for _, anchor in learner.anchors:
+        anchor.begin(start)
+    on_gpu = engine.device.type == "cuda"
+    activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    with profile(activities=[activity]) as seen:
+        timed(engine.device, lambda: optimise(learner, task, sequences, past, Progress()))
+    steps = engine.config.optim.epochs
+    spent = [
+        (one.self_device_time_total if on_gpu else one.self_cpu_time_total, one.count, one.key)
+        for one in seen.key_averages()
+    ]
+    spent.sort(reverse=True)
+    whole = sum(time for time, _, _ in spent)
+    named = [
+        (key[:70], f"{time / steps / 1000:.3g} ms, {time / whole:.1%}, {count / steps:.0f} calls")
+        for time, count, key in spent[:_NAMED]
+    ]
+    calls = sum(count for _, count, _ in spent) / steps
+    return [("all kernels", f"{whole / steps / 1000:.3g} ms, {calls:.0f} calls"), *named]
