@@ -39,6 +39,7 @@ from benchmarks.paper_scale_recipe import Recipe
 from benchmarks.paper_scale_record import NAME, Record
 from benchmarks.record import DEFAULT_OUT, number
 from benchmarks.storage import formula
+from holdfast.learning.learner import Sequences
 
 _GB = 1e9
 
@@ -63,68 +64,86 @@ def measure(
     engine = record.phase("the engine's model", lambda: Engine(sizes, load()))
     if engine is None:
         return
-    given = _engine(record, engine, rates)
+    _engine(record, engine, rates)
+    given = engine.given()
     tasks = engine.stream.tasks
     asked = [item for task in tasks[: sizes.row_tasks] for item in task.items]
     del engine
     _forget(device)
-    if given is not None:
-        config = scale_configuration(sizes)
-        recipe = record.phase("the reference's model", lambda: Recipe(load(), config))
-        if recipe is not None:
-            _recipe(record, recipe, sizes, asked, *given)
+    config = scale_configuration(sizes)
+    recipe = record.phase("the reference's model", lambda: Recipe(load(), config))
+    if recipe is not None:
+        _recipe(record, recipe, sizes, asked, *given)
     record.write()
 
 
-def _engine(record: Record, engine: Engine, rates: Rates) -> tuple[Any, Any, int] | None:
-    """The engine's rows; the task's sequences, its replay and its number of steps."""
-    backbone, peaks = engine.learner.backbone, engine.watch.peaks
-    way = "written out" if backbone.decoder is not None else "the model's own modules"
+def _engine(record: Record, engine: Engine, rates: Rates) -> None:
+    """The engine's rows."""
+    decoder = engine.learner.backbone.decoder
+    way = "written out" if decoder is not None else "the model's own modules"
     record.say("Device", "decoder in training", way)
     record.phase("warm-up: two short tasks", engine.warm_up)
     learning = record.phase("a whole task", engine.whole_task)
     if learning is not None:
-        seconds = engine.watch.seconds
-        record.say("Device", "sampling", "recorded steps" if engine.recorded else "plain steps")
-        work = {"sampling": engine.sampling_work(), "teacher": engine.teacher_work()}
-        for name in ("sampling", "teacher", "boundary"):
-            counted = rates.seconds(work[name]) if name in work else None
-            record.found(name, seconds[name], counted)
-        step = rates.seconds(engine.step_work())
-        spread = f"{min(engine.steps):.4g} to {max(engine.steps):.4g}"
-        said = f"median of {len(engine.steps)}, {spread}"
-        record.found("training step", statistics.median(engine.steps), 1000 * step, said)
-        record.found("training", seconds["training"], step * (len(engine.steps) + 1))
+        _task_rows(record, engine, rates)
     row = record.phase("a row, twice", engine.row)
     if row is not None:
         said = f"{engine.sizes.row_tasks} tasks of {engine.sizes.items} items; {row[0]:.3g} s"
         said += " with its questions tokenised; every answer taken to be right after the pass"
         record.found("row", row[1], rates.seconds(engine.row_work()), said)
-    commit = record.phase("a commit", engine.commit) if engine.report else None
-    if commit is not None:
-        record.found("commit", commit[0])
-        stored = formula(engine.learner, engine.config, task=3)
-        once = f"; and {engine.copy_bytes() / _GB:.3g} for its share of the dense copies"
-        said = "by formula " + ", ".join(f"{k} {v / _GB:.3g}" for k, v in stored.items()) + once
-        record.found("bytes committed", commit[1] / _GB, note=said)
-    if learning is not None and row is not None and commit is not None:
-        record.found("whole task", learning + row[1] + commit[0], note="with row and commit")
+    if learning is not None:
+        commit = _commit_rows(record, engine)
+        if row is not None and commit is not None:
+            record.found("whole task", learning + row[1] + commit, note="with row and commit")
+    peaks = engine.watch.peaks
     if peaks:
         highest = max(peaks, key=lambda name: peaks[name])
         record.found("peak memory", peaks[highest] / _GB, note=f"in {highest}")
-        for name, peak in peaks.items():
-            record.say("Peak memory by phase, GB", name, f"{peak / _GB:.3g}")
+    for name, peak in peaks.items():
+        record.say("Peak memory by phase, GB", name, f"{peak / _GB:.3g}")
+    _where_time_goes(record, engine)
+
+
+def _commit_rows(record: Record, engine: Engine) -> float | None:
+    """The rows of the commit; its seconds."""
+    commit = record.phase("a commit", engine.commit)
+    if commit is None:
+        return None
+    record.found("commit", commit[0])
+    stored = formula(engine.learner, engine.config, task=3)
+    once = f"; and {engine.copy_bytes() / _GB:.3g} for its share of the dense copies"
+    said = "by formula " + ", ".join(f"{k} {v / _GB:.3g}" for k, v in stored.items()) + once
+    record.found("bytes committed", commit[1] / _GB, note=said)
+    return commit[0]
+
+
+def _task_rows(record: Record, engine: Engine, rates: Rates) -> None:
+    """The rows of one task's phases and steps."""
+    seconds = engine.watch.seconds
+    record.say("Device", "sampling", "recorded steps" if engine.recorded else "plain steps")
+    work = {"sampling": engine.sampling_work(), "teacher": engine.teacher_work()}
+    for name in ("sampling", "teacher", "boundary"):
+        counted = rates.seconds(work[name]) if name in work else None
+        record.found(name, seconds[name], counted)
+    step = rates.seconds(engine.step_work())
+    spread = f"{min(engine.steps):.4g} to {max(engine.steps):.4g}"
+    said = f"median of {len(engine.steps)}, {spread}"
+    record.found("training step", statistics.median(engine.steps), 1000 * step, said)
+    record.found("training", seconds["training"], step * (len(engine.steps) + 1))
+
+
+def _where_time_goes(record: Record, engine: Engine) -> None:
+    """What no target asks for, and explains the rows."""
     undecided = record.phase("one task's answers decoded", engine.undecided)
     if undecided is not None:
         said = f"{undecided[0]:.3g} s, {undecided[1]} of {engine.sizes.items} decoded"
         record.say("Device", "recall of one task where no box opens", said)
     if engine.report is None:
-        return None
+        return
     for what, found in record.phase("parts of sampling", lambda: draw_and_step(engine)) or []:
         record.say("Where the time of sampling goes", what, found)
     for what, found in record.phase("profile of steps", lambda: step_profile(engine)) or []:
         record.say("Where the time of a training step goes", what, found)
-    return engine.sequences(2), engine.report.replay, len(engine.steps) + 1
 
 
 def _recipe(
@@ -132,8 +151,8 @@ def _recipe(
     recipe: Recipe,
     sizes: Sizes,
     asked: list[Any],
-    sequences: Any,
-    replay: Any,
+    sequences: Sequences,
+    replay: Sequences,
     steps: int,
 ) -> None:
     """The recipe's parts, extrapolated to the same task and row."""

@@ -207,6 +207,17 @@ class Engine:
         dense = self.shape.layers * self.shape.dense
         return 4 * dense / self.config.keep.snapshot_every
 
+    def given(self) -> tuple[Sequences, Sequences, int]:
+        """The third task for the reference: its items, its replay and its number of steps.
+
+        Where no replay was drawn, any tokens do: nobody judges what is learned.
+        """
+        sequences, optim = self.sequences(2), self.config.optim
+        steps = optim.epochs * -(-len(sequences) // optim.batch_size)
+        if self.report is not None:
+            return sequences, self.report.replay, steps
+        return sequences, [list(range(self.sizes.length + 1))] * self.sizes.samples, steps
+
     def sequences(self, index: int) -> Sequences:
         return self.learner.encode(self.stream.tasks[index])
 

@@ -19,7 +19,11 @@ from holdfast.core.config import Config
 
 
 class OLoRA(Allocation):
-    """frozen: for every map the stacked input sides A_<t, [(t-1) r, d_in]."""
+    """frozen: for every map the stacked input sides A_<t, [(t-1) r, d_in].
+
+    Those of maps with inputs of one width are views of one tensor, [maps, (t-1) r, d_in], so that
+    their overlaps are one product.
+    """
 
     class Config(Config):
         overlap: float = Field(0.5, ge=0)  # lambda_perp
@@ -32,6 +36,7 @@ class OLoRA(Allocation):
     def __init__(self, config: OLoRA.Config) -> None:
         self.config = config
         self.frozen: dict[str, Tensor] = {}
+        self._stacks: dict[int, Tensor] = {}  # by d_in
         self._bases: dict[str, Tensor] = {}  # orthonormal rows spanning A_<t
 
     def begin(self, adapters: Adapters, opening: Opening) -> None:
@@ -43,11 +48,13 @@ class OLoRA(Allocation):
     def penalty(self, adapters: Adapters) -> Tensor | None:
         """lambda_perp R_perp + lambda_2 R_2.  Source: eq. app-olora-orth, eq. app-olora-l2."""
         terms = []
-        for name, layer in adapters.layers.items():
-            if self.config.overlap and name in self.frozen:
-                overlap = (self.frozen[name] @ layer.down.t()).abs().sum()
-                terms.append(self.config.overlap * overlap)
-            if self.config.factor_norm:
+        if self.config.overlap:
+            for width, stack in self._stacks.items():
+                current = torch.stack(_downs(adapters, width))  # [maps, r, d_in]
+                overlaps = torch.bmm(stack, current.transpose(1, 2))
+                terms.append(self.config.overlap * overlaps.abs().sum())
+        if self.config.factor_norm:
+            for layer in adapters.layers.values():
                 # At B = 0 the norm has no gradient; torch takes the subgradient 0.
                 norms = torch.linalg.vector_norm(layer.down) + torch.linalg.vector_norm(layer.up)
                 terms.append(self.config.factor_norm * norms)
@@ -65,10 +72,12 @@ class OLoRA(Allocation):
 
     def retire(self, adapters: Adapters) -> None:
         """Freeze the pair.  Source: eq. app-olora-concat, eq. app-olora-sum."""
-        for name, layer in adapters.layers.items():
-            rows = layer.down.detach().clone()
-            past = self.frozen.get(name)
-            self.frozen[name] = rows if past is None else torch.cat([past, rows])
+        for width in dict.fromkeys(layer.down.shape[1] for layer in adapters.layers.values()):
+            rows = torch.stack(_downs(adapters, width)).detach()
+            past = self._stacks.get(width)
+            self._stacks[width] = rows if past is None else torch.cat([past, rows], dim=1)
+            names = [n for n, layer in adapters.layers.items() if layer.down.shape[1] == width]
+            self.frozen |= zip(names, self._stacks[width], strict=True)
         adapters.fold()
 
     def state(self) -> dict[str, Tensor]:
@@ -77,6 +86,11 @@ class OLoRA(Allocation):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         assert not state
+
+
+def _downs(adapters: Adapters, width: int) -> list[Tensor]:
+    """The input sides [r, width] of all maps that read so wide a tensor."""
+    return [layer.down for layer in adapters.layers.values() if layer.down.shape[1] == width]
 
 
 def _row_basis(rows: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ def _sample_batch(
     samples, length = noise.shape
     look = _POSITIONS_PER_LOOK.get(backbone.device.type, 1)
     tokens = torch.full((samples, length), -1, device=backbone.device)
-    stops = torch.tensor(sorted(backbone.stop_tokens), device=backbone.device)
+    # Without stop tokens the tensor is empty, and would be of floats.
+    stops = torch.tensor(sorted(backbone.stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
     drawn = torch.full((samples,), prompt_token, device=backbone.device)

@@ -17,6 +17,9 @@ from holdfast.learning.state import Commit, Store, factors_file, mechanism_file,
 
 Files = dict[str, tuple[int, str]]
 
+# Marks an entry of a mechanism's file that is the task's factors, which have their own file.
+_IS_FACTORS = " (the factors)"
+
 
 def save_learner(
     store: Store, learner: Learner, report: TaskReport, past: Commit
@@ -34,7 +37,7 @@ def save_learner(
     for mechanism, state in _mechanisms(learner).items():
         if state:
             name = mechanism_file(mechanism, task)
-            files[name] = store.save(name, state)
+            files[name] = store.save(name, _pointing_at(report.factors, state))
     kept = [factors_file(number) for number in _needed(learner, task, snapshot, keep)]
     kept.append(snapshot_file(snapshot))
     return {**{key: past.files[key] for key in kept if key in past.files}, **files}, snapshot
@@ -49,8 +52,10 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
     if rule.fate == "folded" and commit.snapshot:
         for name, matrix in store.load(commit, snapshot_file(commit.snapshot)).items():
             adapters.set_dense(name, matrix)
+    factors = adapters.gradient
     for task in _history(rule.fate, commit.completed, commit.snapshot):
-        adapters.parameters.copy_(adapters.flatten(store.load(commit, factors_file(task))))
+        factors = adapters.flatten(store.load(commit, factors_file(task)))
+        adapters.parameters.copy_(factors)
         if rule.fate != "folded" or task > commit.snapshot:
             rule.retire(adapters)
         else:
@@ -59,9 +64,33 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
     for name, load in loaders.items():
         path = mechanism_file(name, commit.completed)
         if path in commit.files:
-            state = store.load(commit, path)
-            load({key: tensor.to(adapters.gradient.device) for key, tensor in state.items()})
+            load(_resolved(factors, store.load(commit, path)))
     learner.completed = commit.completed
+
+
+def _pointing_at(factors: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state to write, without repeating the task's factors: both weight anchors hold them.
+
+    factors: [P], which a file of their own keeps.
+    """
+    written = {}
+    for key, tensor in state.items():
+        alike = (tensor.shape, tensor.dtype, tensor.device)
+        if alike == (factors.shape, factors.dtype, factors.device) and tensor.equal(factors):
+            written[key + _IS_FACTORS] = tensor.new_empty(0)
+        else:
+            written[key] = tensor
+    return written
+
+
+def _resolved(factors: Tensor, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of :func:`_pointing_at`, on the device of ``factors``."""
+    return {
+        key.removesuffix(_IS_FACTORS): (
+            factors.clone() if key.endswith(_IS_FACTORS) else tensor.to(factors.device)
+        )
+        for key, tensor in stored.items()
+    }
 
 
 def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:

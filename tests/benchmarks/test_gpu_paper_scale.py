@@ -74,6 +74,21 @@ def test_a_phase_that_runs_out_of_memory_leaves_the_others_their_turn(tmp_path):
     assert len(json.loads((tmp_path / "gpu_paper_scale.json").read_text())["phases"]) == 2
 
 
+def test_a_task_that_does_not_fit_leaves_the_row_and_the_recipe(tmp_path, monkeypatch):
+    def too_much(engine):
+        raise torch.OutOfMemoryError("tried to allocate 99 GiB")
+
+    monkeypatch.setattr(script, "checks", lambda device: [])
+    monkeypatch.setattr(script.Engine, "whole_task", too_much)
+    assert script.main(["--tiny", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "gpu_paper_scale.json").read_text())
+    measured = {row["name"]: row["measured"] for row in written["rows"]}
+    assert measured["row"] > 0
+    assert measured["whole task"] is None
+    recipe = dict(written["tables"]["The reference recipe, extrapolated from timed parts"])
+    assert set(recipe) == {"sampling", "training with its teacher", "row", "whole task"}
+
+
 def test_what_is_asked_for_is_judged():
     rows = {row.name: row for row in paper_rows()}
     step, ratio = rows["training step"], rows["reference recipe over whole task"]

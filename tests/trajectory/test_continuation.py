@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from holdfast import Trajectory, load_stream
 from holdfast.learning import trajectory as trajectory_module
@@ -239,3 +240,18 @@ def test_replay_samples_are_a_log_and_change_nothing(config, undisturbed, tmp_pa
         path.unlink()
     Trajectory(settings, tmp_path).advance(4)
     assert result_of(tmp_path) == result_of(undisturbed("replay_merge", 4))
+
+
+def test_the_reference_point_is_not_written_twice(config, tmp_path):
+    """Both weight anchors hold the task's factors, which have a file of their own."""
+    method = "si_online_ewc_merge"
+    learner = Trajectory(config(method), tmp_path)
+    learner.advance(2)
+    for name, entries in (("si", 1), ("online_ewc", 1)):
+        (path,) = (tmp_path / "state").glob(f"{name}-*.safetensors")
+        sizes = [tensor.numel() for tensor in load_file(path).values() if tensor.dim()]
+        assert sum(sizes) == entries * len(learner.learner().adapters.parameters)
+    again = dict(Trajectory(config(method), tmp_path).learner().anchors)
+    for name, anchor in learner.learner().anchors:
+        assert torch.equal(anchor.reference, again[name].reference)
+        assert again[name].reference.any()
