@@ -13,7 +13,7 @@ import gc
 import statistics
 import sys
 import time
-from contextlib import nullcontext
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from benchmarks.paper_scale import (
     TINY,
     Engine,
     Sizes,
-    compiled,
     random_backbone,
     scale_configuration,
 )
@@ -200,13 +199,12 @@ def main(arguments: list[str] | None = None) -> int:
     transformers_logging.disable_progress_bar()
     device = torch.device("cpu") if chosen.tiny else torch.device("cuda", 0)
     dtype = torch.float32 if chosen.tiny else torch.bfloat16
-    sizes = TINY if chosen.tiny else PAPER
+    sizes = replace(TINY if chosen.tiny else PAPER, compile=chosen.compile)
     embedded = str(files("holdfast.backbone") / "embedded")
     record = Record(chosen.out, _about(sizes, chosen), description(device), asked=not chosen.tiny)
     begin = time.perf_counter()
     try:
-        with compiled() if chosen.compile else nullcontext():
-            measure(record, sizes, chosen.tokenizer or embedded, device, dtype)
+        measure(record, sizes, chosen.tokenizer or embedded, device, dtype)
     except CheckError as error:
         print(f"check failed, nothing was timed: {error}", file=sys.stderr)
         return 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from benchmarks.committing import EngineDisk
 from benchmarks.counting import Shape, Work
 from benchmarks.device import PhaseWatch, StepMarks, forget_peak, peak_bytes, timed
 from benchmarks.twins import FULL, configuration, items
-from holdfast.backbone import decoder, pointwise, sampling
+from holdfast.backbone import sampling
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.steps import StaticSteps, Steps
 from holdfast.evaluation import recall as recall_module
@@ -37,7 +36,7 @@ class Sizes:
     """The model's shape and the protocol's counts; vocabulary None: as many as the tokenizer has.
 
     length: tokens of a replay sequence after the replay token; answer: tokens of a generated
-    answer; row_tasks: tasks in the row.
+    answer; row_tasks: tasks in the row; compile: fuse the element-wise parts.
     """
 
     layers: int = 36
@@ -54,6 +53,7 @@ class Sizes:
     length: int = 384
     answer: int = 256
     row_tasks: int = 50
+    compile: bool = False
 
 
 PAPER = Sizes()
@@ -93,18 +93,8 @@ def scale_configuration(sizes: Sizes) -> RunConfig:
         optim={"epochs": sizes.epochs},
         data={"samples": sizes.samples, "max_new_tokens": sizes.length},
         evaluation={"max_new_tokens": sizes.answer},
+        backbone={"compile": sizes.compile},
     )
-
-
-@contextmanager
-def compiled() -> Iterator[None]:
-    """Within the block the decoder's element-wise parts are compiled."""
-    with ExitStack() as stack:
-        for name, function in inspect.getmembers(pointwise, inspect.isfunction):
-            if getattr(decoder, name, None) is function:
-                fused = torch.compile(function, dynamic=True)
-                stack.enter_context(patch.object(decoder, name, fused))
-        yield
 
 
 class Engine:

@@ -108,7 +108,7 @@ class Adapters:
             model.set_input_embeddings(SeedRowEmbedding(table, seed_row, self.seed_row))
         self._masters: dict[str, Tensor] = {}
         if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
-            self._masters = {name: base.weight.float() for name, base in bases.items()}
+            self._masters = {name: _master(base.weight) for name, base in bases.items()}
         self._home = self._views_of(self.gradient)
         self._elsewhere: tuple[Tensor, list[tuple[nn.Parameter, Tensor]]] = (
             self.gradient,
@@ -143,11 +143,15 @@ class Adapters:
         with torch.no_grad():
             for name, layer in self.layers.items():
                 weight = layer.base.weight
-                master = self._masters.get(name, weight)
+                kept = self._masters.get(name, weight)
+                master = kept.to(weight.device, non_blocking=True)
                 update = (layer.up @ layer.down).mul_(self.scale).to(master.dtype)
                 master.add_(update.t() if transposed(layer.base) else update)
-                if master is not weight:
-                    weight.copy_(master)
+                for copy in (kept, weight):
+                    if copy is not master:
+                        copy.copy_(master, non_blocking=True)
+            if weight.is_cuda:
+                torch.cuda.synchronize(weight.device)  # the masters have arrived
         self.clear()
 
     @contextmanager
@@ -247,7 +251,9 @@ class Adapters:
     def evaluating(self) -> None:
         """No dropout; a branch whose B is zero is left out, which changes nothing."""
         self.dropout.reseed((), self.gradient.device)
-        is_zero = not any(bool(layer.up.any()) for layer in self.layers.values())
+        ups = [layer.up.any() for layer in self.layers.values()]
+        is_zero = not bool(torch.stack(ups).any())
+        self._elsewhere = self.gradient, self._home  # another buffer's last use is over
         for layer in self.layers.values():
             layer.open = not is_zero
 
@@ -289,6 +295,12 @@ def _groups(bases: Mapping[str, Any]) -> Iterator[list[str]]:
 def _shape(base: Any) -> tuple[int, int]:
     rows, columns = base.weight.shape
     return (columns, rows) if transposed(base) else (rows, columns)
+
+
+def _master(weight: Tensor) -> Tensor:
+    """A float32 copy for merging, in the host's memory: only a boundary reads it."""
+    wide = weight.detach().float().cpu()
+    return wide.pin_memory() if weight.is_cuda else wide
 
 
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -22,7 +22,7 @@ class Dropout:
     def __init__(self, probability: float) -> None:
         self.probability = probability
         self.kept = 1.0 - probability
-        self._sources: list[_Words | torch.Generator] = []
+        self._sources: list[_Words | _DeviceWords] = []
         self._alone: int | None = None
 
     def reseed(self, seeds: Sequence[int], device: torch.device) -> None:
@@ -30,10 +30,8 @@ class Dropout:
         self._alone = None
         if self.probability == 0:
             seeds = ()
-        if device.type == "cpu":
-            self._sources = [_Words(seed) for seed in seeds]
-        else:
-            self._sources = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        words = _Words if device.type == "cpu" else _DeviceWords
+        self._sources = [words(seed, device) for seed in seeds]
 
     def alone(self, batch: int) -> None:
         """What passes next is this batch by itself."""
@@ -47,26 +45,35 @@ class Dropout:
         sources = self._sources if self._alone is None else self._sources[self._alone :][:1]
         if not sources:
             return None
-        if like.device.type != "cpu":
-            whole = torch.empty(sum(rows), like.shape[-1], dtype=torch.bool, device=like.device)
-        else:
-            whole = like.new_empty(sum(rows), like.shape[-1])
+        # Bytes where memory is dear, the precision of the product where conversion is.
+        dtype = like.dtype if like.device.type == "cpu" else torch.bool
+        whole = torch.empty(sum(rows), like.shape[-1], dtype=dtype, device=like.device)
+        threshold = round(65536 * self.probability) - 32768
         for source, part in zip(sources, whole.split(list(rows)), strict=True):
-            if isinstance(source, _Words):
-                threshold = round(65536 * self.probability) - 32768
-                torch.ge(source.take(part.numel()).view(part.shape), threshold, out=part)
-            else:
-                part.bernoulli_(self.kept, generator=source)
+            torch.ge(source.take(part.numel()).view(part.shape), threshold, out=part)
         return whole
 
 
 class _Words:
-    """16-bit words, -32768 to 32767, all equally likely."""
+    """16-bit words, -32768 to 32767, all equally likely, of a bit generator on the processor."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, _: torch.device) -> None:
         self._bits = np.random.SFC64(seed)
 
     def take(self, count: int) -> Tensor:
         """The next words: [count]."""
         words = self._bits.random_raw(-(-count // 4)).view(np.int16)
         return torch.from_numpy(words)[:count]
+
+
+class _DeviceWords:
+    """The same of a device's own generator."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._source = torch.Generator(device).manual_seed(seed)
+
+    def take(self, count: int) -> Tensor:
+        """The next words: [count]."""
+        words = torch.empty(-(-count // 4), dtype=torch.int64, device=self._source.device)
+        words.random_(-(2**63), None, generator=self._source)
+        return words.view(torch.int16)[:count]

@@ -36,6 +36,7 @@ class Backbone:
         name: str = "embedded"  # "embedded", a hub name or a directory
         precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
+        compile: bool = False  # fuse the element-wise parts of training; needs a compiler
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state)."""
@@ -88,11 +89,15 @@ class Backbone:
             states.append(batch.packed(hidden))
         return tuple(states)
 
-    def use(self, adapters: Adapters) -> None:
-        """Take the shortest way through the adapted maps that this architecture has."""
-        decoder = Decoder.of(self.model, adapters)
+    def use(self, adapters: Adapters, *, fused: bool = False) -> str | None:
+        """Take the shortest way through the adapted maps that this architecture has.
+
+        fused: compile its element-wise parts. Returns why it is the modules' own, None if not.
+        """
+        decoder = Decoder.of(self.model, adapters, fused=fused)
         self.decoder = decoder if isinstance(decoder, Decoder) else None
         self._dropout = adapters.dropout
+        return decoder if isinstance(decoder, str) else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""

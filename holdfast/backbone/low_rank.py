@@ -252,5 +252,7 @@ def _product(left: Tensor, right: Tensor, out: Tensor) -> None:
     """``left @ right`` into ``out``, whatever the precision that it keeps."""
     if left.dtype == out.dtype:
         torch.mm(left, right, out=out)
+    elif left.is_cuda and out.dtype == torch.float32:
+        out.copy_(torch.mm(left, right, out_dtype=torch.float32))  # summed and kept in float32
     else:
         out.copy_(left @ right)

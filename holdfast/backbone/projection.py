@@ -19,7 +19,8 @@ from holdfast.backbone.load import Backbone
 TokenLoss = Callable[["TokenLogits"], Tensor]
 
 # 2^24 logits are 64 MiB in float32: small batches pass at once, a 150k vocabulary is chunked.
-_LOGITS_AT_ONCE = 1 << 24
+# A GPU reads the whole head once a chunk, so its chunks are larger.
+_LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}
 
 
 class TokenLogits:
@@ -60,13 +61,14 @@ class Projection:
         hidden: Tensor,
         teacher_hidden: Tensor | None,
         targets: Tensor,
-        logits_at_once: int = _LOGITS_AT_ONCE,
+        logits_at_once: int | None = None,
     ) -> None:
         self._backbone = backbone
         self._hidden = hidden
         self._teacher_hidden = teacher_hidden
         self._targets = targets
-        self._chunk = max(1, logits_at_once // backbone.head.weight.shape[0])
+        at_once = logits_at_once or _LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24)
+        self._chunk = max(1, at_once // backbone.head.weight.shape[0])
 
     def mean(self, loss: TokenLoss) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar."""
@@ -111,7 +113,8 @@ class _ChunkedMean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * (upstream[0] / ctx.tokens).to(gradient.dtype), None, None
+        # A scalar tensor leaves the precision of the gradient as it is.
+        return gradient * (upstream[0] / ctx.tokens), None, None
 
 
 def _widened(logits: Tensor) -> Tensor:

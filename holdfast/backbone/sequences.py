@@ -16,13 +16,15 @@ class Batch:
     """Sequences one after another, as pairs of a token and the one that follows it.
 
     The last token of a sequence predicts nothing and is no input.
-    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; lengths: rows of
-    each sequence, n in sum.
+    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], of the
+    rows in a grid [sequences, longest] laid flat, None when they fill it; lengths: rows of each
+    sequence, n in sum.
     """
 
     inputs: Tensor
     targets: Tensor
     positions: Tensor
+    places: Tensor | None
     lengths: Sequence[int]
 
     @cached_property
@@ -31,20 +33,11 @@ class Batch:
         return max(self.lengths)
 
     @cached_property
-    def _places(self) -> Tensor | None:
-        """Where each row stands in a grid [sequences, longest] laid flat; None: it fills it."""
-        if len(self.inputs) == len(self.lengths) * self.longest:
-            return None
-        lengths = torch.tensor(self.lengths)
-        starts = torch.arange(len(lengths)) * self.longest
-        return starts.repeat_interleave(lengths).to(self.inputs.device) + self.positions
-
-    @cached_property
     def _sources(self) -> Tensor:
         """Which row stands at each place of the grid; some row where it is padding."""
-        assert self._places is not None
+        assert self.places is not None
         rows = self.inputs.new_zeros(len(self.lengths) * self.longest)
-        return rows.index_copy(0, self._places, torch.arange(len(self.inputs), device=rows.device))
+        return rows.index_copy(0, self.places, torch.arange(len(self.inputs), device=rows.device))
 
     def grid(self, rows: Tensor, fill: int | None = None) -> Tensor:
         """Pad on the right: [n, ...] -> [sequences, longest, ...]; any row where ``fill`` is None.
@@ -52,38 +45,45 @@ class Batch:
         Attention is causal and the padding comes last: what stands there changes no real row.
         """
         shape = (len(self.lengths), self.longest, *rows.shape[1:])
-        if self._places is None:
+        if self.places is None:
             return rows.reshape(shape)
         if fill is None:
             return rows.index_select(0, self._sources).view(shape)
         padded = rows.new_full((shape[0] * shape[1], *rows.shape[1:]), fill)
-        return padded.index_copy(0, self._places, rows).view(shape)
+        return padded.index_copy(0, self.places, rows).view(shape)
 
     def packed(self, grid: Tensor) -> Tensor:
         """Leave the padding out: [sequences, longest, ...] -> [n, ...]."""
         flat = grid.reshape(-1, *grid.shape[2:])
-        return flat if self._places is None else flat.index_select(0, self._places)
+        return flat if self.places is None else flat.index_select(0, self.places)
 
     def pack(self, grid: Tensor, into: Tensor) -> None:
         """The same, written to ``into`` [n, ...]."""
-        if self._places is None:
+        if self.places is None:
             into.view(grid.shape).copy_(grid)
         else:
             flat = grid.reshape(-1, *grid.shape[2:])
-            torch.index_select(flat, 0, self._places, out=into)
+            torch.index_select(flat, 0, self.places, out=into)
 
 
 def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
     """One batch of sequences of at least two tokens.  m of eq. app-sft is what is left of them."""
-    flat = torch.tensor(
+    lengths = [len(one) - 1 for one in sequences]
+    longest = max(lengths)
+    starts = range(0, len(lengths) * longest, longest)
+    host = torch.tensor(
         [
             list(chain.from_iterable(one[:-1] for one in sequences)),
             list(chain.from_iterable(one[1:] for one in sequences)),
-            list(chain.from_iterable(range(len(one) - 1) for one in sequences)),
+            list(chain.from_iterable(map(range, lengths))),
+            list(chain.from_iterable(map(range, starts, map(int.__add__, starts, lengths)))),
         ]
     )
-    inputs, targets, positions = flat.to(device)
-    return Batch(inputs, targets, positions, [len(one) - 1 for one in sequences])
+    if device.type == "cuda":
+        host = host.pin_memory()  # the one transfer, and nobody waits for it
+    inputs, targets, positions, places = host.to(device, non_blocking=True)
+    full = len(inputs) == len(lengths) * longest
+    return Batch(inputs, targets, positions, None if full else places, lengths)
 
 
 def pad_right(

@@ -28,7 +28,7 @@ def save_learner(
     task, keep = report.task, learner.config.keep
     files: Files = {}
     name = factors_file(task)
-    files[name] = store.save(name, learner.adapters.named(report.factors))
+    files[name] = store.save(name, learner.adapters.named(report.factors.cpu()))  # one copy
     snapshot = past.snapshot
     if learner.allocation.fate == "folded" and task % keep.snapshot_every == 0:
         snapshot = task

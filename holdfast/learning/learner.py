@@ -50,7 +50,7 @@ class Learner:
             token = backbone.add_replay_token()
             seed_row = token if self.replay.trainable_seed_row else None
         self.adapters = Adapters(backbone.model, config.lora, backbone.head, seed_row=seed_row)
-        backbone.use(self.adapters)
+        backbone.use(self.adapters, fused=config.backbone.compile)
 
     @property
     def replay(self) -> GenerativeReplay.Config | None:

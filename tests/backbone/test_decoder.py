@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -252,3 +253,14 @@ def test_pointwise_gradients() -> None:
     close(pointwise.gated(pair.detach()), (torch.nn.functional.silu(gate) * up).detach())
     (expected,) = torch.autograd.grad(torch.nn.functional.silu(gate) * up, pair, upstream)
     close(pointwise.gated_backward(upstream, pair.detach()), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_parts_are_the_plain_ones_up_to_rounding() -> None:
+    source = torch.Generator().manual_seed(0)
+    pair, upstream = (torch.randn(5, n, generator=source) for n in (12, 6))
+    fused = pointwise.compiled()
+    torch.testing.assert_close(fused.gated(pair), pointwise.gated(pair))
+    ours, theirs = (f.gated_backward(upstream, pair) for f in (fused, pointwise.Pointwise()))
+    torch.testing.assert_close(ours, theirs)

@@ -1,0 +1,238 @@
+"""One layer of a Llama-like decoder over rows [n, d], forwards and backwards.
+
+Rows of several batches go through together, without padding; only attention looks at sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput
+from holdfast.backbone.pointwise import Pointwise
+from holdfast.backbone.sequences import Batch
+
+
+@dataclass
+class LayerKept:
+    """Of one layer: what the norms, the maps, attention and the gate saw."""
+
+    norm: tuple[Tensor, Tensor]
+    maps: tuple[Sequence[Seen | None], ...]  # of qkv, o, gate and up, down
+    heads: tuple[Tensor, Tensor] | None
+    attended: Sequence[tuple[Tensor, tuple[Tensor, ...]]]
+    middle: tuple[Tensor, Tensor]
+    gate_up: Tensor
+
+
+class Layer:
+    """One decoder layer, over rows [n, d]."""
+
+    def __init__(self, layer: Any, adapters: Adapters, parts: Pointwise) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self._parts = parts
+        self._before_attention = layer.input_layernorm
+        self._before_mlp = layer.post_attention_layernorm
+        self._qkv = _Maps([attention.q_proj, attention.k_proj, attention.v_proj], adapters)
+        self._o = _Maps([attention.o_proj], adapters)
+        self._gate_up = _Maps([mlp.gate_proj, mlp.up_proj], adapters)
+        self._down = _Maps([mlp.down_proj], adapters)
+        self._head = attention.head_dim
+        self._scaling = attention.scaling
+        widths = self._qkv.widths
+        self._queries, self._keys = widths[0] // self._head, widths[1] // self._head
+        self._head_norm: Tensor | None = None
+        self._epsilon = 0.0
+        if hasattr(attention, "q_norm"):
+            q, k = attention.q_norm, attention.k_norm
+            weights = [q.weight] * self._queries + [k.weight] * self._keys
+            self._head_norm = torch.stack([w.detach() for w in weights])
+            self._epsilon = q.variance_epsilon
+
+    def forward(
+        self, x: Tensor, batches: Sequence[Batch], cos: Tensor, sin: Tensor, keep: bool
+    ) -> tuple[Tensor, LayerKept | None]:
+        rows = [len(batch.inputs) for batch in batches]
+        norm = self._before_attention
+        y, normal, scale = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
+        qkv, seen_qkv = self._qkv.forward(y, rows)
+        heads = qkv.view(len(x), -1, self._head)
+        rotated, heads_kept = heads[:, : self._queries + self._keys], None
+        if self._head_norm is not None:
+            rotated, *kept = self._parts.rms_norm(rotated, self._head_norm, self._epsilon)
+            heads_kept = (kept[0], kept[1])
+        rotated = self._parts.rotate(rotated, cos, sin)
+        attended, graphs = self._attend(
+            rotated, heads[:, self._queries + self._keys :], batches, keep
+        )
+        mixed, seen_o = self._o.forward(attended, rows)
+        x = x + mixed
+        norm = self._before_mlp
+        y, normal_mlp, scale_mlp = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
+        gate_up, seen_gate_up = self._gate_up.forward(y, rows)
+        out, seen_down = self._down.forward(self._parts.gated(gate_up), rows)
+        x = x + out
+        if not keep:
+            return x, None
+        seen = (seen_qkv, seen_o, seen_gate_up, seen_down)
+        middle = (normal_mlp, scale_mlp)
+        return x, LayerKept((normal, scale), seen, heads_kept, graphs, middle, gate_up)
+
+    def backward(
+        self,
+        upstream: Tensor,
+        batches: Sequence[Batch],
+        cos: Tensor,
+        sin: Tensor,
+        kept: LayerKept | None,
+        needs_input: bool,
+    ) -> Tensor:
+        """The gradient of x from that of the output, both [n, d]; the maps write the factors'."""
+        assert kept is not None
+        n = len(upstream)
+        seen_qkv, seen_o, seen_gate_up, seen_down = kept.maps
+        into = self._down.backward(seen_down, upstream)
+        into = self._gate_up.backward(
+            seen_gate_up, self._parts.gated_backward(into, kept.gate_up[:n])
+        )
+        normal, scale = kept.middle
+        x = upstream + self._parts.rms_norm_backward(
+            into, self._before_mlp.weight, normal[:n], scale[:n]
+        )
+        into = self._o.backward(seen_o, x)
+        into_heads = self._attend_backward(into, kept.attended, batches)
+        rotated = self._parts.rotate_backward(into_heads[:, : self._queries + self._keys], cos, sin)
+        if kept.heads is not None and self._head_norm is not None:
+            normal, scale = kept.heads
+            rotated = self._parts.rms_norm_backward(rotated, self._head_norm, normal[:n], scale[:n])
+        values = into_heads[:, self._queries + self._keys :]
+        into_qkv = torch.cat((rotated, values), dim=1).view(n, -1)
+        into = self._qkv.backward(seen_qkv, into_qkv, needs_input=needs_input)
+        if not needs_input:
+            return x
+        normal, scale = kept.norm
+        return x + self._parts.rms_norm_backward(
+            into, self._before_attention.weight, normal[:n], scale[:n]
+        )
+
+    def _attend(
+        self, rotated: Tensor, values: Tensor, batches: Sequence[Batch], keep: bool
+    ) -> tuple[Tensor, list[tuple[Tensor, tuple[Tensor, ...]]]]:
+        """Causal attention within every sequence: [n, heads, head] -> [n, heads x head]."""
+        graphs: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+        attended = rotated.new_empty(len(rotated), self._queries, self._head)
+        for batch, qk, v, into in zip(
+            batches, *(by_batch(one, batches) for one in (rotated, values, attended)), strict=True
+        ):
+            query, key = batch.grid(qk).transpose(1, 2).split([self._queries, self._keys], dim=1)
+            value = batch.grid(v).transpose(1, 2)
+            parts = tuple(one.detach().requires_grad_(keep) for one in (query, key, value))
+            with torch.set_grad_enabled(keep):
+                out = F.scaled_dot_product_attention(
+                    parts[0],
+                    parts[1],
+                    parts[2],
+                    is_causal=True,
+                    scale=self._scaling,
+                    enable_gqa=True,
+                )
+            batch.pack(out.detach().transpose(1, 2), into)
+            graphs.append((out, parts))
+        return attended.flatten(1), graphs
+
+    def _attend_backward(
+        self,
+        upstream: Tensor,
+        graphs: Sequence[tuple[Tensor, tuple[Tensor, ...]]],
+        batches: Sequence[Batch],
+    ) -> Tensor:
+        """The gradients of rotated queries and keys, and of values, by head: [n, heads, head]."""
+        heads = upstream.view(len(upstream), self._queries, -1)
+        whole = heads.new_empty(len(heads), self._queries + 2 * self._keys, self._head)
+        for batch, piece, into, (out, parts) in zip(
+            batches, by_batch(heads, batches), by_batch(whole, batches), graphs, strict=False
+        ):
+            grid = batch.grid(piece, fill=0).transpose(1, 2)
+            into_parts = torch.autograd.grad(out, parts, grid, retain_graph=True)
+            # Laid out as the rows are: [sequences, longest, heads, head].
+            joined = whole.new_empty(grid.shape[0], grid.shape[2], *whole.shape[1:])
+            torch.cat(into_parts, dim=1, out=joined.transpose(1, 2))
+            batch.pack(joined, into)
+        return whole
+
+
+def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:
+    """The rows of each batch."""
+    if len(batches) == 1:
+        return (rows,)
+    parts: Sequence[Tensor] = rows.split_with_sizes([len(batch.inputs) for batch in batches])
+    return parts
+
+
+class _Maps:
+    """The maps that read one tensor, adapted or not, side by side in the order of ``modules``."""
+
+    def __init__(self, modules: Sequence[Any], adapters: Adapters) -> None:
+        self._modules = modules
+        self._dropout = adapters.dropout
+        self.groups: list[SharedInput] = []
+        for module in modules:
+            if isinstance(module, AdaptedLinear):
+                group = module.group
+            else:
+                group = SharedInput([module], None, None, adapters.scale, adapters.dropout)
+            if group not in self.groups:
+                self.groups.append(group)
+        width = {
+            id(one): width
+            for group in self.groups
+            for one, width in zip(group.maps, group.widths, strict=True)
+        }
+        self.widths = [width[id(module)] for module in modules]
+
+    def forward(self, x: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[Seen | None]]:
+        """x: [n, d_in], ``rows`` of each batch; returns [n, sum of d_out]."""
+        mask = None
+        if any(group.open for group in self.groups):
+            mask = self._dropout.mask(rows, x)
+        outputs, seen = zip(*(group.forward(x, mask) for group in self.groups), strict=True)
+        if len(outputs) == 1:
+            return outputs[0], list(seen)
+        found: dict[int, Tensor] = {}
+        for group, output in zip(self.groups, outputs, strict=True):
+            found |= zip(map(id, group.maps), output.split(group.widths, dim=1), strict=True)
+        return torch.cat([found[id(module)] for module in self._modules], dim=1), list(seen)
+
+    def backward(
+        self,
+        seen: Sequence[Seen | None],
+        upstream: Tensor,
+        *,
+        needs_input: bool = True,
+    ) -> Tensor:
+        """The gradient of x from that of the outputs; the groups write that of their factors."""
+        if len(self.groups) == 1:
+            pieces = [upstream]
+        else:
+            found = dict(
+                zip(map(id, self._modules), upstream.split(self.widths, dim=1), strict=True)
+            )
+            pieces = [
+                torch.cat([found[id(one)] for one in group.maps], dim=1) for group in self.groups
+            ]
+        into = [
+            group.backward(
+                None if one is None else one.first(len(piece)),
+                piece,
+                needs_input=needs_input,
+            )
+            for group, one, piece in zip(self.groups, seen, pieces, strict=True)
+        ]
+        present = [one for one in into if one is not None]
+        return sum(present[1:], present[0]) if present else upstream
