@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,3 +36,16 @@ def ask(module: str, function: str, *arguments: object) -> Any:
     written = ", ".join(map(repr, arguments))
     code = f"import json, {module} as m; print(json.dumps(m.{function}({written})))"
     return json.loads(run([sys.executable, "-c", code]).splitlines()[-1])
+
+
+def peak_resident() -> float:
+    """The most memory in MiB that this process has held.
+
+    What getrusage says begins with the parent's memory, so Linux is asked about this one alone.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (one for one in status.read_text().splitlines() if one.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.children import ask
+from benchmarks.children import ask, peak_resident
 from benchmarks.committing import EngineDisk
 from benchmarks.pairing import Plan
 from benchmarks.record import Report, Table, command, number
@@ -22,7 +21,7 @@ from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress
 
 RULES = {"shared": "vanilla", "merge": "merge", "osrm": "osrm", "olora": "olora"}
-_KIB, _MIB = 1 << 10, 1 << 20
+_KIB = 1 << 10
 _REPEATS = 5
 
 
@@ -75,7 +74,7 @@ def grow(method: str, early: int, late: int) -> dict[str, Any]:
             kept[str(horizon)] = disk.kept / _KIB
             parts = formula(old.learner, old.learner.config, horizon)
             by_formula[str(horizon)] = sum(parts.values()) / _KIB
-            peak[which] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB
+            peak[which] = peak_resident()
     young = _Line(method, early + repeats, 8)
     old.items = 8
     while young.learner.completed < early - 1:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import resource
 
-from benchmarks.children import ask
+from benchmarks.children import ask, peak_resident
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.evaluation.recall import Recall
 from reference.recall import accuracy
 
-_MIB = 1 << 20
 METHODS = ("vanilla", FULL)
 
 
@@ -45,7 +43,7 @@ def used(side: str, method: str, count: int = 32, samples: int = 64) -> tuple[fl
     data = {"samples": samples, "max_new_tokens": 48, "generation_temperature": 1.0}
     twins = Twins(configuration(method, optim={"epochs": 2}, data=data))
     stream = items(2, count)
-    before = _peak()
+    before = peak_resident()
     for number, task in enumerate(stream.tasks, start=1):
         sequences = twins.learner.encode(task)
         if side == "engine":
@@ -62,11 +60,7 @@ def used(side: str, method: str, count: int = 32, samples: int = 64) -> tuple[fl
         # One item at a time: two of them take as much memory as all.
         asked = [(item.question, item.answer, item.aliases) for item in task.items[:2]]
         accuracy(result.model, twins.twin.tokenizer, asked, twins.learner.backbone.seed_token)
-    return _peak(), _peak() - before
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MIB
+    return peak_resident(), peak_resident() - before
 
 
 if __name__ == "__main__":

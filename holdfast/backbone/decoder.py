@@ -9,10 +9,12 @@ looks at sequences. What it computes is what the modules compute: :meth:`Decoder
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.decoder_layer import Layer, LayerKept, by_batch
@@ -69,11 +71,14 @@ class Decoder:
     def forward(self, batches: Sequence[Batch], keep: bool) -> tuple[Tensor, _Kept]:
         """The states of all rows, and if ``keep`` what :meth:`backward` needs."""
         ids = _joined([batch.inputs for batch in batches])
-        cos, sin = self._angles(batches)
+        positions = _joined([batch.positions for batch in batches])
+        cos, sin = self._angles(positions, max(batch.longest for batch in batches))
         x = self._embed(ids)
         kept = []
+        rows = [len(batch.inputs) for batch in batches]
         for layer in self._layers:
-            x, seen = layer.forward(x, batches, cos, sin, keep)
+            attention = partial(layer.attend_within, batches=batches, keep=keep)
+            x, seen = layer.forward(x, rows, cos, sin, attention, keep)
             kept.append(seen)
         states, normal, scale = self._parts.rms_norm(
             x, self._norm.weight, self._norm.variance_epsilon
@@ -97,16 +102,29 @@ class Decoder:
             self.adapters.scratch[-len(row) :] = down[chosen].sum(0)
         return self.adapters.scratch.clone()
 
-    def _angles(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-        """cos and sin of every row, [n, 1, head]; the first half of sin carries its minus."""
-        longest = max(batch.longest for batch in batches)
-        if self._table is None or len(self._table[0]) < longest:
+    @torch.no_grad()
+    def step(self, ids: Tensor, cache: Cache) -> Tensor:
+        """The states [rows, d] of one more token a row, ids [rows], all rows equally long."""
+        position = cache.get_seq_length()
+        cos, sin = self._angles(torch.tensor([position], device=ids.device), position + 1)
+        x = self._embed(ids)
+        for number, layer in enumerate(self._layers):
+            attention = partial(layer.attend_cached, cache=cache, number=number)
+            x, _ = layer.forward(x, [len(ids)], cos, sin, attention, keep=False)
+        states, *_ = self._parts.rms_norm(x, self._norm.weight, self._norm.variance_epsilon)
+        return states
+
+    def _angles(self, positions: Tensor, room: int) -> tuple[Tensor, Tensor]:
+        """cos and sin at ``positions`` [n] below ``room``, [n, 1, head].
+
+        The first half of sin carries its minus.
+        """
+        if self._table is None or len(self._table[0]) < room:
             weight = self._embed.weight
-            every = torch.arange(2 * longest, device=weight.device)[None]
+            every = torch.arange(2 * room, device=weight.device)[None]
             cos, sin = (table[0] for table in self._rotary(weight, every))
             first, second = sin.chunk(2, dim=-1)
             self._table = cos, torch.cat((-first, second), dim=-1)
-        positions = _joined([batch.positions for batch in batches])
         cos, sin = (table.index_select(0, positions)[:, None] for table in self._table)
         return cos, sin
 

@@ -5,18 +5,22 @@ Rows of several batches go through together, without padding; only attention loo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.attention import Attended, attend, attend_backward
 from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput
 from holdfast.backbone.pointwise import Pointwise
 from holdfast.backbone.sequences import Batch
+
+Attend = Callable[[Tensor, Tensor], tuple[Tensor, list[Attended]]]
 
 
 @dataclass
@@ -26,7 +30,7 @@ class LayerKept:
     norm: tuple[Tensor, Tensor]
     maps: tuple[Sequence[Seen | None], ...]  # of qkv, o, gate and up, down
     heads: tuple[Tensor, Tensor] | None
-    attended: Sequence[tuple[Tensor, tuple[Tensor, ...]]]
+    attended: Sequence[Attended]
     middle: tuple[Tensor, Tensor]
     gate_up: Tensor
 
@@ -56,9 +60,18 @@ class Layer:
             self._epsilon = q.variance_epsilon
 
     def forward(
-        self, x: Tensor, batches: Sequence[Batch], cos: Tensor, sin: Tensor, keep: bool
+        self,
+        x: Tensor,
+        rows: Sequence[int],
+        cos: Tensor,
+        sin: Tensor,
+        attention: Attend,
+        keep: bool,
     ) -> tuple[Tensor, LayerKept | None]:
-        rows = [len(batch.inputs) for batch in batches]
+        """x: [n, d], ``rows`` of each batch; ``keep`` what :meth:`backward` needs.
+
+        attention: :meth:`attend_within` sequences or :meth:`attend_cached`, bound to these.
+        """
         norm = self._before_attention
         y, normal, scale = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
         qkv, seen_qkv = self._qkv.forward(y, rows)
@@ -68,9 +81,7 @@ class Layer:
             rotated, *kept = self._parts.rms_norm(rotated, self._head_norm, self._epsilon)
             heads_kept = (kept[0], kept[1])
         rotated = self._parts.rotate(rotated, cos, sin)
-        attended, graphs = self._attend(
-            rotated, heads[:, self._queries + self._keys :], batches, keep
-        )
+        attended, graphs = attention(rotated, heads[:, self._queries + self._keys :])
         mixed, seen_o = self._o.forward(attended, rows)
         x = x + mixed
         norm = self._before_mlp
@@ -121,45 +132,47 @@ class Layer:
             into, self._before_attention.weight, normal[:n], scale[:n]
         )
 
-    def _attend(
-        self, rotated: Tensor, values: Tensor, batches: Sequence[Batch], keep: bool
-    ) -> tuple[Tensor, list[tuple[Tensor, tuple[Tensor, ...]]]]:
+    def attend_cached(
+        self, rotated: Tensor, values: Tensor, *, cache: Cache, number: int
+    ) -> tuple[Tensor, list[Attended]]:
+        """Of one token a row to all before it and itself, which the cache keeps for this layer."""
+        query, key = rotated.split([self._queries, self._keys], dim=1)
+        keys, seen = cache.update(key[:, :, None], values[:, :, None], number)
+        # The queries that share a key stand where a sequence's positions stand; no mask is needed.
+        grouped = query.reshape(len(query), self._keys, -1, self._head)
+        out = F.scaled_dot_product_attention(grouped, keys, seen, scale=self._scaling)
+        return out.reshape(len(query), -1), []
+
+    def attend_within(
+        self, rotated: Tensor, values: Tensor, *, batches: Sequence[Batch], keep: bool
+    ) -> tuple[Tensor, list[Attended]]:
         """Causal attention within every sequence: [n, heads, head] -> [n, heads x head]."""
-        graphs: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+        graphs: list[Attended] = []
         attended = rotated.new_empty(len(rotated), self._queries, self._head)
         for batch, qk, v, into in zip(
             batches, *(by_batch(one, batches) for one in (rotated, values, attended)), strict=True
         ):
             query, key = batch.grid(qk).transpose(1, 2).split([self._queries, self._keys], dim=1)
             value = batch.grid(v).transpose(1, 2)
-            parts = tuple(one.detach().requires_grad_(keep) for one in (query, key, value))
-            with torch.set_grad_enabled(keep):
-                out = F.scaled_dot_product_attention(
-                    parts[0],
-                    parts[1],
-                    parts[2],
-                    is_causal=True,
-                    scale=self._scaling,
-                    enable_gqa=True,
-                )
-            batch.pack(out.detach().transpose(1, 2), into)
-            graphs.append((out, parts))
+            found = attend(query, key, value, self._scaling, keep=keep)
+            batch.pack(found.out.detach().transpose(1, 2), into)
+            graphs.append(found)
         return attended.flatten(1), graphs
 
     def _attend_backward(
         self,
         upstream: Tensor,
-        graphs: Sequence[tuple[Tensor, tuple[Tensor, ...]]],
+        graphs: Sequence[Attended],
         batches: Sequence[Batch],
     ) -> Tensor:
         """The gradients of rotated queries and keys, and of values, by head: [n, heads, head]."""
         heads = upstream.view(len(upstream), self._queries, -1)
         whole = heads.new_empty(len(heads), self._queries + 2 * self._keys, self._head)
-        for batch, piece, into, (out, parts) in zip(
+        for batch, piece, into, found in zip(
             batches, by_batch(heads, batches), by_batch(whole, batches), graphs, strict=False
         ):
             grid = batch.grid(piece, fill=0).transpose(1, 2)
-            into_parts = torch.autograd.grad(out, parts, grid, retain_graph=True)
+            into_parts = attend_backward(found, grid, self._scaling)
             # Laid out as the rows are: [sequences, longest, heads, head].
             joined = whole.new_empty(grid.shape[0], grid.shape[2], *whole.shape[1:])
             torch.cat(into_parts, dim=1, out=joined.transpose(1, 2))

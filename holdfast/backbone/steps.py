@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.load import Backbone
@@ -69,7 +70,9 @@ class PlainSteps:
         return running
 
 
-def _plain(backbone: Backbone, cache: object, ids: Tensor) -> Tensor:
+def _plain(backbone: Backbone, cache: Cache, ids: Tensor) -> Tensor:
+    if backbone.decoder is not None:
+        return backbone.logits(backbone.decoder.step(ids, cache))
     outputs = backbone.model.base_model(
         input_ids=ids[:, None], past_key_values=cache, use_cache=True
     )

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
@@ -121,6 +122,32 @@ def _print_fast_paths(backbone: Backbone) -> None:
         _say("bfloat16", "slow on this GPU; set backbone.precision=float32")
     attention = backbone.model.config._attn_implementation
     _say("attention", "fused (sdpa)" if attention == "sdpa" else f"{attention}, not fused")
+    _say("training", _training(backbone))
+    _say("generation", _generation(backbone))
+    found = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
+    compiler = f"with {found}" if found else "but no C++ compiler is found"
+    _say("compile", f"off by default; backbone.compile=true fuses element-wise parts, {compiler}")
+
+
+def _training(backbone: Backbone) -> str:
+    """Which way a step goes through this architecture; the backbone is adapted in passing."""
+    from holdfast.backbone.adapters import Adapters
+
+    config = Adapters.Config(rank=1, alpha=1, targets="all-linear")
+    reason = backbone.use(Adapters(backbone.model, config, backbone.head))
+    if reason is None:
+        return "the decoder written out: one pass, no padding"
+    return f"the model's own modules, slower: {reason}"
+
+
+def _generation(backbone: Backbone) -> str:
+    from holdfast.backbone.cache import BlockCache, cache_for
+
+    if not isinstance(cache_for(backbone.model), BlockCache):
+        return "transformers' own cache: this model keeps more than keys and values"
+    if backbone.device.type != "cuda":
+        return "cache written in place; steps are recorded on a CUDA GPU only"
+    return "cache written in place, steps recorded as CUDA graphs"
 
 
 def _say(what: str, text: str) -> None:

@@ -16,7 +16,7 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from holdfast.backbone import pointwise
+from holdfast.backbone import attention, pointwise
 from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
 from holdfast.backbone.decoder import Decoder
 from holdfast.backbone.load import Backbone
@@ -102,10 +102,15 @@ def close(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.parametrize("way", ["written out", "fused"])
 @pytest.mark.parametrize("targets", [PAPER_TARGETS, ("v_proj", "q_proj", "up_proj"), ("k_proj",)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_and_gradients_are_those_of_the_modules(family: str, targets: Any) -> None:
+def test_states_and_gradients_are_those_of_the_modules(
+    family: str, targets: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one pass or in several, with the replay token's row among the factors."""
+    if way == "fused":
+        monkeypatch.setattr(attention, "_SHORT", 0)
     backbone = backbone_of(family)
     token = backbone.add_replay_token()
     adapters = adapted(backbone, targets)

@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from holdfast.backbone import steps as steps_module
+from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.cache import BlockCache, bytes_per_token, cache_for, compacting
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.backbone.sampling import _sample_batch, sample_continuations
@@ -54,6 +55,7 @@ class Bare:
     """A model without a tokenizer, with what generation asks of a backbone."""
 
     stop_tokens = frozenset(range(0, 61, 9))
+    decoder = None
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)
@@ -214,3 +216,28 @@ def test_a_recorded_step_draws_the_same_tokens() -> None:
         max_new_tokens=150, batch=4,
     )  # fmt: skip
     assert [len(tokens) > 0 for tokens in whole] == [True] * 4
+
+
+def test_steps_of_the_decoder_are_those_of_the_modules() -> None:
+    """Grouped queries, rows that leave, branches that are open."""
+    backbone = load_backbone()
+    adapters = Adapters(backbone.model, Adapters.Config(rank=3, alpha=6), backbone.head)
+    with torch.no_grad():
+        adapters.parameters.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
+    adapters.evaluating()
+    order = torch.tensor([0, 3, 2])
+    ids = torch.tensor([[5, 9, 30, 7], [8, 1, 2, 2], [40, 11, 6, 3]])
+    spoken = []
+    for known in (True, False):
+        if known:
+            assert backbone.use(adapters) is None
+        else:
+            backbone.decoder = None
+        steps = PlainSteps(backbone)
+        with torch.no_grad():
+            logits = [steps(ids[0]), steps(ids[1])]
+            steps.keep(order)
+            logits.append(steps(ids[2, :3]))
+        spoken.append(logits)
+    for ours, theirs in zip(*spoken, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

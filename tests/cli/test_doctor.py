@@ -40,7 +40,18 @@ def test_a_healthy_machine(holdfast):
     outcome = holdfast("doctor")
     assert outcome.status == 0, outcome.err
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
-    for what in ("holdfast", "torch", "[peft]", "processor", "embedded", "bfloat16", "attention"):
+    for what in (
+        "holdfast",
+        "torch",
+        "[peft]",
+        "processor",
+        "embedded",
+        "bfloat16",
+        "attention",
+        "training",
+        "generation",
+        "compile",
+    ):
         assert what in lines
     assert "M parameters" in lines["embedded"]
 

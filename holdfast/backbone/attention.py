@@ -1,0 +1,75 @@
+"""Causal attention of equally long sequences, and its way back.
+
+Short sequences on a processor are a few small products: there the fused kernel's blocks are mostly
+empty, and writing attention out takes half the time. Everything else is the fused kernel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Up to this length writing it out was the faster way on a processor; 64 was even.
+_SHORT = 48
+
+
+class Attended(NamedTuple):
+    """What came out, [batch, heads, length, d], and what its way back needs.
+
+    parts: queries, keys and values; of the fused kernel its leaves, and ``out`` with their graph.
+    weights: of the written out one, [batch x kv heads, group x length, length].
+    """
+
+    out: Tensor
+    parts: tuple[Tensor, Tensor, Tensor]
+    weights: Tensor | None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, keep: bool) -> Attended:
+    """Softmax of the scaled products, of each position with itself and those before it.
+
+    query: [batch, heads, length, d]; key, value: [batch, kv heads, length, d], each shared by a
+    group of neighbouring heads; keep: what :func:`attend_backward` needs.
+    """
+    if query.device.type == "cpu" and query.shape[2] <= _SHORT:
+        return _written_out(query, key, value, scale)
+    parts = tuple(one.detach().requires_grad_(keep) for one in (query, key, value))
+    with torch.set_grad_enabled(keep):
+        out = F.scaled_dot_product_attention(
+            parts[0], parts[1], parts[2], is_causal=True, scale=scale, enable_gqa=True
+        )
+    return Attended(out, (parts[0], parts[1], parts[2]), None)
+
+
+def attend_backward(
+    kept: Attended, upstream: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of queries, keys and values, from that of what came out."""
+    if kept.weights is None:
+        into = torch.autograd.grad(kept.out, kept.parts, upstream, retain_graph=True)
+        return into[0], into[1], into[2]
+    query, key, value = kept.parts
+    shape, weights = upstream.shape, kept.weights
+    into_out = upstream.reshape(query.shape)
+    into_value = weights.transpose(1, 2) @ into_out
+    into_weights = into_out @ value.transpose(1, 2)
+    # Through the softmax: p (g - sum p g).
+    weighted = into_weights.mul_(weights)
+    scores = torch.addcmul(weighted, weights, weighted.sum(-1, keepdim=True), value=-1).mul_(scale)
+    into_query, into_key = scores @ key, scores.transpose(1, 2) @ query
+    narrow = (shape[0], -1, *shape[2:])
+    return into_query.view(shape), into_key.view(narrow), into_value.view(narrow)
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Attended:
+    batch, heads, length, width = query.shape
+    pairs = batch * key.shape[1]
+    q = query.reshape(pairs, -1, width)  # the heads that share a key, one after another
+    k, v = (one.reshape(pairs, length, width) for one in (key, value))
+    later = q.new_full((length, length), float("-inf")).triu(1).repeat(heads // key.shape[1], 1)
+    scores = torch.baddbmm(later.expand(pairs, -1, -1), q, k.transpose(1, 2), alpha=scale)
+    weights = scores.softmax(dim=-1)
+    return Attended((weights @ v).view(query.shape), (q, k, v), weights)
