@@ -26,15 +26,15 @@ from benchmarks.record import DEFAULT_OUT, Measure, Report, markdown, write
 
 # name -> (what to call, rounds that fit the whole into six minutes on two cores)
 MEASUREMENTS: dict[str, tuple[Measure, int]] = {
-    "training_step": (training_step.measure, 7),
+    "training_step": (training_step.measure, 5),
     "sampling": (sampling.measure, 2),
     "recall_row": (recall_row.measure, 2),
-    "boundary": (boundary.measure, 3),
+    "boundary": (boundary.measure, 2),
     "one_task": (one_task.measure, 2),
     "ten_tasks": (ten_tasks.measure, 1),
     "peak_memory": (peak_memory.measure, 1),
     "disk_written": (disk_written.measure, 1),
-    "start_up": (start_up.measure, 2),
+    "start_up": (start_up.measure, 1),
     "growth": (growth.measure, 1),
     "profiling": (profiling.measure, 1),
 }

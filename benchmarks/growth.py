@@ -22,7 +22,7 @@ from holdfast.learning.progress import Progress
 
 RULES = {"shared": "vanilla", "merge": "merge", "osrm": "osrm", "olora": "olora"}
 _KIB = 1 << 10
-_REPEATS = 5
+_REPEATS = 3
 
 
 def measure(plan: Plan) -> Report:

@@ -31,14 +31,14 @@ def measure(plan: Plan) -> Report:
     return Report(
         "peak_memory",
         "Peak memory",
-        "Highest resident memory of a process that learns two tasks of 32 items with 64 replay "
+        "Highest resident memory of a process that learns two tasks of 16 items with 32 replay "
         "samples of at most 48 tokens and asks for a row. Added by learning: the same, less what "
         "was used once libraries and model were loaded.",
         measured,
     )
 
 
-def used(side: str, method: str, count: int = 32, samples: int = 64) -> tuple[float, float]:
+def used(side: str, method: str, count: int = 16, samples: int = 32) -> tuple[float, float]:
     """Peak MiB of this process, and how far above the loaded model, for one side of a method."""
     data = {"samples": samples, "max_new_tokens": 48, "generation_temperature": 1.0}
     twins = Twins(configuration(method, optim={"epochs": 2}, data=data))

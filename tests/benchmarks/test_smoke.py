@@ -151,7 +151,7 @@ def test_pairs(measured, tmp_path):
 def test_peak_memory(tmp_path, monkeypatch):
     # A process that has done all of the above may not exceed its own peak.
     peaks = iter(range(1, 1000))
-    monkeypatch.setattr(peak_memory, "_peak", lambda: float(next(peaks)))
+    monkeypatch.setattr(peak_memory, "peak_resident", lambda: float(next(peaks)))
     assert len(checked(peak_memory.measure, tmp_path).measurements) == 2
 
 
