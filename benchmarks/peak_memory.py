@@ -11,7 +11,7 @@ from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.evaluation.recall import Recall
 from reference.recall import accuracy
 
-METHODS = ("vanilla", FULL)
+METHODS = (FULL,)
 
 
 def measure(plan: Plan) -> Report:
@@ -22,7 +22,7 @@ def measure(plan: Plan) -> Report:
     else:
         use = functools.partial(ask, "benchmarks.peak_memory", "used")
     measured = []
-    for method in METHODS if not plan.smoke else METHODS[-1:]:
+    for method in METHODS:
         pairs = [(use("engine", method), use("reference", method)) for _ in range(plan.rounds)]
         for index, what in enumerate(("whole process", "added by learning")):
             ours, theirs = ([pair[side][index] for pair in pairs] for side in (0, 1))
