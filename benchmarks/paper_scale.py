@@ -57,7 +57,22 @@ class Sizes:
 
 
 PAPER = Sizes()
-TINY = Sizes(2, 64, 4, 2, 16, 128, None, 4, 8, 2, 16, 12, 16, 3)
+TINY = Sizes(
+    layers=2,
+    width=64,
+    heads=4,
+    kv_heads=2,
+    head_width=16,
+    feed=128,
+    vocabulary=None,
+    rank=4,
+    items=8,
+    epochs=2,
+    samples=16,
+    length=12,
+    answer=16,
+    row_tasks=3,
+)
 
 
 def random_backbone(
