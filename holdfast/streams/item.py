@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 
@@ -13,6 +15,8 @@ class Item:
 
     aliases: other answers accepted when recall is scored; never trained on.
     id: the source's own name for the item; need not be unique, part of no fingerprint.
+    details: whatever else the source says of it (topic, dataset, ...), as JSON values under keys of
+    its own; carried through files, part of no fingerprint.
 
     Raises HoldfastError for a text that is empty, is no valid Unicode, or, in an answer or alias,
     has unbalanced braces: ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
@@ -22,6 +26,7 @@ class Item:
     answer: str
     aliases: tuple[str, ...] = ()
     id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.aliases, (tuple, list)):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
@@ -39,13 +41,18 @@ class Stream:
     """An ordered list of tasks in which every question stands once.
 
     name: what to call it in reports. exact_case: whether recall of these answers is scored with
-    their exact case by default (random symbols are; words are not).
-    Raises HoldfastError when there is no task, or a task name or a question is repeated.
+    their exact case by default (random symbols are; words are not). about: how it was made, as
+    JSON values; written into manifests, part of no fingerprint. repeats: whether a question may
+    stand twice, as in a published stream that is read as it is.
+    Raises HoldfastError when there is no task, a task name is repeated, or, unless ``repeats``, a
+    question is.
     """
 
     tasks: tuple[Task, ...]
     name: str
     exact_case: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
@@ -61,7 +68,8 @@ class Stream:
                 )
             names.add(task.name)
             for number, item in enumerate(task.items, start=1):
-                questions.add(item, place_of(task, number))
+                if not self.repeats:
+                    questions.add(item, place_of(task, number))
 
     @cached_property
     def fingerprint(self) -> str:
