@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -173,31 +175,49 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     config = config or Backbone.Config()
     device = _device(config.device)
     dtype = getattr(torch, resolved_precision(config))
-    source = config.name
-    if source == "embedded":
-        source = str(files("holdfast.backbone") / "embedded")
-    elif Path(source).is_dir() and not _has_tokenizer(Path(source)):
+    tokenizer = load_tokenizer(config.name)
+    with _reading(config.name):
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            _source(config.name), dtype=dtype, trust_remote_code=False
+        )
+    return Backbone(model.to(device), tokenizer)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer alone of the backbone that is so named.
+
+    Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
+    """
+    source = _source(name)
+    if name != "embedded" and Path(source).is_dir() and not _has_tokenizer(Path(source)):
         raise HoldfastError(
             f"{source}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
             "save the model's tokenizer there too"
         )
+    with _reading(name):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+
+def _source(name: str) -> str:
+    return str(files("holdfast.backbone") / "embedded") if name == "embedded" else name
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Quiet, and what goes wrong in one line."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False
-        )
+        yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(
-            f"backbone.name = {config.name}: no causal language model could be loaded ({reason}); "
+            f"backbone.name = {name}: no causal language model could be loaded ({reason}); "
             'use "embedded", a hub name or a directory written by save_pretrained'
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
-    return Backbone(model.to(device), tokenizer)
 
 
 def _has_tokenizer(directory: Path) -> bool:

@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
-        _flush_directory(path.parent)
+        flush_directory(path.parent)
     except OSError as error:
         raise HoldfastError(
             f"{path}: cannot be written ({error.strerror or error}); "
@@ -75,7 +75,7 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def _flush_directory(directory: Path) -> None:
+def flush_directory(directory: Path) -> None:
     """Make a rename durable; some file systems have no directory handles to flush."""
     with contextlib.suppress(OSError):
         handle = os.open(directory, os.O_RDONLY)

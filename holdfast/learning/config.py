@@ -22,6 +22,7 @@ from holdfast.core.config import Config, apply_overrides, build
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
 from holdfast.streams import StreamConfig, Template
+from holdfast.streams.load import SIZE_AND_SEED, is_generated
 
 _SECTIONS = {
     "replay": "data",
@@ -103,7 +104,18 @@ class RunConfig(Config):
 
     @classmethod
     def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
-        """Build from nested values and dotted overrides; HoldfastError in one line if wrong."""
+        """Build from nested values and dotted overrides; HoldfastError in one line if wrong.
+
+        An override that names a stored stream in place of a generated one takes all of it: how
+        much of the generated one was wanted does not count.
+        """
+        overrides = list(overrides)
+        named = apply_overrides({}, overrides).get("stream")
+        instead = named.get("name") if isinstance(named, dict) else None
+        given = values.get("stream") or {}
+        if instead and is_generated(given.get("name")) and not is_generated(instead):
+            left = {key: given[key] for key in given if key not in SIZE_AND_SEED}
+            values = {**values, "stream": left}
         return build(cls, apply_overrides(values, overrides), source="configuration")
 
     @property

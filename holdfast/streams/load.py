@@ -5,27 +5,35 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError
+from holdfast.streams.hf_dataset import is_dataset, read_dataset
 from holdfast.streams.item import quoted
 from holdfast.streams.jsonl import read_jsonl
 from holdfast.streams.order import reorder
+from holdfast.streams.released import is_released, read_released
 from holdfast.streams.stream import Stream
 from holdfast.streams.symbol_qa import symbol_qa
+
+JSONL_IN_DIRECTORY = "stream.jsonl"
+# The settings that say how much of a generated stream is wanted, and which.
+SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
 
 
 class StreamConfig(Config):
     """Which stream, and how much of it.
 
-    name: a built-in (``symbol_qa``) or the path of a ``.jsonl`` file.
+    name: a built-in (``symbol_qa``) or the path of a ``.jsonl`` file, of a directory in the
+    published layout, or of a saved Hugging Face dataset.
     tasks: take the first so many; None takes all (100 of Symbol-QA).
     items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
     meaning that the file is one task.
-    seed: of the generated streams; a file is what it is.
+    seed: of the generated streams; a stored one is what it is.
     order_seed: permutes the tasks of the whole stream, before the first ``tasks`` are taken; None
     keeps them as they stand.
     """
@@ -80,18 +88,46 @@ def _whole_symbol_qa(config: StreamConfig) -> Stream:
 _BUILT_IN: dict[str, Callable[[StreamConfig], Stream]] = {"symbol_qa": _whole_symbol_qa}
 
 
+def is_generated(name: str | None) -> bool:
+    """Whether a name is a stream that is generated; None is the default's."""
+    return (name or StreamConfig().name) in _BUILT_IN
+
+
 def _whole(config: StreamConfig) -> Stream:
     if config.name in _BUILT_IN:
         return _BUILT_IN[config.name](config)
     # Path.expanduser would raise for a home that does not exist.
-    path = Path(os.path.expanduser(config.name))
+    return read_stream(Path(os.path.expanduser(config.name)), config.items_per_task)
+
+
+def read_stream(path: Path, items_per_task: int | None = None) -> Stream:
+    """Read a stored stream, whatever its format.
+
+    path: a ``.jsonl`` file; a directory in the published layout, with a ``stream.jsonl`` in it, or
+    written by ``datasets``. items_per_task: of rows that name no task.
+    Raises HoldfastError when it is none of these, or wrong in itself.
+    """
     if path.suffix.lower() == ".jsonl":
-        return read_jsonl(path, config.items_per_task)
+        return read_jsonl(path, items_per_task)
+    if is_released(path):
+        if items_per_task is not None:
+            raise HoldfastError(
+                f"{path}: has its own tasks, so items_per_task = {items_per_task} has no meaning; "
+                "leave it out"
+            )
+        return read_released(path)
+    if is_dataset(path):
+        return read_dataset(path, items_per_task)
+    if (path / JSONL_IN_DIRECTORY).is_file():
+        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task), name=path.name)
     if path.exists():
-        raise HoldfastError(f"{path}: is no .jsonl file; write one JSON object a line there")
-    nearest = difflib.get_close_matches(config.name, _BUILT_IN, n=1)
+        raise HoldfastError(
+            f"{path}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "
+            "task_0, task_1, ..., or a saved Hugging Face dataset"
+        )
+    nearest = difflib.get_close_matches(str(path), _BUILT_IN, n=1)
     hint = f"did you mean {nearest[0]}? " if nearest else ""
     raise HoldfastError(
-        f"unknown stream {quoted(config.name)}; {hint}there is {', '.join(_BUILT_IN)}, "
-        "or give the path of a .jsonl file"
+        f"unknown stream {quoted(path)}; {hint}there is {', '.join(_BUILT_IN)}, "
+        "or give the path of a .jsonl file or of a directory"
     )

@@ -27,7 +27,7 @@ def symbol_qa(
 
     tasks, items: how many tasks, and items in each. key_length, value_length: in symbols.
     The question is the key alone, the answer the value. Items stand in training order; an item's
-    id ``task-number`` tells the order in which it was drawn, both from 1. Fewer tasks give a
+    id ``task_0_item_0`` tells the order in which it was drawn, both from 0. Fewer tasks give a
     prefix of the same stream.
 
     Raises HoldfastError for a number out of range, or for more items than there are keys.
@@ -39,6 +39,12 @@ def symbol_qa(
         tuple(_task(index, items, seed, key_length, value_length, used) for index in range(tasks)),
         name="symbol_qa",
         exact_case=True,
+        about={
+            "dataset_type": "symbol_qa",
+            "seed": seed,
+            "key_length": key_length,
+            "value_length": value_length,
+        },
     )
 
 
@@ -49,13 +55,13 @@ def _task(
     task_seed = seed + TASK_STRIDE * index
     random = Random(task_seed)
     drawn = []
-    for number in range(1, items + 1):
+    for number in range(items):
         key = _symbols(random, key_length)
         while key in used:
             key = _symbols(random, key_length)
         used.add(key)
         value = _symbols(random, value_length)
-        drawn.append(Item(question=key, answer=value, id=f"{index + 1}-{number}"))
+        drawn.append(Item(question=key, answer=value, id=f"task_{index}_item_{number}"))
     Random(task_seed + SHUFFLE_OFFSET).shuffle(drawn)
     return Task(name=str(index + 1), items=tuple(drawn))
 

@@ -41,7 +41,7 @@ def recipes_raise(monkeypatch):
         (
             KeyboardInterrupt(),
             130,
-            "holdfast: interrupted; the same command continues from the last task",
+            "holdfast: interrupted; the same command continues",
         ),
     ],
 )

@@ -170,7 +170,7 @@ GOOD = '{"question": "q", "answer": "a"}\n'
         (
             '{"question": "q", "answer": "a", "score": 1}',
             'facts.jsonl line 1: unknown key "score"; known are question, answer, aliases, task, '
-            "id",
+            "id, details",
         ),
         (
             '{"question": "q", "answer": "a", "answer": "b"}',
@@ -188,12 +188,12 @@ GOOD = '{"question": "q", "answer": "a"}\n'
         ),
         (
             GOOD + '{"question": "r", "answer": "a", "task": 1}',
-            'facts.jsonl line 2: line 2 names a "task" and line 1 does not; give every line a '
+            'facts.jsonl line 2: line 2 names a "task" and line 1 does not; give every one a '
             "task, or none",
         ),
         (
             '{"question": "r", "answer": "a", "task": 1}\n' + GOOD,
-            'facts.jsonl line 2: line 1 names a "task" and line 2 does not; give every line a '
+            'facts.jsonl line 2: line 1 names a "task" and line 2 does not; give every one a '
             "task, or none",
         ),
     ],
@@ -211,7 +211,7 @@ def test_hostile_lines_are_refused_in_one_line_too(tmp_path: Path, text: str) ->
 def test_cutting_a_file_that_names_its_tasks_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, '{"question": "q", "answer": "a", "task": 1}')
     assert refusal(path, 20) == (
-        'facts.jsonl: its lines name their "task", so items_per_task = 20 has no meaning; '
+        'facts.jsonl: its items name their "task", so items_per_task = 20 has no meaning; '
         "leave it out"
     )
     assert refusal(written(tmp_path, GOOD), 0) == "facts.jsonl: items_per_task = 0; use 1 or more"

@@ -98,7 +98,7 @@ def test_a_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_unknown_name_lists_what_exists() -> None:
-    rest = "there is symbol_qa, or give the path of a .jsonl file"
+    rest = "there is symbol_qa, or give the path of a .jsonl file or of a directory"
     assert refusal("symbol-qa") == (f'unknown stream "symbol-qa"; did you mean symbol_qa? {rest}')
     assert refusal("zzz") == f'unknown stream "zzz"; {rest}'
 
@@ -108,7 +108,10 @@ def test_a_missing_file_and_another_format_are_refused(tmp_path: Path) -> None:
     assert refusal(missing) == f"{missing}: no such file; give the path of a .jsonl file"
     other = tmp_path / "facts.csv"
     other.write_text("q,a\n")
-    assert refusal(other) == f"{other}: is no .jsonl file; write one JSON object a line there"
+    assert refusal(other) == (
+        f"{other}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "
+        "task_0, task_1, ..., or a saved Hugging Face dataset"
+    )
 
 
 @pytest.mark.parametrize(

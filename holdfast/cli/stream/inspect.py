@@ -1,0 +1,124 @@
+"""`holdfast stream inspect`: what is in a stream, or in one source's published file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.streams import Item, Stream
+
+_WIDTH = 13
+_FEW = 5
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A stream, or with --source a published file.")],
+    source: Annotated[
+        str | None, typer.Option("--source", help="Read PATH as this source of Real-QA: squad, ...")
+    ] = None,
+    backbone: Annotated[
+        str, typer.Option("--backbone", help="Whose tokens to count; a name or a directory.")
+    ] = "embedded",
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Items to show.")] = 3,
+) -> None:
+    """Show counts, lengths in tokens, what stands twice, examples and the fingerprint."""
+    if source is not None:
+        _inspect_source(path, source, backbone, examples)
+        return
+    from holdfast.streams import load_stream
+
+    stream = load_stream(path)
+    items = [item for task in stream.tasks for item in task.items]
+    _say("stream", f"{stream.name}, {_sizes(stream)}")
+    _say("fingerprint", stream.fingerprint)
+    for key in sorted(set(stream.about) & {"dataset_type", "writer", "backbone", "seed"}):
+        _say(key, str(stream.about[key]))
+    _say("case", "must be exact" if stream.exact_case else "does not count")
+    _print_items(items, backbone)
+    for key in ("dataset", "topic"):
+        counts = Counter(str(item.details[key]) for item in items if key in item.details)
+        if counts:
+            _say(key, _listed(counts))
+    for item in _spread(items, examples):
+        _print_example(item.question, (item.answer, *item.aliases))
+
+
+def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> None:
+    from holdfast.streams.real_qa import find_files, read_files
+
+    files = find_files(path, source) if path.is_dir() else [path]
+    reading = read_files(source, files)
+    candidates = reading.candidates
+    _say("source", f"{source}, {reading.records} records in {len(files)} files")
+    _say("candidates", str(len(candidates)))
+    reasons = Counter(left.reason for left in reading.left)
+    for reason, count in reasons.most_common():
+        places = [left.place for left in reading.left if left.reason == reason]
+        more = ", ..." if count > _FEW else ""
+        _say("left out", f"{count}: {reason} ({', '.join(places[:_FEW])}{more})")
+    _print_items([candidate.item() for candidate in candidates], backbone)
+    for candidate in _spread(candidates, examples):
+        _print_example(candidate.question, candidate.answers)
+
+
+def _print_items(items: list[Item], backbone: str) -> None:
+    """Lengths, aliases, and what stands twice."""
+    from holdfast.backbone.load import load_tokenizer
+    from holdfast.streams import Template
+
+    if not items:
+        return
+    template = Template()
+    tokenizer = load_tokenizer(backbone)
+    lengths = sorted(
+        len(tokenizer(template.text(item), add_special_tokens=False)["input_ids"]) for item in items
+    )
+    limit = template.config.max_length
+    longer = sum(length > limit for length in lengths)
+    above = f"{longer} above" if longer else "none above"
+    _say(
+        "tokens",
+        f"{lengths[0]} to {lengths[-1]} a sequence of {backbone}, median "
+        f"{lengths[len(lengths) // 2]}; {above} {limit}",
+    )
+    answers = Counter(item.answer for item in items)
+    shared = sum(count for count in answers.values() if count > 1)
+    _say("answers", f"{len(answers)} different; {shared} items share theirs with others")
+    aliased = sum(bool(item.aliases) for item in items)
+    _say("aliases", f"{aliased} items accept other answers too")
+    questions = Counter(item.question for item in items)
+    twice = [question for question, count in questions.items() if count > 1]
+    _say("repeats", f"{len(twice)} questions stand more than once" if twice else "none")
+    for question in twice[:_FEW]:
+        given = sorted({item.answer for item in items if item.question == question})
+        _print_example(question, tuple(given))
+
+
+def _sizes(stream: Stream) -> str:
+    sizes = sorted(len(task.items) for task in stream.tasks)
+    each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    return f"{len(sizes)} tasks of {each} items, {sum(sizes)} in all"
+
+
+def _listed(counts: Counter[str]) -> str:
+    shown = [f"{name} {count}" for name, count in sorted(counts.items())[:12]]
+    return ", ".join(shown) + (f", ... {len(counts)} in all" if len(counts) > len(shown) else "")
+
+
+def _spread(values: list[Any], count: int) -> list[Any]:
+    """As many values as are wanted, evenly from beginning to end."""
+    count = min(count, len(values))
+    return [values[index * len(values) // count] for index in range(count)]
+
+
+def _print_example(question: str, answers: tuple[str, ...]) -> None:
+    shown = " | ".join(answers[:_FEW]) + (" | ..." if len(answers) > _FEW else "")
+    print(f"{'':<{_WIDTH}}{question} -> {shown}")
+
+
+def _say(what: str, text: str) -> None:
+    print(f"{what:<{_WIDTH}}{text}")

@@ -1,0 +1,290 @@
+r"""The layout in which the paper's streams are published: a folder a task, JSON lists inside.
+
+```
+manifest.json                 n_tasks, and how the stream was made
+task_0/train_items.json       [{"id", "query", "answer", "answer_aliases" | "train_text", ...}, ...]
+task_0/test_items.json        the same items: what is trained is what is asked
+task_0/train_texts.json       ["Question: q\nAnswer: a", ...], in training order
+```
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import flush_directory, read_json
+from holdfast.streams.item import Item, clean, quoted
+from holdfast.streams.registry import QuestionRegistry
+from holdfast.streams.stream import Stream, Task, place_of
+
+logger = logging.getLogger(__name__)
+
+_ITEM_FILES = ("train_items.json", "test_items.json")
+_OWN_ID = re.compile(r"task_\d+_item_(\d+)")
+# What the writer derives; everything else in a manifest is the stream's own account of itself.
+_DERIVED = ("name", "n_tasks", "n_items", "test_equals_train", "exact_case", "fingerprint", "tasks")
+
+
+def is_released(path: Path) -> bool:
+    """Whether a directory holds a stream in this layout."""
+    return (path / "manifest.json").is_file()
+
+
+def read_released(path: str | Path) -> Stream:
+    """Read a stream as it was published; what stands in it twice stays, with a warning.
+
+    Either of the two item files may be missing. Tasks are named as the manifest names them, by
+    their topic, or by their number, from 1. Answers are scored with their exact case when the
+    manifest says so, or when it calls the stream Symbol-QA.
+
+    Raises HoldfastError naming the file, and the item in it where there is one.
+    """
+    path = Path(path)
+    manifest = _manifest(path)
+    count = _task_count(path, manifest)
+    tasks = [_read_task(path / f"task_{index}") for index in range(count)]
+    names = _names(manifest, tasks)
+    kind = str(manifest.get("dataset_type", ""))
+    stream = Stream(
+        tuple(Task(name, tuple(items)) for name, items in zip(names, tasks, strict=True)),
+        name=str(manifest.get("name") or path.resolve().name),
+        exact_case=bool(manifest.get("exact_case", kind.startswith("symbol"))),
+        about={key: value for key, value in manifest.items() if key not in _DERIVED},
+        repeats=True,
+    )
+    _warn_of_repeats(stream, path)
+    return stream
+
+
+def write_released(stream: Stream, path: str | Path) -> None:
+    """Write a stream so that :func:`read_released` gives it back; whole or not at all.
+
+    Raises HoldfastError when the place holds something already, or cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or is_released(path)):
+        raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        aliases = any(item.aliases for task in stream.tasks for item in task.items)
+        for index, task in enumerate(stream.tasks):
+            _write_task(part / f"task_{index}", index, task, aliases)
+        _dump(part / "manifest.json", _described(stream), indent=2)
+        _move_into(part, path)
+    except OSError as error:
+        raise HoldfastError(
+            f"{path}: cannot be written ({error.strerror or error}); free some space or choose "
+            "another place"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _move_into(part: Path, path: Path) -> None:
+    """Rename the finished directory, or its parts when the place holds other files.
+
+    The manifest goes last: without it nobody takes the place for a stream that is whole.
+    """
+    if not path.exists():
+        os.replace(part, path)
+    else:
+        for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
+            shutil.rmtree(path / child.name, ignore_errors=True)  # of a writer that was killed
+            os.replace(child, path / child.name)
+    flush_directory(path)
+    flush_directory(path.parent)
+
+
+def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
+    """aliases: whether any item of the stream has some; the two kinds are published differently."""
+    written = []
+    for number, item in enumerate(task.items):
+        text = _text(item.question, item.answer)
+        more = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
+        own = {
+            "id": item.id or f"task_{index}_item_{number}",
+            "task_id": index,
+            "query": item.question,
+            "answer": item.answer,
+        }
+        written.append(own | more | {k: v for k, v in item.details.items() if k not in own})
+    texts = [_text(item.question, item.answer) for item in task.items]
+    folder.mkdir()
+    # Ids of this layout tell the order in which items were made; training may have another.
+    for name in _ITEM_FILES:
+        _dump(folder / name, _as_made(written))
+    _dump(folder / "train_texts.json", texts)
+
+
+def _as_made(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    matches = [_OWN_ID.fullmatch(item["id"]) for item in items]
+    numbers = [int(match[1]) for match in matches if match]
+    if sorted(numbers) != list(range(len(items))):
+        return items
+    return [item for _, item in sorted(zip(numbers, items, strict=True), key=lambda pair: pair[0])]
+
+
+def _described(stream: Stream) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "n_tasks": len(stream.tasks),
+        "n_items": sum(len(task.items) for task in stream.tasks),
+        "test_equals_train": True,
+        "exact_case": stream.exact_case,
+        "fingerprint": stream.fingerprint,
+        **stream.about,
+        "tasks": [
+            {"task_id": index, "name": task.name, "n_train": len(task.items)}
+            for index, task in enumerate(stream.tasks)
+        ],
+    }
+
+
+def _dump(path: Path, value: Any, indent: int | None = None) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(value, file, ensure_ascii=False, indent=indent)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    if not is_released(path):
+        raise HoldfastError(
+            f"{path}: holds no manifest.json; give a directory with manifest.json and task_0, "
+            "task_1, ... in it"
+        )
+    manifest = read_json(path / "manifest.json")
+    if not isinstance(manifest, dict):
+        raise HoldfastError(f"{path / 'manifest.json'}: must hold an object, not a list or a value")
+    return manifest
+
+
+def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
+    """How many tasks there are; each of them must be there, and no other."""
+    found = {folder.name for folder in path.glob("task_*") if folder.is_dir()}
+    count = manifest.get("n_tasks", len(found))
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise HoldfastError(f'{path / "manifest.json"}: "n_tasks" is {count!r:.40}; give a number')
+    wanted = {f"task_{index}" for index in range(count)}
+    for missing in sorted(wanted - found, key=_number):
+        raise HoldfastError(
+            f"{path}: {missing} is missing, of the {count} tasks in manifest.json; "
+            "get the whole directory"
+        )
+    for strange in sorted(found - wanted):
+        raise HoldfastError(
+            f"{path}: {strange} is not among the {count} tasks that manifest.json speaks of; "
+            "correct n_tasks or remove it"
+        )
+    return count
+
+
+def _number(folder: str) -> int:
+    return int(folder.removeprefix("task_"))
+
+
+def _names(manifest: Mapping[str, Any], tasks: list[list[Item]]) -> list[str]:
+    listed = manifest.get("tasks")
+    entries = listed if isinstance(listed, list) else []
+    for key in ("name", "topic"):
+        names = [str(entry[key]) for entry in entries if isinstance(entry, dict) and key in entry]
+        if len(names) == len(tasks) == len(set(names)) and all(name.strip() for name in names):
+            return names
+    topics = [str(task[0].details.get("topic", "")).strip() for task in tasks]
+    if len(set(topics)) == len(tasks) and all(topics):
+        return topics
+    return [str(index + 1) for index in range(len(tasks))]
+
+
+def _read_task(folder: Path) -> list[Item]:
+    """The items of one task in training order."""
+    lists = {name: read_json(folder / name) for name in _ITEM_FILES if (folder / name).exists()}
+    if not lists:
+        raise HoldfastError(f"{folder}: holds neither {' nor '.join(_ITEM_FILES)}; restore one")
+    name, raw = next(iter(lists.items()))
+    if any(other != raw for other in lists.values()):
+        raise HoldfastError(
+            f"{folder}: train_items.json and test_items.json differ, but what is trained is what "
+            "is asked; remove the wrong one"
+        )
+    place = folder / name
+    if not isinstance(raw, list) or not raw:
+        raise HoldfastError(f"{place}: must hold a list of items")
+    items = []
+    waiting: dict[str, list[Item]] = {}
+    for number, values in enumerate(raw, start=1):
+        try:
+            item, text = _read_item(values)
+        except HoldfastError as error:
+            raise HoldfastError(f"{place} item {number}: {error}") from None
+        items.append(item)
+        waiting.setdefault(text, []).append(item)
+    texts = folder / "train_texts.json"
+    return _in_training_order(texts, waiting, len(items)) if texts.exists() else items
+
+
+def _read_item(values: Any) -> tuple[Item, str]:
+    """An item, and its line in train_texts.json."""
+    if not isinstance(values, dict):
+        raise HoldfastError("is no object; an item has at least a query and an answer")
+    for key in ("query", "answer"):
+        if key not in values:
+            raise HoldfastError(f'"{key}" is missing; an item has at least a query and an answer')
+    own = ("id", "task_id", "query", "answer", "answer_aliases", "train_text")
+    item = Item(
+        question=values["query"],
+        answer=values["answer"],
+        aliases=values.get("answer_aliases") or (),
+        id=clean("id", str(values["id"])) if values.get("id") is not None else None,
+        details={key: value for key, value in values.items() if key not in own},
+    )
+    return item, str(values.get("train_text") or _text(values["query"], values["answer"]))
+
+
+def _in_training_order(path: Path, waiting: dict[str, list[Item]], count: int) -> list[Item]:
+    texts = read_json(path)
+    if not isinstance(texts, list) or len(texts) != count:
+        raise HoldfastError(
+            f"{path}: must hold one text for each of the {count} items beside it, once each"
+        )
+    ordered = []
+    for number, text in enumerate(texts, start=1):
+        if not waiting.get(text if isinstance(text, str) else ""):
+            raise HoldfastError(
+                f"{path} text {number}: {quoted(text)} is no item of this task, or stands too "
+                "often; every item has one text"
+            )
+        ordered.append(waiting[text].pop(0))
+    return ordered
+
+
+def _text(question: str, answer: str) -> str:
+    return f"Question: {question}\nAnswer: {answer}"
+
+
+def _warn_of_repeats(stream: Stream, path: Path) -> None:
+    questions = QuestionRegistry()
+    repeats = []
+    for task in stream.tasks:
+        for number, item in enumerate(task.items, start=1):
+            try:
+                questions.add(item, place_of(task, number))
+            except HoldfastError as error:
+                repeats.append(str(error))
+    if repeats:
+        logger.warning(
+            "%s: %d questions stand there more than once; the first: %s",
+            path,
+            len(repeats),
+            repeats[0].split(";")[0],
+        )
