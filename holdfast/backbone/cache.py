@@ -135,8 +135,11 @@ class _BlockLayer(CacheLayerMixin):
         return -1
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Row i becomes row ``indices[i]``, in place: only rows that change are copied."""
+        """Row i becomes row ``indices[i]``: in place where rows leave, so that few are copied."""
         rows = len(indices)
+        if rows > len(self.keys):
+            self.keys, self.values = self.keys[indices], self.values[indices]
+            return
         moved = (indices != torch.arange(rows, device=indices.device)).nonzero().squeeze(1)
         sources = indices[moved]
         self.keys[moved] = self.keys[sources]

@@ -51,7 +51,7 @@ def sample_continuations(
     source = generator(seed, *purpose)
     noise = torch.rand(count, max_new_tokens, generator=source, dtype=torch.float32)
     noise = noise.to(backbone.device)
-    batch = min(batch, _rows_that_fit(backbone, max_new_tokens))
+    batch = min(batch, rows_that_fit(backbone, max_new_tokens))
     drawn: list[list[int]] = []
     for start in range(0, count, batch):
         rows = noise[start : start + batch]
@@ -60,7 +60,7 @@ def sample_continuations(
     return drawn
 
 
-def _rows_that_fit(backbone: Backbone, length: int) -> int:
+def rows_that_fit(backbone: Backbone, length: int) -> int:
     """How many rows of ``length`` tokens the cache and the logits leave room for, at least one."""
     if backbone.device.type == "cuda":
         # Half of what is free: a cache that grows is there twice for a moment.
@@ -72,7 +72,6 @@ def _rows_that_fit(backbone: Backbone, length: int) -> int:
     return max(1, free // (bytes_per_token(backbone.model) * length + logits))
 
 
-@torch.no_grad()
 def _sample_batch(
     steps: Steps,
     backbone: Backbone,
@@ -82,23 +81,58 @@ def _sample_batch(
     top_p: float,
     top_k: int | None,
 ) -> list[list[int]]:
+    """One continuation of one token a row of ``noise`` [rows, length]."""
+    begins = torch.full((len(noise), 1), prompt_token, device=backbone.device)
+    stops = backbone.stop_tokens
+    return continue_rows(steps, backbone, begins, noise, stops, temperature, top_p, top_k)
+
+
+@torch.no_grad()
+def continue_rows(
+    steps: Steps,
+    backbone: Backbone,
+    begins: Tensor,
+    noise: Tensor,
+    stop_tokens: frozenset[int],
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+) -> list[list[int]]:
     """One continuation a row of ``noise`` [rows, length], drawn side by side.
+
+    begins: [rows, width], what each row says first, on top of what ``steps`` have seen: at least
+    one token, then -1 up to the width. All rows share the position, so a row whose own tokens
+    last longer goes on saying them while others draw already.
 
     A finished row may go on for a while before it leaves; what it says then is cut off.
     """
     samples, length = noise.shape
+    width = begins.shape[1]
     look = _POSITIONS_PER_LOOK.get(backbone.device.type, 1)
-    tokens = torch.full((samples, length), -1, device=backbone.device)
+    first = (begins >= 0).sum(dim=1) - 1  # the position of a row's first draw
+    # Whatever is late in its row finds noise that nobody reads.
+    noise = noise.new_zeros(samples, width - 1 + length).scatter_(
+        1, first[:, None] + torch.arange(length, device=noise.device), noise
+    )
+    tokens = torch.full((samples, width - 1 + length), -1, device=backbone.device)
     # Without stop tokens the tensor is empty, and would be of floats.
-    stops = torch.tensor(sorted(backbone.stop_tokens), dtype=torch.int64, device=backbone.device)
+    stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
-    drawn = torch.full((samples,), prompt_token, device=backbone.device)
-    for position in range(length):
-        logits = steps(drawn).float() / temperature
-        drawn = nucleus_sample(logits, noise[running, position], top_p, top_k)
+    drawn = begins[:, 0]
+    for position in range(width - 1 + length):
+        logits = steps(drawn)
+        values = noise[running, position]
+        if position + 1 < width:
+            own = begins[running, position + 1]
+            drawn = _own_or_drawn(logits, own, values, temperature, top_p, top_k)
+            going &= ~torch.isin(drawn, stops) | (own >= 0)
+        else:
+            drawn = nucleus_sample(logits.float() / temperature, values, top_p, top_k)
+            going &= ~torch.isin(drawn, stops)
+        if position >= length - 1:
+            going &= first[running] + length - 1 > position
         tokens[running, position] = drawn
-        going &= ~torch.isin(drawn, stops)
         if (position + 1) % look:
             continue
         count = int(going.sum())
@@ -109,7 +143,26 @@ def _sample_batch(
             order = compacting(going, rows)
             steps.keep(order)
             running, drawn, going = running[order], drawn[order], going[order]
-    return [_until_stop(row, backbone.stop_tokens) for row in tokens.tolist()]
+    return [
+        _until_stop(row[begin : begin + length], stop_tokens)
+        for row, begin in zip(tokens.tolist(), first.tolist(), strict=True)
+    ]
+
+
+def _own_or_drawn(
+    logits: Tensor,
+    own: Tensor,
+    noise: Tensor,
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+) -> Tensor:
+    """What each row says next: ``own`` [rows], or a draw where that is -1."""
+    free = (own < 0).nonzero().squeeze(1)
+    if len(free) == 0:
+        return own
+    drawn = nucleus_sample(logits[free].float() / temperature, noise[free], top_p, top_k)
+    return own.index_copy(0, free, drawn)
 
 
 def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _GRAPH_BLOCK = 128  # positions: a graph is recorded for each block, its attention reads all of it
 _GRAPH_ROWS = 64  # rows leave in such groups, for the same reason
+# In one pass over prompts, which bounds what the passing states take.
+_PREFILLED_TOKENS = 16384
 # Rounding moves logits by far less than this share of their spread, a wrong position by more.
 _TOLERANCE = 0.1
 
@@ -33,8 +35,12 @@ class Steps(Protocol):
         """Append ids [rows]; return the logits of what follows, [rows, vocabulary]."""
         ...
 
+    def prefill(self, ids: Tensor) -> None:
+        """Begin with ids [rows, length], at least one a row; before any call."""
+        ...
+
     def keep(self, order: Tensor) -> None:
-        """Row i becomes row ``order[i]``."""
+        """Row i becomes row ``order[i]``; a row that is named several times is there as often."""
         ...
 
     def rows_for(self, running: int, rows: int) -> int:
@@ -63,6 +69,9 @@ class PlainSteps:
     def __call__(self, ids: Tensor) -> Tensor:
         return _plain(self._backbone, self._cache, ids)
 
+    def prefill(self, ids: Tensor) -> None:
+        _prefill(self._backbone, self._cache, ids)
+
     def keep(self, order: Tensor) -> None:
         self._cache.batch_select_indices(order)
 
@@ -79,11 +88,19 @@ def _plain(backbone: Backbone, cache: Cache, ids: Tensor) -> Tensor:
     return backbone.logits(outputs.last_hidden_state[:, -1])
 
 
+@torch.no_grad()
+def _prefill(backbone: Backbone, cache: Cache, ids: Tensor) -> None:
+    # The modules' way also where the decoder is known: that one takes a token at a time.
+    for piece in ids.split(max(1, _PREFILLED_TOKENS // len(ids)), dim=1):
+        backbone.model.base_model(input_ids=piece, past_key_values=cache, use_cache=True)
+
+
 class StaticSteps:
     """Steps of static shape, prepared anew whenever rows leave or the cache grows.
 
-    The first two steps are plain: they allocate, and leave a step to record. The third is taken
-    both ways; where they differ, or a step cannot be prepared, all that follow are plain.
+    The first two positions are plain, or prefilled: they allocate, and leave a step to record. The
+    first step after them is taken both ways; where they differ, or a step cannot be prepared, all
+    that follow are plain.
 
     prepare: makes a function of no arguments, [rows, vocabulary], to be called at every step out
     of the static step, which it may call as often as it likes: it leaves no trace but in the
@@ -103,12 +120,18 @@ class StaticSteps:
         self._position = torch.zeros(1, dtype=torch.int64, device=backbone.device)
         self._ids = torch.empty(0, dtype=torch.int64, device=backbone.device)
         self._step: Callable[[], Tensor] | None = None
+        self._compared = False
         self.static = True
 
     def __call__(self, ids: Tensor) -> Tensor:
         logits = self._next(ids)
         self._length += 1
         return logits
+
+    def prefill(self, ids: Tensor) -> None:
+        _prefill(self._backbone, self._cache, ids)
+        self._length = ids.shape[1]
+        self._ids = ids[:, -1].clone()
 
     def keep(self, order: Tensor) -> None:
         self._cache.batch_select_indices(order)
@@ -127,11 +150,12 @@ class StaticSteps:
         try:
             logits = self._replay(ids)
         except (RuntimeError, TypeError, ValueError) as error:
-            if self._length > 2:
+            if self._compared:
                 raise
             return self._give_up(ids, " ".join(str(error).split())[:200])
-        if self._length > 2:
+        if self._compared:
             return logits
+        self._compared = True
         plain = _plain(self._backbone, self._cache, ids)
         gap = (logits.float() - plain.float()).std() / plain.float().std()
         if not bool(gap < _TOLERANCE):

@@ -18,6 +18,7 @@ from holdfast.learning.progress import Progress
 from holdfast.results import RecallMatrix, final
 
 Clock = Callable[[], float]
+_SECONDS_PER_LINE = 10.0
 
 
 class Pace:
@@ -145,11 +146,49 @@ def bars_on(console: Console) -> Bars:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Say that the libraries are being loaded, which takes seconds, if anyone watches."""
+def loading(what: str = "loading torch") -> Iterator[None]:
+    """Say what takes these seconds, if anyone watches."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
-    with console.status("loading torch"):
+    with console.status(what):
         yield
+
+
+@contextmanager
+def counting(
+    label: str, clock: Clock = time.monotonic
+) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar that is told what is done, of how much, and what is going on; in a log, some lines."""
+    console = Console(stderr=True)
+    began = clock()
+    first: list[int] = []  # what was done before: found on disk, it took no time
+    said = began
+
+    def left(done: int, total: int) -> str:
+        if not first:
+            first.append(done)
+        fresh = done - first[0]
+        if fresh <= 0 or done >= total:
+            return ""
+        return f"about {duration((clock() - began) / fresh * (total - done))} left"
+
+    def line(done: int, total: int, note: str) -> None:
+        nonlocal said
+        rest = left(done, total)
+        if clock() - said >= _SECONDS_PER_LINE or done >= total:
+            said = clock()
+            parts = [f"{done} of {total}", note, rest]
+            print(f"{label}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+
+    if not console.is_terminal:
+        yield line
+        return
+    with bars_on(console) as bars:
+        bar = bars.add_task(escape(label), total=None, note="", pace="")
+
+        def draw(done: int, total: int, note: str) -> None:
+            bars.update(bar, completed=done, total=total, note=escape(note), pace=left(done, total))
+
+        yield draw

@@ -1,4 +1,7 @@
-"""Files that are whole or absent: written beside, flushed to disk, renamed into place."""
+"""Files that are whole or absent: written beside, flushed to disk, renamed into place.
+
+And directories that one process at a time writes into, and records that only grow.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,59 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from holdfast.core.errors import HoldfastError
+
+
+class InUseError(HoldfastError):
+    """Another process holds the directory."""
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Hold a directory, made if it is not there, for this process and the time of the block.
+
+    Raises InUseError while another process does, HoldfastError when the place cannot be written
+    or its file system has no locks.
+    """
+    lock = FileLock(directory / ".lock", timeout=0)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise InUseError(
+            f"{directory}: another process is writing here; wait for it, or choose another "
+            "directory"
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or "its file system has no locks"
+        raise HoldfastError(
+            f"{directory}: cannot be written ({reason}); choose another directory"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def append(path: Path, text: str) -> int:
+    """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
+
+    A process that is killed meanwhile may leave a part of it. Raises HoldfastError when there is
+    no room.
+    """
+    try:
+        with path.open("ab") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as error:
+        raise HoldfastError(
+            f"{path}: cannot be written ({error.strerror or error}); "
+            "free some space, then run the same command again"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -17,12 +17,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from holdfast.backbone.load import load_backbone, resolved_precision
 from holdfast.core.config import differences, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import json_text, read_json, write_json, write_text_atomically
+from holdfast.core.files import (
+    InUseError,
+    alone,
+    append,
+    json_text,
+    read_json,
+    write_json,
+    write_text_atomically,
+)
 from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
@@ -171,19 +177,11 @@ class Trajectory:
         ):
             return
         # A second writer keeps these files up to date itself.
-        with contextlib.suppress(Timeout), self._alone():
+        with contextlib.suppress(InUseError), self._alone():
             self._write_derived()
 
     def _append_log(self, event: dict[str, Any]) -> int:
-        path = self.directory / "log.jsonl"
-        try:
-            with path.open("ab") as file:
-                file.write((json.dumps(event) + "\n").encode())
-                file.flush()
-                os.fsync(file.fileno())
-                return file.tell()
-        except OSError as error:
-            raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
+        return append(self.directory / "log.jsonl", json.dumps(event) + "\n")
 
     def _keep_samples(self, learner: Learner, report: TaskReport) -> None:
         if learner.replay is None or not learner.replay.keep_samples:
@@ -208,36 +206,20 @@ class Trajectory:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the directory alone, with its configuration written and its learner ready."""
-        try:
-            with self._alone():
-                self._ready_learner()
-                self._write_config()
-                self._cut_log()
-                try:
-                    yield
-                except BaseException:
-                    self._learner = None  # it may be ahead of what is committed
-                    raise
-        except Timeout:
-            raise HoldfastError(
-                f"{self.directory}: another process is learning here; wait for it, or choose "
-                "another directory"
-            ) from None
+        with self._alone():
+            self._ready_learner()
+            self._write_config()
+            self._cut_log()
+            try:
+                yield
+            except BaseException:
+                self._learner = None  # it may be ahead of what is committed
+                raise
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the directory as its last commit left it; Timeout while another process does."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.directory / ".lock", timeout=0)
-            lock.acquire()
-        except Timeout:
-            raise
-        except OSError as error:
-            raise HoldfastError(
-                f"{self.directory}: cannot be written ({error.strerror}); choose another --out"
-            ) from error
-        try:
+        """Hold the directory as its last commit left it; InUseError while another process does."""
+        with alone(self.directory):
             found = self._store.last_commit()
             if found != self._commit:
                 # Another process has moved on since this object was made.
@@ -245,8 +227,6 @@ class Trajectory:
                 self._check_learned_tasks()
             self._store.sweep(found)
             yield
-        finally:
-            lock.release()
 
     def _cut_log(self) -> None:
         """Forget what was logged after the last commit."""
@@ -291,11 +271,11 @@ class Trajectory:
             return
         except NotADirectoryError:
             raise HoldfastError(
-                f"{self.directory}: is a file, or below one; choose a directory for --out"
+                f"{self.directory}: is a file, or below one; choose another directory"
             ) from None
         except OSError as error:
             raise HoldfastError(
-                f"{self.directory}: cannot be read ({error.strerror}); choose another --out"
+                f"{self.directory}: cannot be read ({error.strerror}); choose another directory"
             ) from error
         if "config.json" not in found:
             # A process killed at its very first write leaves a lock and an unfinished file.

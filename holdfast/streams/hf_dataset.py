@@ -58,12 +58,12 @@ def write_dataset(stream: Stream, path: str | Path) -> None:
     path = Path(path)
     if path.exists():
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
-    rows = [
-        {"aliases": [], "id": None} | values | {"details": json.dumps(values.get("details", {}))}
-        for task in stream.tasks
-        for item in task.items
-        for values in [values_of(task, item)]
-    ]
+    rows = []
+    for task in stream.tasks:
+        for item in task.items:
+            values = {"aliases": [], "id": None, **values_of(task, item)}
+            values["details"] = json.dumps(values.get("details", {}))
+            rows.append({key: values[key] for key in KEYS})
     datasets = library()
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

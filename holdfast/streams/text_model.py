@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,7 @@ class Failure:
     reason: str
 
 
+Report = Callable[[int, int, str], None]  # items found, of how many, what is being done
 Answer = list[str] | Failure  # as many texts as samples were asked for
 
 

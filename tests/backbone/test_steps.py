@@ -108,6 +108,43 @@ def test_steps_equal_whole_passes_across_blocks_and_departures(backbone: Any) ->
                     running = running[order]
 
 
+@pytest.mark.parametrize("length", [1, 2, 13])
+def test_a_prefix_passes_at_once_and_its_rows_repeat(
+    backbone: Any, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_module, "_PREFILLED_TOKENS", 15)  # five positions of three rows
+    source = torch.Generator().manual_seed(0)
+    prefix = torch.randint(0, 61, (3, length), generator=source)
+    order = torch.tensor([0, 0, 1, 2, 2, 2, 0])
+    plain: list[int] = []
+    plainly = steps_module._plain
+
+    def counted(backbone: Any, cache: Any, ids: Tensor) -> Tensor:
+        plain.append(cache.get_seq_length())
+        return plainly(backbone, cache, ids)
+
+    monkeypatch.setattr(steps_module, "_plain", counted)
+    after = torch.randint(0, 61, (7, 20), generator=source)
+    with torch.no_grad():
+        ids = torch.cat([prefix[order], after], dim=1)
+        whole = backbone.model(input_ids=ids, use_cache=False).logits[:, length:]
+        for steps in (static(backbone), PlainSteps(backbone)):
+            steps.prefill(prefix)
+            steps.keep(order)
+            running = torch.arange(7)
+            for position in range(20):
+                logits = steps(after[running, position])
+                torch.testing.assert_close(logits, whole[running, position])
+                if position in (0, 4, 13):
+                    stays = torch.arange(len(running)) != 1
+                    leave = compacting(stays, len(running) - 1)
+                    steps.keep(leave)
+                    running = running[leave]
+            if isinstance(steps, StaticSteps):
+                assert steps.static
+                assert plain == list(range(length, max(2, length) + 1))
+
+
 def test_static_steps_draw_the_same_tokens(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module, "_GRAPH_ROWS", 4)
     noise = torch.rand(21, 40, generator=torch.Generator().manual_seed(1))
@@ -137,6 +174,28 @@ def test_a_step_that_cannot_be_replayed_is_not(
     assert not steps.static
     assert "not replayed" in caplog.text
     assert drawn == _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+
+
+@pytest.mark.parametrize("fault", ["stale", "refused"])
+def test_the_first_step_after_a_prefix_is_taken_both_ways(backbone: Any, fault: str) -> None:
+    calls: list[str] = []
+
+    def broken(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        calls.append(fault)
+        if fault == "refused":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        logits = step()
+        return lambda: logits
+
+    ids = torch.randint(0, 61, (4, 12), generator=torch.Generator().manual_seed(0))
+    steps = StaticSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
+    with torch.no_grad():
+        whole = backbone.model(input_ids=ids, use_cache=False).logits
+        steps.prefill(ids[:, :5])
+        for position in range(5, 12):
+            torch.testing.assert_close(steps(ids[:, position]), whole[:, position])
+            assert not steps.static
+    assert calls == [fault]
 
 
 def test_a_late_look_changes_nothing(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 def by_id(stream: Stream, task: int, number: int) -> tuple[str, str]:
     """The pair that was drawn as number ``number`` of a task, both from 1."""
-    (item,) = [item for item in stream.tasks[task - 1].items if item.id == f"task_{task - 1}_item_{number - 1}"]
+    drawn = f"task_{task - 1}_item_{number - 1}"
+    (item,) = [item for item in stream.tasks[task - 1].items if item.id == drawn]
     return item.question, item.answer
 
 

@@ -135,7 +135,7 @@ def test_two_writers(values, config, undisturbed, tmp_path):
     code, words = finish(start(values("vanilla"), tmp_path))
     assert code == 0
     assert words == (
-        f"{tmp_path}: another process is learning here; wait for it, or choose another directory"
+        f"{tmp_path}: another process is writing here; wait for it, or choose another directory"
     )
     assert contents_of(tmp_path) == before
     child[0].kill()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from holdfast.streams import Item, Stream
 
+Value = TypeVar("Value")
 _WIDTH = 13
 _FEW = 5
 
@@ -109,7 +111,7 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(shown) + (f", ... {len(counts)} in all" if len(counts) > len(shown) else "")
 
 
-def _spread(values: list[Any], count: int) -> list[Any]:
+def _spread(values: Sequence[Value], count: int) -> list[Value]:
     """As many values as are wanted, evenly from beginning to end."""
     count = min(count, len(values))
     return [values[index * len(values) // count] for index in range(count)]

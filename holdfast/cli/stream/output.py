@@ -46,9 +46,38 @@ def write(stream: Stream, out: Path, layout: Layout) -> Path:
     return place
 
 
+def refuse_file(out: Path) -> None:
+    """What is built over several calls needs a directory for its records."""
+    if out.suffix.lower() == ".jsonl":
+        raise HoldfastError(f"{out}: give a directory, and --layout jsonl for {out.name} in it")
+
+
 def print_stream(stream: Stream, place: Path) -> None:
     """One line on what was made, its fingerprint, and where it is."""
     items = sum(len(task.items) for task in stream.tasks)
     print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
     print(f"fingerprint {stream.fingerprint}")
     print(place)
+
+
+def finish(stream: Stream, out: Path, layout: Layout) -> None:
+    """Write a stream that a directory's own records gave; one that is there already must equal it.
+
+    ``out`` also holds what the stream was made from, so making it again is no mistake.
+    """
+    from holdfast.streams import read_stream
+    from holdfast.streams.load import JSONL_IN_DIRECTORY
+    from holdfast.streams.released import is_released
+
+    place = out / JSONL_IN_DIRECTORY if layout is Layout.jsonl else out
+    if layout is Layout.datasets:
+        place = out / "dataset"
+    there = place.is_file() or is_released(place) or (layout is Layout.datasets and place.exists())
+    if not there:
+        print_stream(stream, write(stream, place, layout))
+    elif read_stream(place).fingerprint == stream.fingerprint:
+        print_stream(stream, place)
+    else:
+        raise HoldfastError(
+            f"{place}: holds another stream already; choose another place, or remove it"
+        )

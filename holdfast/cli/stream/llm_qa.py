@@ -1,0 +1,85 @@
+"""`holdfast stream llm-qa`: facts about entities that a language model, or a grammar, invents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.stream.model import Concurrency, EndpointUrl, ServedModel, text_model
+from holdfast.cli.stream.output import Layout, Out, finish, refuse_file
+
+if TYPE_CHECKING:
+    from holdfast.streams import Item, Stream
+    from holdfast.streams.text_model import Failure
+
+
+def llm_qa(
+    out: Out,
+    tasks: Annotated[int, typer.Option("--tasks", help="How many; each has a topic.")] = 100,
+    items: Annotated[int, typer.Option("--items", help="Items in each task.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of what is written.")] = 42,
+    order_seed: Annotated[int, typer.Option("--order-seed", help="Of the order of tasks.")] = 0,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Let a grammar invent the facts, without a model.")
+    ] = False,
+    backbone: Annotated[
+        str, typer.Option("--backbone", help="The model that writes: a hub name or a directory.")
+    ] = "Qwen/Qwen3-4B-Instruct-2507",
+    endpoint: EndpointUrl = None,
+    model: ServedModel = None,
+    concurrency: Concurrency = 16,
+    budget: Annotated[
+        int | None,
+        typer.Option("--budget", help="Prompts of this call; four times the fewest by default."),
+    ] = None,
+    novel_to: Annotated[
+        str | None,
+        typer.Option("--novel-to", help="Leave out what this backbone answers; off by default."),
+    ] = None,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+) -> None:
+    """Write LLM-QA: questions about fictional entities, a topic a task.
+
+    Replies are kept in OUT/replies.jsonl; the same command continues from them.
+    """
+    from holdfast.cli.progress import counting, loading
+    from holdfast.core.config import build as configured
+    from holdfast.streams.llm_qa import GrammarWriter, ModelWriter, Settings, generate
+
+    refuse_file(out)
+    values = {
+        "tasks": tasks,
+        "items": items,
+        "seed": seed,
+        "order_seed": order_seed,
+        "budget": budget,
+    }
+    settings = configured(Settings, values, source="stream llm-qa")
+    with loading("loading the model"):
+        writer = (
+            GrammarWriter()
+            if offline
+            else ModelWriter(text_model(backbone, endpoint, model, concurrency))
+        )
+        known = None if novel_to is None else _known_to(novel_to, seed)
+    with counting("llm_qa") as report:
+        made = generate(writer, out, settings, report, known=known, novel_to=novel_to or "none")
+    _print_rejected(made)
+    finish(made, out, layout)
+
+
+def _print_rejected(made: Stream) -> None:
+    about = made.about
+    reasons = {**about["rejected"], **about["failed"]}
+    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.items()) or "nothing"
+    print(f"{about['prompts']} prompts to {about['writer']}; left out: {listed}")
+
+
+def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
+    """Which items a backbone answers in five samples, as Real-QA asks."""
+    from holdfast.streams.real_qa import known
+
+    asked = text_model(backbone, None, None, 1)
+    return lambda items: known(asked, items, seed)

@@ -1,0 +1,40 @@
+"""Which language model a verb of `holdfast stream` asks: a backbone here, or an endpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.streams.text_model import TextModel
+
+Backbone = Annotated[
+    str, typer.Option("--backbone", help='"embedded", a hub name or a directory, run here.')
+]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option("--endpoint", help="An OpenAI-compatible URL, such as http://localhost:8000/v1."),
+]
+ServedModel = Annotated[
+    str | None, typer.Option("--model", help="Which of the endpoint's models; its first if unsaid.")
+]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, help="Requests to the endpoint at a time.")
+]
+
+
+def text_model(
+    backbone: str, endpoint: str | None, model: str | None, concurrency: int
+) -> TextModel:
+    """The model; its key, if the endpoint wants one, is in OPENAI_API_KEY."""
+    if endpoint is not None:
+        from holdfast.streams.endpoint import Endpoint
+
+        return Endpoint(endpoint, model, concurrency=concurrency)
+    from holdfast.backbone.completions import BackboneModel
+    from holdfast.backbone.load import Backbone, load_backbone
+    from holdfast.core.config import build
+
+    config = build(Backbone.Config, {"name": backbone}, source="--backbone")
+    return BackboneModel(load_backbone(config), backbone)

@@ -1,0 +1,85 @@
+"""The replies of one stream, on disk as they came: what a later call continues from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import append
+from holdfast.streams.llm_qa.collection import Verdict
+from holdfast.streams.text_model import Failure
+
+
+@dataclass(frozen=True)
+class Line:
+    """One reply. task, number: of its request; verdicts: on the items it brought, if asked for."""
+
+    task: int
+    number: int
+    reply: str | Failure
+    verdicts: tuple[Verdict, ...] | None = None
+
+
+class Journal:
+    """``replies.jsonl``: one line a reply, in the order of the requests."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[Line]:
+        """Every line; what a killed writer left of an unfinished one is cut off.
+
+        Raises HoldfastError for a damaged line, or when the file cannot be read or written.
+        """
+        try:
+            content = self.path.read_bytes() if self.path.exists() else b""
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(self.path, whole)
+        except OSError as error:
+            raise HoldfastError(f"{self.path}: cannot be read ({error.strerror})") from error
+        lines = []
+        for number, raw in enumerate(content[:whole].split(b"\n")[:-1], start=1):
+            try:
+                lines.append(_line(json.loads(raw)))
+            except (ValueError, TypeError, KeyError):
+                raise HoldfastError(
+                    f"{self.path} line {number}: is no record of a reply; remove this line and all "
+                    "after it, then run the same command again"
+                ) from None
+        return lines
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """Add lines and flush them to disk. Raises HoldfastError when there is no room."""
+        append(self.path, "".join(json.dumps(_values(line)) + "\n" for line in lines))
+
+
+def _values(line: Line) -> dict[str, Any]:
+    values: dict[str, Any] = {"task": line.task, "number": line.number}
+    if isinstance(line.reply, Failure):
+        values["failed"] = line.reply.reason
+    else:
+        values["reply"] = line.reply
+    if line.verdicts is not None:
+        values["known"] = [
+            verdict.reason if isinstance(verdict, Failure) else verdict for verdict in line.verdicts
+        ]
+    return values
+
+
+def _line(values: dict[str, Any]) -> Line:
+    reply = Failure(values["failed"]) if "failed" in values else values["reply"]
+    if not isinstance(reply, str | Failure):
+        raise TypeError(reply)
+    verdicts = None
+    if "known" in values:
+        verdicts = tuple(
+            Failure(verdict) if isinstance(verdict, str) else bool(verdict)
+            for verdict in values["known"]
+        )
+    return Line(values["task"], values["number"], reply, verdicts)

@@ -1,0 +1,90 @@
+"""Which facts a model knows before it is taught any: five samples, and a look for the answer.
+
+Source: app:data-real, "Per-model contamination filter".
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator, Sequence
+
+from holdfast.streams.item import Item
+from holdfast.streams.text_model import Answer, Failure, Prompt, Sampling, TextModel
+
+# "At most 64 new tokens, stopping at a newline or a new question."
+SAMPLING = Sampling(
+    samples=5,
+    temperature=0.7,
+    top_p=0.95,
+    max_new_tokens=64,
+    stop=("\n", "Question:", "Q:"),
+)
+_ATTEMPTS = 3
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def prompt(question: str) -> str:
+    """What the model is asked to continue."""
+    return f"Question: {question}\nAnswer:"
+
+
+def found(completion: str, answers: Sequence[str]) -> str | None:
+    """The first accepted answer that a completion contains, between word boundaries; or None.
+
+    Case, punctuation, articles and spacing do not count. An answer that consists of nothing else
+    (the blood group ``A``) is looked for as it stands.
+    """
+    text = _plain(completion)
+    for answer in answers:
+        wanted = _plain(answer)
+        if _stands_in(wanted, text) if wanted else _stands_in(answer, completion):
+            return answer
+    return None
+
+
+def _stands_in(wanted: str, text: str) -> bool:
+    # \b would want a word's symbol at either end of the answer, which "C++" does not have.
+    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
+
+
+def _plain(text: str) -> str:
+    without = _ARTICLES.sub(" ", text.casefold()).translate(_PUNCTUATION)
+    return " ".join(without.split())
+
+
+def ask(
+    model: TextModel, questions: Sequence[tuple[str, str]], sampling: Sampling
+) -> Iterator[tuple[int, Answer]]:
+    """Completions of every question; what fails is asked again, and is a failure in the end.
+
+    questions: a name, which names the randomness, and the question itself.
+    Yields (place, answer), each place once, in any order.
+    """
+    waiting = list(range(len(questions)))
+    for attempt in range(1, _ATTEMPTS + 1):
+        prompts = [Prompt(questions[place][0], prompt(questions[place][1])) for place in waiting]
+        failed = []
+        for index, answer in model.answer(prompts, sampling):
+            if isinstance(answer, Failure) and attempt < _ATTEMPTS:
+                failed.append(waiting[index])
+            else:
+                yield waiting[index], answer
+        if not failed:
+            return
+        waiting = sorted(failed)
+
+
+def known(model: TextModel, items: Sequence[Item], seed: int) -> list[bool | Failure]:
+    """Whether a model answers each item in any of its samples, whose randomness the item names."""
+    verdicts: list[bool | Failure] = [Failure("was not answered")] * len(items)
+    sampling = SAMPLING.model_copy(update={"seed": seed})
+    questions = [(item.question, item.question) for item in items]
+    for place, answer in ask(model, questions, sampling):
+        item = items[place]
+        accepted = (item.answer, *item.aliases)
+        verdicts[place] = (
+            answer if isinstance(answer, Failure) else any(found(text, accepted) for text in answer)
+        )
+    return verdicts

@@ -1,0 +1,78 @@
+"""What counts as knowing an answer, and that a failure never does, nor its contrary."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.streams import Item
+from holdfast.streams.real_qa.contamination import SAMPLING, ask, found, known, prompt
+from holdfast.streams.text_model import Failure, Prompt
+from tests.streams.real_qa.models import Scripted
+
+
+def test_the_sampling_is_the_papers() -> None:
+    assert (SAMPLING.samples, SAMPLING.temperature, SAMPLING.top_p) == (5, 0.7, 0.95)
+    assert SAMPLING.max_new_tokens == 64
+    assert prompt("Who?") == "Question: Who?\nAnswer:"
+
+
+@pytest.mark.parametrize(
+    ("completion", "answers", "match"),
+    [
+        ("It was Ida Venn, I think.", ("Ida Venn",), "Ida Venn"),
+        ("it was ida venn's", ("Ida Venn",), None),  # "venns" is another word
+        ("by ida   VENN!", ("Ida Venn",), "Ida Venn"),
+        ("a broom", ("BR",), None),  # the paper's country codes inside unrelated words
+        ("in BR, yes", ("Brazil", "BR"), "BR"),
+        ("in the 1950s", ("50s",), None),
+        ("Hollow Man", ("Hollow Man.",), "Hollow Man."),
+        ("the Amber", ("Amber",), "Amber"),
+        ("Amber", ("the Amber",), "the Amber"),
+        ("U.S. of Ostra", ("US",), "US"),
+        ("C++ of course", ("C++",), "C++"),
+        ("type A", ("A",), "A"),
+        ("a type", ("A",), None),
+        ("", ("x",), None),
+        ("straße", ("STRASSE",), "STRASSE"),
+        ("x.y", ("x y",), None),
+        ("one and two", ("three", "two"), "two"),
+    ],
+)
+def test_an_answer_is_found_between_word_boundaries(
+    completion: str, answers: tuple[str, ...], match: str | None
+) -> None:
+    assert found(completion, answers) == match
+
+
+@given(st.text(), st.text(), st.text(st.characters(categories=["Lu", "Ll", "Nd"]), min_size=1))
+def test_a_word_among_others_is_always_found_and_never_inside_one(
+    before: str, after: str, word: str
+) -> None:
+    if word.casefold() in ("a", "an", "the"):
+        return
+    assert found(f"{before} {word} {after}", [word]) is not None
+    assert found(f"x{word}x", [word]) is None
+
+
+def test_a_failure_is_asked_again_and_stays_a_failure_in_the_end() -> None:
+    fails = {"two": 2, "three": 99}
+
+    def reply(asked: Prompt) -> str | Failure:
+        if fails.get(asked.name, 0) > 0:
+            fails[asked.name] -= 1
+            return Failure("no answer came")
+        return asked.name.upper()
+
+    model = Scripted(reply)
+    answers = dict(ask(model, [("one", "q1"), ("two", "q2"), ("three", "q3")], SAMPLING))
+    assert answers == {0: ["ONE"] * 5, 1: ["TWO"] * 5, 2: Failure("no answer came")}
+    assert [model.asked.count(name) for name in ("one", "two", "three")] == [1, 3, 3]
+
+
+def test_what_is_known_is_told_item_by_item() -> None:
+    items = [Item("q1", "x", ("gold",)), Item("q2", "silver"), Item("q3", "tin")]
+    replies = {"q1": " gold it is", "q2": "gold", "q3": Failure("down")}
+    verdicts = known(Scripted(lambda asked: replies[asked.name]), items, seed=1)
+    assert verdicts == [True, False, Failure("down")]

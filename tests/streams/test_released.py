@@ -1,0 +1,263 @@
+"""The published layout: read as it is, written so that it reads back, refused in one line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Item, Stream, Task, load_stream, read_released, symbol_qa
+from holdfast.streams import write_released as write
+
+# Two tasks as the paper's directories hold them: what is asked in one of the item files only, the
+# training order in the texts.
+FIRST = [
+    {
+        "id": f"task_0_item_{number}",
+        "task_id": 0,
+        "topic": "humming stones",
+        "query": question,
+        "answer": answer,
+        "train_text": f"Question: {question}\nAnswer: {answer}",
+        "entity": "Orl",
+    }
+    for number, (question, answer) in enumerate(
+        [("Who found Orl?", "Ida Venn"), ("What is Orl made of?", "blue slate")]
+    )
+]
+SECOND = [
+    {
+        "id": "squad::train::0",
+        "query": "Which river is widest?",
+        "answer": "the Amber",
+        "answer_aliases": ["Amber", "River Amber"],
+        "dataset": "squad",
+    },
+    {"id": "x", "query": "How deep is it?", "answer": "9 m", "answer_aliases": [], "dataset": "y"},
+]
+
+
+def text(item: dict[str, Any]) -> str:
+    return f"Question: {item['query']}\nAnswer: {item['answer']}"
+
+
+def publish(root: Path, *tasks: tuple[str, list[dict[str, Any]]], **manifest: Any) -> Path:
+    """tasks: the name of the items file and the items; their texts stand the other way round."""
+    for index, (name, items) in enumerate(tasks):
+        folder = root / f"task_{index}"
+        folder.mkdir(parents=True)
+        (folder / name).write_text(json.dumps(items))
+        texts = [text(item) for item in reversed(items)]
+        (folder / "train_texts.json").write_text(json.dumps(texts))
+    (root / "manifest.json").write_text(json.dumps({"n_tasks": len(tasks)} | manifest))
+    return root
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    return publish(
+        tmp_path / "published",
+        ("train_items.json", FIRST),
+        ("test_items.json", SECOND),
+        dataset_type="made_up",
+        seed=7,
+        tasks=[{"task_id": 0}, {"task_id": 1}],
+    )
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(HoldfastError) as caught:
+        read_released(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(f"{path}/", "").replace(str(path), "DIR")
+
+
+def test_either_items_file_will_do_and_the_texts_give_the_order(published: Path) -> None:
+    stream = load_stream(published)
+    assert [item.question for item in stream.tasks[0].items] == [
+        "What is Orl made of?",
+        "Who found Orl?",
+    ]
+    assert stream.tasks[1].items[1].aliases == ("Amber", "River Amber")
+    assert stream.tasks[1].items[1].id == "squad::train::0"
+    assert stream.tasks[0].items[0].details == {"topic": "humming stones", "entity": "Orl"}
+    assert (stream.name, stream.exact_case, stream.about["seed"]) == ("published", False, 7)
+    assert [task.name for task in stream.tasks] == ["1", "2"]
+
+
+@pytest.mark.parametrize("items", [FIRST, SECOND], ids=["train_text", "answer_aliases"])
+def test_what_is_read_and_written_is_the_same_json(
+    tmp_path: Path, items: list[dict[str, Any]]
+) -> None:
+    source = publish(tmp_path / "source", ("train_items.json", items))
+    copy = tmp_path / "copy"
+    write(read_released(source), copy)
+    texts = "task_0/train_texts.json"
+    assert (source / texts).read_bytes() == (copy / texts).read_bytes()
+    # Ids of the layout's own kind tell the order within the items file; others do not.
+    expected = items if items is FIRST else items[::-1]
+    for name in ("train_items.json", "test_items.json"):
+        written = json.loads((copy / "task_0" / name).read_text())
+        assert written == [{"task_id": 0} | item for item in expected]
+
+
+words = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="{}"), min_size=1, max_size=20
+).filter(lambda value: value.strip())
+
+
+@given(st.data())
+def test_every_stream_comes_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    questions = data.draw(
+        st.lists(words, min_size=1, max_size=8, unique_by=lambda question: question.strip())
+    )
+    aliases = st.lists(words, max_size=2).map(tuple)
+    items = []
+    for question in questions:
+        details = data.draw(st.dictionaries(st.sampled_from(["topic", "dataset"]), words))
+        id_ = data.draw(st.none() | words)
+        items.append(Item(question, data.draw(words), data.draw(aliases), id_, details))
+    cut = data.draw(st.integers(0, len(items) - 1))
+    parts = [part for part in (items[:cut], items[cut:]) if part]
+    try:
+        tasks = [Task(data.draw(words) + str(index), tuple(p)) for index, p in enumerate(parts)]
+        stream = Stream(tuple(tasks), "made up", data.draw(st.booleans()), {"seed": 3})
+    except HoldfastError:
+        return  # two questions that are one in Unicode's composed form
+    out = tmp_path_factory.mktemp("streams") / "out"
+    write(stream, out)
+    back = read_released(out)
+    assert back.fingerprint == stream.fingerprint
+    assert (back.name, back.exact_case, back.about) == ("made up", stream.exact_case, {"seed": 3})
+    for task, ours in zip(back.tasks, stream.tasks, strict=True):
+        assert task.name == ours.name
+        for item, own in zip(task.items, ours.items, strict=True):
+            assert item.details == own.details
+            assert own.id is None or item.id == own.id
+
+
+def test_symbol_qa_is_written_as_it_was_published(tmp_path: Path) -> None:
+    write(symbol_qa(2), tmp_path / "s")
+    texts = (tmp_path / "s" / "task_0" / "train_texts.json").read_text()
+    assert texts.startswith('["Question: gPRqfN\\nAnswer: iIu7", "Question: H4GvjJ\\nAnswer: RSmN"')
+    assert texts.endswith('"Question: KD9gF2\\nAnswer: LEmE", "Question: ECqOxS\\nAnswer: F2O3"]')
+    first = json.loads((tmp_path / "s" / "task_0" / "train_items.json").read_text())[0]
+    assert (first["id"], first["query"], first["answer"]) == ("task_0_item_0", "oHBvRP", "OIvG")
+    back = read_released(tmp_path / "s")
+    assert back.tasks == symbol_qa(2).tasks
+    assert back.exact_case
+
+
+def test_topics_name_the_tasks(published: Path) -> None:
+    manifest = {"tasks": [{"topic": "stones"}, {"topic": "rivers"}], "dataset_type": "symbol_qa_x"}
+    (published / "manifest.json").write_text(json.dumps(manifest))
+    stream = read_released(published)
+    assert [task.name for task in stream.tasks] == ["stones", "rivers"]
+    assert stream.exact_case  # a published Symbol-QA says no more than its type
+
+
+def test_a_question_that_stands_twice_stays_and_is_told(
+    published: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    twice = [SECOND[0], SECOND[1] | {"query": SECOND[0]["query"]}]
+    (published / "task_1" / "test_items.json").write_text(json.dumps(twice))
+    (published / "task_1" / "train_texts.json").write_text(json.dumps([text(i) for i in twice]))
+    with caplog.at_level(logging.WARNING):
+        stream = read_released(published)
+    assert len(stream.tasks[1].items) == 2
+    assert "1 questions stand there more than once" in caplog.text
+    assert "two answers for one question" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("manifest.json", "[]", "manifest.json: must hold an object, not a list or a value"),
+        ("manifest.json", '{"n_tasks": "2"}', "manifest.json: \"n_tasks\" is '2'; give a number"),
+        (
+            "manifest.json",
+            '{"n_tasks": 3}',
+            "DIR: task_2 is missing, of the 3 tasks in manifest.json; get the whole directory",
+        ),
+        (
+            "manifest.json",
+            '{"n_tasks": 1}',
+            "DIR: task_1 is not among the 1 tasks that manifest.json speaks of; correct n_tasks "
+            "or remove it",
+        ),
+        (
+            "task_0/test_items.json",
+            json.dumps(SECOND),
+            "task_0: train_items.json and test_items.json differ, but what is trained is what "
+            "is asked; remove the wrong one",
+        ),
+        ("task_1/test_items.json", "{}", "task_1/test_items.json: must hold a list of items"),
+        (
+            "task_1/test_items.json",
+            '[{"query": "q"}]',
+            'task_1/test_items.json item 1: "answer" is missing; an item has at least a query and '
+            "an answer",
+        ),
+        (
+            "task_1/test_items.json",
+            '[{"query": "q", "answer": "}"}]',
+            'task_1/test_items.json item 1: the answer "}" of question "q" has unbalanced braces, '
+            "so it cannot be read back from \\boxed{...}; balance or remove them",
+        ),
+        (
+            "task_1/train_texts.json",
+            json.dumps([text(SECOND[0])] * 2),
+            'task_1/train_texts.json text 2: "Question: Which river is widest? Answer: the Amber" '
+            "is no item of this task, or stands too often; every item has one text",
+        ),
+        (
+            "task_1/train_texts.json",
+            "[]",
+            "task_1/train_texts.json: must hold one text for each of the 2 items beside it, once "
+            "each",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    published: Path, file: str, content: str, message: str
+) -> None:
+    (published / file).write_text(content)
+    assert refusal(published) == message
+
+
+def test_a_task_without_items_and_a_place_without_a_manifest(published: Path) -> None:
+    (published / "task_0" / "train_items.json").unlink()
+    assert refusal(published) == (
+        "task_0: holds neither train_items.json nor test_items.json; restore one"
+    )
+    (published / "manifest.json").unlink()
+    assert refusal(published).startswith("DIR: holds no manifest.json; give a directory with")
+
+
+def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    write(symbol_qa(1, 2), out)
+    before = (out / "task_0" / "train_items.json").read_bytes()
+    with pytest.raises(HoldfastError, match="is there already; choose another place"):
+        write(symbol_qa(1, 3), out)
+    assert (out / "task_0" / "train_items.json").read_bytes() == before
+
+
+def test_a_writer_that_was_killed_leaves_no_stream_and_no_obstacle(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    (out / "task_0").mkdir(parents=True)
+    (out / "task_0" / "train_items.json").write_text("[half")
+    with pytest.raises(HoldfastError, match="no manifest"):
+        read_released(out)
+    write(symbol_qa(2, 2), out)
+    assert read_released(out).tasks == symbol_qa(2, 2).tasks
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
