@@ -15,6 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+OWN_STREAM = ROOT / "docs" / "how-to" / "your-own-stream.md"
 
 
 def files_in(page: Path) -> dict[str, str]:
@@ -89,6 +90,21 @@ def test_the_configuration_of_the_tutorial_is_one() -> None:
 
     config = RunConfig.of(yaml.safe_load(files_in(TUTORIAL)["facts.yaml"]))
     assert config.stream.name == "facts.jsonl"
+
+
+def test_the_commands_of_the_first_page_on_streams_do_what_it_says(tmp_path: Path) -> None:
+    first_part = OWN_STREAM.read_text("utf-8").partition("## From a table")[0]
+    (tmp_path / "facts.jsonl").write_text(files_in(OWN_STREAM)["facts.jsonl"], "utf-8")
+    blocks = re.findall(r"```console\n(.*?)^```", first_part, re.DOTALL | re.MULTILINE)
+    commands = [line.split() for block in blocks for line in block.splitlines()]
+    assert [command[1] for command in commands] == ["stream", "run"]
+    outputs = []
+    for _, *arguments in commands:
+        done = python_in(tmp_path, "-c", "from holdfast.cli.main import app; app()", *arguments)
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert "facts, 2 tasks of 3 items, 6 in all" in outputs[0]
+    assert (tmp_path / "runs" / "facts" / "matrix.csv").exists()
 
 
 def test_the_links_of_the_root_pages_lead_somewhere() -> None:
