@@ -1,0 +1,1 @@
+"""Studies: many trajectories with one question."""
