@@ -51,16 +51,21 @@ def alone(directory: Path) -> Iterator[None]:
 def append(path: Path, text: str) -> int:
     """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
 
-    A process that is killed meanwhile may leave a part of it. Raises HoldfastError when there is
-    no room.
+    Without room the file stays as it was; only a power cut may leave a part. Raises HoldfastError
+    when there is none.
     """
+    size = None
     try:
         with path.open("ab") as file:
+            size = file.tell()
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
     except OSError as error:
+        if size is not None:
+            with contextlib.suppress(OSError):
+                os.truncate(path, size)
         raise HoldfastError(
             f"{path}: cannot be written ({error.strerror or error}); "
             "free some space, then run the same command again"

@@ -20,15 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import flush_directory, read_json
+from holdfast.core.files import alone, flush_directory, read_json
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task, place_of
 
 logger = logging.getLogger(__name__)
 
+UNFINISHED = ".unfinished"
 _ITEM_FILES = ("train_items.json", "test_items.json")
+_NUMBERED = re.compile(r"task_\d+")
 _OWN_ID = re.compile(r"task_\d+_item_(\d+)")
+_OWN_KEYS = ("id", "task_id", "query", "answer", "answer_aliases", "train_text")
 # What the writer derives; everything else in a manifest is the stream's own account of itself.
 _DERIVED = ("name", "n_tasks", "n_items", "test_equals_train", "exact_case", "fingerprint", "tasks")
 
@@ -56,10 +59,12 @@ def read_released(path: str | Path) -> Stream:
     stream = Stream(
         tuple(Task(name, tuple(items)) for name, items in zip(names, tasks, strict=True)),
         name=str(manifest.get("name") or path.resolve().name),
-        exact_case=bool(manifest.get("exact_case", kind.startswith("symbol"))),
+        exact_case=manifest.get("exact_case", kind.startswith("symbol")) is True,
         about={key: value for key, value in manifest.items() if key not in _DERIVED},
         repeats=True,
     )
+    if manifest.get("fingerprint", stream.fingerprint) != stream.fingerprint:
+        logger.warning("%s: was changed since its manifest was written", path)
     _warn_of_repeats(stream, path)
     return stream
 
@@ -67,42 +72,52 @@ def read_released(path: str | Path) -> Stream:
 def write_released(stream: Stream, path: str | Path) -> None:
     """Write a stream so that :func:`read_released` gives it back; whole or not at all.
 
-    Raises HoldfastError when the place holds something already, or cannot be written.
+    The directory may hold other files, but neither a stream nor anything called ``task_...``.
+    Raises HoldfastError when it does, when another process is writing there, when an item's
+    details have a name that the layout uses itself, or when the place cannot be written.
     """
-    path = Path(path)
-    if path.exists() and (not path.is_dir() or is_released(path)):
+    path = Path(os.path.abspath(path))
+    if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        aliases = any(item.aliases for task in stream.tasks for item in task.items)
-        for index, task in enumerate(stream.tasks):
-            _write_task(part / f"task_{index}", index, task, aliases)
-        _dump(part / "manifest.json", _described(stream), indent=2)
-        _move_into(part, path)
-    except OSError as error:
+    locked = (path / ".lock").exists()
+    with alone(path):
+        _refuse_what_is_there(path)
+        part = path / UNFINISHED
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            aliases = any(item.aliases for task in stream.tasks for item in task.items)
+            for index, task in enumerate(stream.tasks):
+                _write_task(part / f"task_{index}", index, task, aliases)
+            _dump(part / "manifest.json", _described(stream), indent=2)
+            _move(part, path)
+        except OSError as error:
+            raise HoldfastError(
+                f"{path}: cannot be written ({error.strerror or error}); free some space or choose "
+                "another place"
+            ) from error
+        finally:
+            if not any(path.glob("task_*")) or is_released(path):
+                shutil.rmtree(part, ignore_errors=True)
+        if not locked:
+            (path / ".lock").unlink(missing_ok=True)
+
+
+def _refuse_what_is_there(path: Path) -> None:
+    """Tasks are replaced only where a writer was killed, which leaves its unfinished part."""
+    if is_released(path) or (any(path.glob("task_*")) and not (path / UNFINISHED).is_dir()):
         raise HoldfastError(
-            f"{path}: cannot be written ({error.strerror or error}); free some space or choose "
-            "another place"
-        ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            f"{path}: holds a stream or tasks already; choose another place, or remove them"
+        )
 
 
-def _move_into(part: Path, path: Path) -> None:
-    """Rename the finished directory, or its parts when the place holds other files.
-
-    The manifest goes last: without it nobody takes the place for a stream that is whole.
-    """
-    if not path.exists():
-        os.replace(part, path)
-    else:
-        for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
-            shutil.rmtree(path / child.name, ignore_errors=True)  # of a writer that was killed
-            os.replace(child, path / child.name)
+def _move(part: Path, path: Path) -> None:
+    """Move the finished parts into place, the manifest last: without it there is no stream."""
+    for old in path.glob("task_*"):
+        shutil.rmtree(old)
+    for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
+        os.replace(child, path / child.name)
     flush_directory(path)
-    flush_directory(path.parent)
 
 
 def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
@@ -117,7 +132,12 @@ def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
             "query": item.question,
             "answer": item.answer,
         }
-        written.append(own | more | {k: v for k, v in item.details.items() if k not in own})
+        if taken := sorted(set(_OWN_KEYS) & set(item.details)):
+            raise HoldfastError(
+                f"{place_of(task, number + 1)}: its details hold {quoted(taken[0])}, which is this "
+                "layout's own; give it another name"
+            )
+        written.append(own | more | dict(item.details))
     texts = [_text(item.question, item.answer) for item in task.items]
     folder.mkdir()
     # Ids of this layout tell the order in which items were made; training may have another.
@@ -171,26 +191,23 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
     """How many tasks there are; each of them must be there, and no other."""
-    found = {folder.name for folder in path.glob("task_*") if folder.is_dir()}
+    found = {folder.name for folder in path.glob("task_*") if _NUMBERED.fullmatch(folder.name)}
     count = manifest.get("n_tasks", len(found))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise HoldfastError(f'{path / "manifest.json"}: "n_tasks" is {count!r:.40}; give a number')
-    wanted = {f"task_{index}" for index in range(count)}
-    for missing in sorted(wanted - found, key=_number):
+    missing = next((index for index in range(count) if f"task_{index}" not in found), None)
+    if missing is not None:
         raise HoldfastError(
-            f"{path}: {missing} is missing, of the {count} tasks in manifest.json; "
+            f"{path}: task_{missing} is missing, of the {count} tasks in manifest.json; "
             "get the whole directory"
         )
-    for strange in sorted(found - wanted):
+    if len(found) > count:
+        strange = min(found - {f"task_{index}" for index in range(count)})
         raise HoldfastError(
             f"{path}: {strange} is not among the {count} tasks that manifest.json speaks of; "
             "correct n_tasks or remove it"
         )
     return count
-
-
-def _number(folder: str) -> int:
-    return int(folder.removeprefix("task_"))
 
 
 def _names(manifest: Mapping[str, Any], tasks: list[list[Item]]) -> list[str]:
@@ -240,13 +257,12 @@ def _read_item(values: Any) -> tuple[Item, str]:
     for key in ("query", "answer"):
         if key not in values:
             raise HoldfastError(f'"{key}" is missing; an item has at least a query and an answer')
-    own = ("id", "task_id", "query", "answer", "answer_aliases", "train_text")
     item = Item(
         question=values["query"],
         answer=values["answer"],
         aliases=values.get("answer_aliases") or (),
         id=clean("id", str(values["id"])) if values.get("id") is not None else None,
-        details={key: value for key, value in values.items() if key not in own},
+        details={key: value for key, value in values.items() if key not in _OWN_KEYS},
     )
     return item, str(values.get("train_text") or _text(values["query"], values["answer"]))
 

@@ -12,7 +12,7 @@ from holdfast.streams import load_stream, symbol_qa
 
 def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path) -> None:
     expected = symbol_qa(3, 5).fingerprint
-    for layout, place in (("released", "."), ("jsonl", "stream.jsonl"), ("datasets", ".")):
+    for layout, place in (("released", "."), ("jsonl", "stream.jsonl"), ("datasets", "dataset")):
         out = tmp_path / layout
         made = holdfast(
             "stream", "symbol-qa", "--out", out, "--tasks", 3, "--items", 5, "--layout", layout
@@ -24,6 +24,7 @@ def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path) -> No
             str(out / place) if place != "." else str(out),
         ]
         assert load_stream(out).fingerprint == expected
+        assert ("exact case" in made.err) == (layout != "released")
 
 
 def test_converting_there_and_back_changes_nothing(holdfast, tmp_path: Path) -> None:
@@ -122,3 +123,35 @@ def test_naming_a_stored_stream_takes_all_of_it(holdfast, tmp_path: Path) -> Non
     assert symbol_qa(12, 40).fingerprint in plan.out
     some = holdfast("run", "demo", f"stream.name={tmp_path / 's'}", "stream.tasks=2", "--dry-run")
     assert "# 2 tasks of symbol_qa" in some.out
+
+
+def test_a_stream_from_elsewhere_is_refused_before_any_work(holdfast, tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    holdfast("stream", "symbol-qa", "--out", out, "--tasks", 2, "--items", 2)
+    before = sorted(path.name for path in out.iterdir())
+    for verb in (["llm-qa", "--offline"], ["real-qa", "--data-root", tmp_path]):
+        refused = holdfast("stream", *verb, "--out", out)
+        assert refused.status == 2
+        assert "holds a stream that was not built here; choose another directory" in refused.err
+    assert sorted(path.name for path in out.iterdir()) == before
+
+
+def test_another_stream_of_the_same_records_does_not_replace_the_first(
+    holdfast, tmp_path: Path
+) -> None:
+    out = tmp_path / "s"
+    make = ["stream", "llm-qa", "--offline", "--out", out, "--tasks", 3, "--items", 4]
+    first = holdfast(*make)
+    assert first.status == 0, first.err
+    assert holdfast(*make).out == first.out
+    refused = holdfast(*make, "--order-seed", 5)
+    assert refused.status == 2
+    assert "nothing is lost" in refused.err and "keep replies.jsonl" in refused.err
+    assert load_stream(out).fingerprint in first.out
+
+
+def test_the_present_directory_can_hold_a_stream(holdfast, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = holdfast("stream", "symbol-qa", "--out", ".", "--tasks", 1, "--items", 2)
+    assert made.status == 0, made.err
+    assert load_stream(tmp_path).fingerprint in made.out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -247,17 +249,67 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "s"
     write(symbol_qa(1, 2), out)
     before = (out / "task_0" / "train_items.json").read_bytes()
-    with pytest.raises(HoldfastError, match="is there already; choose another place"):
+    with pytest.raises(HoldfastError, match="holds a stream or tasks already"):
         write(symbol_qa(1, 3), out)
     assert (out / "task_0" / "train_items.json").read_bytes() == before
 
 
-def test_a_writer_that_was_killed_leaves_no_stream_and_no_obstacle(tmp_path: Path) -> None:
+def test_somebody_elses_folders_are_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "task_0" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    with pytest.raises(HoldfastError, match="holds a stream or tasks already"):
+        write(symbol_qa(2, 2), tmp_path / "mine")
+    assert mine.read_text() == "precious"
+    assert [path.name for path in mine.parents[1].iterdir() if path.name != ".lock"] == ["task_0"]
+
+
+MORTAL = """
+import os, sys
+from holdfast.streams import symbol_qa, write_released
+left, replace = int(sys.argv[2]), os.replace
+def mortal(source, target):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), 9)
+    left -= 1
+    replace(source, target)
+os.replace = mortal
+write_released(symbol_qa(3, 2, seed=1), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("moved", [0, 1, 3])
+def test_a_writer_that_was_killed_leaves_no_stream_and_no_obstacle(
+    tmp_path: Path, moved: int
+) -> None:
     out = tmp_path / "s"
-    (out / "task_0").mkdir(parents=True)
-    (out / "task_0" / "train_items.json").write_text("[half")
+    killed = subprocess.run([sys.executable, "-c", MORTAL, str(out), str(moved)])
+    assert killed.returncode == -9
+    assert len(list(out.glob("task_*"))) == moved
     with pytest.raises(HoldfastError, match="no manifest"):
         read_released(out)
-    write(symbol_qa(2, 2), out)
+    write(symbol_qa(2, 2), out)  # fewer tasks than the killed writer had
     assert read_released(out).tasks == symbol_qa(2, 2).tasks
+    names = {path.name for path in out.iterdir()}
+    assert names - {".lock"} == {"manifest.json", "task_0", "task_1"}
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_details_cannot_stand_for_what_the_layout_says_itself(tmp_path: Path) -> None:
+    item = Item("q", "a", details={"answer_aliases": ["zzz"]})
+    with pytest.raises(HoldfastError, match='item 1: its details hold "answer_aliases"'):
+        write(Stream((Task("t", (item,)),), "s"), tmp_path / "s")
+    assert not any((tmp_path / "s").glob("task_*"))
+
+
+def test_a_stream_that_was_changed_by_hand_is_read_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(symbol_qa(1, 2), tmp_path / "s")
+    for name in ("train_items.json", "test_items.json", "train_texts.json"):
+        path = tmp_path / "s" / "task_0" / name
+        path.write_text(path.read_text().replace("oHBvRP", "oHBvRQ"))
+    with caplog.at_level(logging.WARNING):
+        read_released(tmp_path / "s")
+    assert "was changed since its manifest was written" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,11 +38,5 @@ def convert(
         for task in stream.tasks:
             for number, item in enumerate(task.items, start=1):
                 questions.add(item, f"{source}: {place_of(task, number)}")
-    place = write(stream, out, to)
-    if stream.exact_case and to is not Layout.released:
-        print(
-            "this format does not say that answers need their exact case; run it with "
-            "evaluation.match=exact",
-            file=sys.stderr,
-        )
-    print_stream(stream, place)
+    write(stream, out, to)
+    print_stream(stream, out)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.stream.model import Concurrency, EndpointUrl, ServedModel, text_model
-from holdfast.cli.stream.output import Layout, Out, finish, refuse_file
+from holdfast.cli.stream.output import Layout, Out, claim, finish
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.streams import Item, Stream
     from holdfast.streams.text_model import Failure
+
+WRITER = "Qwen/Qwen3-4B-Instruct-2507"
 
 
 def llm_qa(
@@ -25,11 +28,12 @@ def llm_qa(
         bool, typer.Option("--offline", help="Let a grammar invent the facts, without a model.")
     ] = False,
     backbone: Annotated[
-        str, typer.Option("--backbone", help="The model that writes: a hub name or a directory.")
-    ] = "Qwen/Qwen3-4B-Instruct-2507",
+        str | None,
+        typer.Option("--backbone", help=f"The model that writes, run here; {WRITER} if unsaid."),
+    ] = None,
     endpoint: EndpointUrl = None,
     model: ServedModel = None,
-    concurrency: Concurrency = 16,
+    concurrency: Concurrency = None,
     budget: Annotated[
         int | None,
         typer.Option("--budget", help="Prompts of this call; four times the fewest by default."),
@@ -48,7 +52,8 @@ def llm_qa(
     from holdfast.core.config import build as configured
     from holdfast.streams.llm_qa import GrammarWriter, ModelWriter, Settings, generate
 
-    refuse_file(out)
+    claim(out, layout)
+    _refuse_two_writers(offline, backbone, endpoint)
     values = {
         "tasks": tasks,
         "items": items,
@@ -61,13 +66,20 @@ def llm_qa(
         writer = (
             GrammarWriter()
             if offline
-            else ModelWriter(text_model(backbone, endpoint, model, concurrency))
+            else ModelWriter(text_model(backbone or WRITER, endpoint, model, concurrency))
         )
         known = None if novel_to is None else _known_to(novel_to, seed)
     with counting("llm_qa") as report:
         made = generate(writer, out, settings, report, known=known, novel_to=novel_to or "none")
     _print_rejected(made)
     finish(made, out, layout)
+
+
+def _refuse_two_writers(offline: bool, backbone: str | None, endpoint: str | None) -> None:
+    given = {"--offline": offline, "--backbone": backbone, "--endpoint": endpoint}
+    named = [option for option, value in given.items() if value]
+    if len(named) > 1:
+        raise HoldfastError(f"{' and '.join(named)} name two writers; give one of them")
 
 
 def _print_rejected(made: Stream) -> None:
@@ -81,5 +93,5 @@ def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Fa
     """Which items a backbone answers in five samples, as Real-QA asks."""
     from holdfast.streams.real_qa import known
 
-    asked = text_model(backbone, None, None, 1)
+    asked = text_model(backbone, None, None, None)
     return lambda items: known(asked, items, seed)

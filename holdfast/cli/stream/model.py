@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.core.errors import HoldfastError
+
 if TYPE_CHECKING:
     from holdfast.streams.text_model import TextModel
 
 Backbone = Annotated[
-    str, typer.Option("--backbone", help='"embedded", a hub name or a directory, run here.')
+    str | None, typer.Option("--backbone", help='"embedded", a hub name or a directory, run here.')
 ]
 EndpointUrl = Annotated[
     str | None,
@@ -20,18 +22,24 @@ ServedModel = Annotated[
     str | None, typer.Option("--model", help="Which of the endpoint's models; its first if unsaid.")
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, help="Requests to the endpoint at a time.")
+    int | None,
+    typer.Option("--concurrency", min=1, help="Requests to the endpoint at a time; 16 if unsaid."),
 ]
 
 
 def text_model(
-    backbone: str, endpoint: str | None, model: str | None, concurrency: int
+    backbone: str, endpoint: str | None, model: str | None, concurrency: int | None
 ) -> TextModel:
-    """The model; its key, if the endpoint wants one, is in OPENAI_API_KEY."""
+    """The endpoint's model if there is one, its key in OPENAI_API_KEY; otherwise the backbone."""
     if endpoint is not None:
         from holdfast.streams.endpoint import Endpoint
 
-        return Endpoint(endpoint, model, concurrency=concurrency)
+        return Endpoint(endpoint, model, concurrency=concurrency or 16)
+    if model is not None or concurrency is not None:
+        option = "--model" if model is not None else "--concurrency"
+        raise HoldfastError(
+            f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
+        )
     from holdfast.backbone.completions import BackboneModel
     from holdfast.backbone.load import Backbone, load_backbone
     from holdfast.core.config import build

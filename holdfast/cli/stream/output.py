@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path, typer.Option("--out", help="The stream's directory; `run` takes it as stream.name.")
 ]
+# What a command leaves beside the stream that it built over several calls.
+RECORDS = ("verdicts", "replies.jsonl")
 
 
 class Layout(StrEnum):
@@ -26,30 +30,35 @@ class Layout(StrEnum):
     datasets = "datasets"
 
 
-def write(stream: Stream, out: Path, layout: Layout) -> Path:
-    """Write a stream below ``out``, or as ``out`` when that is a ``.jsonl`` file; where it is."""
+def place_of(out: Path, layout: Layout) -> Path:
+    """Where a stream lies that was written to ``out``, which `run` finds in any layout."""
+    from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
+
+    inside = {Layout.jsonl: JSONL_IN_DIRECTORY, Layout.datasets: DATASET_IN_DIRECTORY}
+    if out.suffix.lower() == ".jsonl":
+        if layout is Layout.datasets:
+            raise HoldfastError(f"{out}: --layout datasets writes a directory; name one")
+        return out
+    return out / inside[layout] if layout in inside else out
+
+
+def write(stream: Stream, place: Path, layout: Layout) -> None:
+    """Write a stream and print what it is; HoldfastError when the place is taken."""
     from holdfast.streams import write_dataset, write_jsonl, write_released
-    from holdfast.streams.load import JSONL_IN_DIRECTORY
 
-    if out.suffix.lower() == ".jsonl":
-        layout = Layout.jsonl
-    if layout is Layout.released:
-        write_released(stream, out)
-        return out
-    if layout is Layout.datasets:
-        write_dataset(stream, out)
-        return out
-    place = out if out.suffix.lower() == ".jsonl" else out / JSONL_IN_DIRECTORY
-    if place.exists():
-        raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
-    write_jsonl(stream, place)
-    return place
-
-
-def refuse_file(out: Path) -> None:
-    """What is built over several calls needs a directory for its records."""
-    if out.suffix.lower() == ".jsonl":
-        raise HoldfastError(f"{out}: give a directory, and --layout jsonl for {out.name} in it")
+    place = Path(os.path.abspath(place))
+    if place.suffix.lower() == ".jsonl":
+        if place.exists():
+            raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
+        write_jsonl(stream, place)
+    else:
+        (write_dataset if layout is Layout.datasets else write_released)(stream, place)
+    if stream.exact_case and (layout is Layout.datasets or place.suffix.lower() == ".jsonl"):
+        print(
+            "this format does not say that answers need their exact case; run it with "
+            "evaluation.match=exact",
+            file=sys.stderr,
+        )
 
 
 def print_stream(stream: Stream, place: Path) -> None:
@@ -60,24 +69,39 @@ def print_stream(stream: Stream, place: Path) -> None:
     print(place)
 
 
+def claim(out: Path, layout: Layout) -> None:
+    """Refuse, before any work, a place that cannot take a stream built over several calls."""
+    if out.suffix.lower() == ".jsonl":
+        raise HoldfastError(f"{out}: give a directory, and --layout jsonl for {out.name} in it")
+    if out.exists() and not out.is_dir():
+        raise HoldfastError(f"{out}: is a file; give a directory")
+    if _is_there(place_of(out, layout)) and not any((out / name).exists() for name in RECORDS):
+        raise HoldfastError(
+            f"{out}: holds a stream that was not built here; choose another directory"
+        )
+
+
 def finish(stream: Stream, out: Path, layout: Layout) -> None:
     """Write a stream that a directory's own records gave; one that is there already must equal it.
 
     ``out`` also holds what the stream was made from, so making it again is no mistake.
     """
     from holdfast.streams import read_stream
-    from holdfast.streams.load import JSONL_IN_DIRECTORY
+
+    place = place_of(out, layout)
+    if not _is_there(place):
+        write(stream, place, layout)
+    elif read_stream(place).fingerprint != stream.fingerprint:
+        raise HoldfastError(
+            f"{place}: holds the stream of an earlier call with other options; nothing is lost: "
+            "give another --layout, or remove what is the stream there and keep "
+            f"{' and '.join(name for name in RECORDS if (out / name).exists())}"
+        )
+    print_stream(stream, place)
+
+
+def _is_there(place: Path) -> bool:
+    from holdfast.streams.hf_dataset import is_dataset
     from holdfast.streams.released import is_released
 
-    place = out / JSONL_IN_DIRECTORY if layout is Layout.jsonl else out
-    if layout is Layout.datasets:
-        place = out / "dataset"
-    there = place.is_file() or is_released(place) or (layout is Layout.datasets and place.exists())
-    if not there:
-        print_stream(stream, write(stream, place, layout))
-    elif read_stream(place).fingerprint == stream.fingerprint:
-        print_stream(stream, place)
-    else:
-        raise HoldfastError(
-            f"{place}: holds another stream already; choose another place, or remove it"
-        )
+    return place.is_file() or is_released(place) or is_dataset(place)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.stream.model import Backbone, Concurrency, EndpointUrl, ServedModel, text_model
-from holdfast.cli.stream.output import Layout, Out, finish, refuse_file
+from holdfast.cli.stream.output import Layout, Out, claim, finish
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -33,12 +34,18 @@ def real_qa(
     tasks: Annotated[int, typer.Option("--tasks", help="How many tasks.")] = 100,
     items: Annotated[int, typer.Option("--items", help="Items in each task.")] = 50,
     seed: Annotated[int, typer.Option("--seed", help="Of every draw.")] = 42,
-    backbone: Backbone = "embedded",
+    backbone: Backbone = None,
     endpoint: EndpointUrl = None,
     model: ServedModel = None,
-    concurrency: Concurrency = 16,
+    concurrency: Concurrency = None,
     max_length: Annotated[
-        int, typer.Option("--max-length", help="Leave out longer items; tokens of the backbone.")
+        int,
+        typer.Option(
+            "--max-length",
+            min=3,
+            help="Leave out longer items, in tokens of --backbone, which with an endpoint only "
+            "counts them.",
+        ),
     ] = 384,
     layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
 ) -> None:
@@ -50,7 +57,7 @@ def real_qa(
     from holdfast.core.config import build as configured
     from holdfast.streams.real_qa import SOURCES, Settings, build
 
-    refuse_file(out)
+    claim(out, layout)
     settings = configured(
         Settings, {"tasks": tasks, "items": items, "seed": seed}, source="stream real-qa"
     )
@@ -58,8 +65,11 @@ def real_qa(
     with loading("reading the sources"):
         readings = _readings(names, data_root)
     with loading("loading the model"):
-        asked = text_model(backbone, endpoint, model, concurrency)
-        fits = None if endpoint else _fitting(backbone, max_length)
+        asked = text_model(backbone or "embedded", endpoint, model, concurrency)
+        counted = backbone or (None if endpoint else "embedded")
+        fits = None if counted is None else _fitting(counted, max_length)
+    if fits is None:
+        print("lengths are not checked: name the backbone that will learn", file=sys.stderr)
     with counting("real_qa") as report:
         made = build(readings, asked, out, settings, fits=fits, report=report)
     print(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.stream.output import Layout, Out, print_stream, write
+from holdfast.cli.stream.output import Layout, Out, place_of, print_stream, write
 
 
 def symbol_qa(
@@ -20,6 +19,7 @@ def symbol_qa(
     """Write Symbol-QA: random six-letter keys, each with a value that nothing but memory tells."""
     from holdfast.streams import symbol_qa as generate
 
+    place = place_of(out, layout)
     made = generate(tasks, items, seed)
-    place: Path = write(made, out, layout)
+    write(made, place, layout)
     print_stream(made, place)

@@ -19,7 +19,7 @@ from holdfast.core.seeding import derive
 from holdfast.streams.item import Item
 from holdfast.streams.real_qa.candidate import Candidate, Reading
 from holdfast.streams.real_qa.contamination import SAMPLING
-from holdfast.streams.real_qa.pool import pools
+from holdfast.streams.real_qa.pool import Pool, pools
 from holdfast.streams.real_qa.sources import SOURCES
 from holdfast.streams.real_qa.verdicts import Judged, Verdicts
 from holdfast.streams.stream import Stream, Task
@@ -50,17 +50,16 @@ def build(
     told how many items are found, of how many.
 
     Raises HoldfastError when a source runs out of candidates, or the directory holds the verdicts
-    of another model or of other candidates.
+    of another model.
     """
     settings = settings or Settings()
     shares = _shares(sorted(readings), settings.tasks * settings.items)
     ready = pools(readings, settings.seed, fits)
     sampling = SAMPLING.model_copy(update={"seed": settings.seed})
-    candidates = {name: ready[name].candidates for name in ready}
     with alone(directory):
-        verdicts = Verdicts(directory / "verdicts", model, sampling, candidates)
-        judged = _judged(verdicts, shares, report)
-    _refuse_shortage(shares, judged)
+        verdicts = Verdicts(directory / "verdicts", model, sampling)
+        judged = _judged(verdicts, ready, shares, report)
+    _refuse_shortage(shares, judged, ready)
     chosen = [
         candidate
         for one in judged.values()
@@ -86,7 +85,10 @@ def build(
 
 
 def _judged(
-    verdicts: Verdicts, shares: Mapping[str, int], report: Report | None
+    verdicts: Verdicts,
+    ready: Mapping[str, Pool],
+    shares: Mapping[str, int],
+    report: Report | None,
 ) -> dict[str, Judged]:
     """Each source's share of candidates that the model does not know."""
     total = sum(shares.values())
@@ -98,7 +100,7 @@ def _judged(
             if report is not None:
                 report(before + done, total, f"{source}, {asked} asked")
 
-        judged[source] = verdicts.first_unknown(source, share, tell)
+        judged[source] = verdicts.first_unknown(source, ready[source].candidates, share, tell)
     return judged
 
 
@@ -115,17 +117,19 @@ def _shares(sources: list[str], total: int) -> dict[str, int]:
     return {name: each + (place < rest) for place, name in enumerate(sources)}
 
 
-def _refuse_shortage(shares: Mapping[str, int], judged: Mapping[str, Judged]) -> None:
+def _refuse_shortage(
+    shares: Mapping[str, int], judged: Mapping[str, Judged], ready: Mapping[str, Pool]
+) -> None:
     short = [
-        f"{name} {len(judged[name].kept)} of {share}"
+        f"{name} {len(judged[name].kept)} of {share} (of {len(ready[name].candidates)} usable "
+        f"candidates {judged[name].known} are known, {judged[name].errors} failed)"
         for name, share in shares.items()
         if len(judged[name].kept) < share
     ]
     if short:
         raise HoldfastError(
-            f"real_qa: too few candidates that the model does not know: {', '.join(short)}; "
-            "give more files, fewer tasks or items, or leave these sources out (all verdicts are "
-            "kept)"
+            f"real_qa: too few candidates: {', '.join(short)}; give more files, fewer tasks or "
+            "items, or leave these sources out; all verdicts are kept for that"
         )
 
 
@@ -144,5 +148,6 @@ def _account(reading: Reading, dropped: Mapping[str, int], judged: Judged) -> di
         "asked": judged.asked,
         "known": judged.known,
         "errors": judged.errors,
+        "silent": judged.silent,
         "kept": len(judged.kept),
     }

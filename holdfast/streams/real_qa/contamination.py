@@ -6,7 +6,7 @@ Source: app:data-real, "Per-model contamination filter".
 from __future__ import annotations
 
 import re
-import string
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from holdfast.streams.item import Item
@@ -20,9 +20,11 @@ SAMPLING = Sampling(
     max_new_tokens=64,
     stop=("\n", "Question:", "Q:"),
 )
+RULE = "an answer between word boundaries, in any case; articles and punctuation around it drop"
 _ATTEMPTS = 3
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"^(a|an|the) ", re.IGNORECASE)
+_AROUND = " .,;:!?\"'()[]"
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 
 
 def prompt(question: str) -> str:
@@ -33,13 +35,19 @@ def prompt(question: str) -> str:
 def found(completion: str, answers: Sequence[str]) -> str | None:
     """The first accepted answer that a completion contains, between word boundaries; or None.
 
-    Case, punctuation, articles and spacing do not count. An answer that consists of nothing else
-    (the blood group ``A``) is looked for as it stands.
+    Case, spacing, kinds of quotes, an article before the answer and punctuation around it do not
+    count; within the answer all counts: ``3.5`` is not ``35``, ``Vitamin A`` not ``Vitamin C``.
+    An answer that is itself an article (the blood group ``A``) has to have its case.
     """
-    text = _plain(completion)
+    spoken = _spoken(completion)
     for answer in answers:
-        wanted = _plain(answer)
-        if _stands_in(wanted, text) if wanted else _stands_in(answer, completion):
+        wanted = _ARTICLE.sub("", _spoken(answer).strip(_AROUND)) or answer
+        article = wanted.casefold() in ("a", "an", "the")
+        if (
+            _stands_in(wanted, spoken)
+            if article
+            else _stands_in(wanted.casefold(), spoken.casefold())
+        ):
             return answer
     return None
 
@@ -49,9 +57,8 @@ def _stands_in(wanted: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
 
 
-def _plain(text: str) -> str:
-    without = _ARTICLES.sub(" ", text.casefold()).translate(_PUNCTUATION)
-    return " ".join(without.split())
+def _spoken(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).translate(_QUOTES).split())
 
 
 def ask(

@@ -1,8 +1,8 @@
 """What a model said to every candidate: kept, so that it can be audited and is asked once.
 
 ```
-verdicts/settings.json    the model, how it was sampled, and what was asked in which order
-verdicts/squad.jsonl      {"id", "question", "answers", "completions", "known"}, in that order
+verdicts/settings.json    the model, how it was sampled, and the rule by which it is judged
+verdicts/squad.jsonl      {"id", "question", "answers", "completions", "known"} a candidate
 ```
 ``known`` is the accepted answer that stood in a completion, null when none did; a candidate that
 could not be decided has ``error`` instead of both.
@@ -17,135 +17,162 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.config import differences, sha256_of
+from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import append, read_json, write_json
+from holdfast.core.files import append, read_json, write_json, write_text_atomically
 from holdfast.streams.real_qa.candidate import Candidate
-from holdfast.streams.real_qa.contamination import ask, found
+from holdfast.streams.real_qa.contamination import RULE, ask, found
 from holdfast.streams.text_model import Failure, Sampling, TextModel
+
+Verdict = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A source's candidates that were asked: those kept, and how many were not."""
+    """A source's candidates up to the last one kept, and how many were not kept, by reason.
+
+    silent: of the kept, those to which every completion was empty.
+    """
 
     kept: list[Candidate]
     asked: int
     known: int
     errors: int
+    silent: int
 
 
 class Verdicts:
-    """The verdicts of one directory.
+    """The verdicts of one directory; they hold for whoever asks the same of the same model.
 
-    pools: every source's candidates in the order in which they are asked.
-    Raises HoldfastError when the directory holds verdicts of another model or of other questions.
+    Raises HoldfastError when the directory holds verdicts of another model or sampling.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        model: TextModel,
-        sampling: Sampling,
-        pools: Mapping[str, Sequence[Candidate]],
-    ) -> None:
+    def __init__(self, directory: Path, model: TextModel, sampling: Sampling) -> None:
         self._directory = directory
         self._model = model
         self._sampling = sampling
-        self._pools = pools
         wanted = {
             "model": model.name,
             "sampling": sampling.model_dump(mode="json"),
-            "pools": {
-                name: sha256_of([[one.id, one.question, list(one.answers)] for one in pool])
-                for name, pool in pools.items()
-            },
+            "rule": RULE,
         }
         path = directory / "settings.json"
         if not path.exists():
             write_json(path, wanted)
         elif changed := differences(read_json(path), wanted):
             raise HoldfastError(
-                f"{directory}: holds verdicts made otherwise ({_named(changed)}); choose another "
-                "directory, or remove this one"
+                f"{directory}: holds verdicts made otherwise ({'; '.join(changed)}); choose "
+                "another directory, or remove this one"
             )
 
-    def first_unknown(self, source: str, needed: int, tell: Callable[[int, int], None]) -> Judged:
+    def first_unknown(
+        self, source: str, pool: Sequence[Candidate], needed: int, tell: Callable[[int, int], None]
+    ) -> Judged:
         """Ask a source's candidates, in their order, until ``needed`` are unknown to the model.
 
-        What is on disk is not asked again. A batch is written whole, and asked again as a whole if
-        it was not, so an interrupted run gives the verdicts of one that never was. ``tell`` hears
-        how many are found and how many were asked.
+        What is on disk is not asked again. What came before the model failed, or the process was
+        interrupted, is kept. ``tell`` hears how many are found and how many have a verdict.
         """
-        pool = self._pools[source]
-        lines = self._stored(source)
-        unknown = sum(_unknown(line) for line in lines)
-        tell(min(unknown, needed), len(lines))
-        while unknown < needed and len(lines) < len(pool):
-            batch = pool[len(lines) : len(lines) + self._model.batch]
-            fresh = self._ask(batch)
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in fresh)
-            append(self._path(source), text)
-            lines += fresh
-            unknown += sum(map(_unknown, fresh))
-            tell(min(unknown, needed), len(lines))
-        kept = [one for one, line in zip(pool, lines, strict=False) if _unknown(line)]
-        errors = sum("error" in line for line in lines)
-        known = len(lines) - len(kept) - errors
-        return Judged(kept[:needed], len(lines), known, errors)
-
-    def _path(self, source: str) -> Path:
-        return self._directory / f"{source}.jsonl"
-
-    def _stored(self, source: str) -> list[dict[str, Any]]:
-        """The verdicts on disk, in whole batches; what a killed writer left behind them is cut."""
-        path = self._path(source)
-        pool = self._pools[source]
-        if not path.exists():
-            return []
-        lines = []
-        for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-            try:
-                line = json.loads(raw) if raw.endswith(b"\n") else None
-            except ValueError:
-                line = None
-            if line is None:
+        path = self._directory / f"{source}.jsonl"
+        stored = _read(path)
+        judged: list[Verdict] = []
+        while True:
+            judged = _up_to(needed, pool, stored)
+            unknown = sum(map(_unknown, judged))
+            tell(min(unknown, needed), len(judged))
+            if unknown >= needed or len(judged) == len(pool):
                 break
-            if number > len(pool) or line.get("id") != pool[number - 1].id:
-                raise HoldfastError(
-                    f"{path} line {number}: is no verdict on the candidate that comes here; "
-                    "the file was changed: remove it"
-                )
-            lines.append((line, len(raw)))
-        if len(lines) < len(pool):
-            lines = lines[: len(lines) - len(lines) % self._model.batch]
-        os.truncate(path, sum(length for _, length in lines))
-        return [line for line, _ in lines]
+            # Batches lie on a grid, so that an interrupted one asks no more than it would have.
+            end = (len(judged) // self._model.batch + 1) * self._model.batch
+            batch = [one for one in pool[len(judged) : end] if not _holds(stored.get(one.id), one)]
+            self._ask(batch, path, stored)
+        _tidy(path, pool, stored)
+        kept = [one for one, line in zip(pool, judged, strict=False) if _unknown(line)]
+        silent = sum(_unknown(line) and not "".join(line["completions"]).strip() for line in judged)
+        errors = sum("error" in line for line in judged)
+        known = len(judged) - len(kept) - errors
+        return Judged(kept, len(judged), known, errors, silent)
 
-    def _ask(self, batch: Sequence[Candidate]) -> list[dict[str, Any]]:
-        verdicts: list[dict[str, Any]] = [{} for _ in batch]
-        questions = [(one.id, one.question) for one in batch]
-        for place, answer in ask(self._model, questions, self._sampling):
-            one = batch[place]
-            verdict: dict[str, Any] = {"id": one.id, "question": one.question}
-            verdict["answers"] = list(one.answers)
-            if isinstance(answer, Failure):
-                verdict["error"] = answer.reason
-            else:
-                matches = (found(completion, one.answers) for completion in answer)
-                known = next((match for match in matches if match is not None), None)
-                verdict |= {"completions": answer, "known": known}
-            verdicts[place] = verdict
-        assert all(verdicts), "a model left a prompt without an answer"
-        return verdicts
+    def _ask(self, batch: Sequence[Candidate], path: Path, stored: dict[str, Verdict]) -> None:
+        fresh: dict[int, Verdict] = {}
+        try:
+            questions = [(one.id, one.question) for one in batch]
+            for place, answer in ask(self._model, questions, self._sampling):
+                fresh[place] = _verdict(batch[place], answer)
+        finally:
+            lines = [fresh[place] for place in sorted(fresh)]
+            append(path, "".join(map(_line, lines)))
+            stored.update((line["id"], line) for line in lines)
+        assert len(fresh) == len(batch), "a model left a prompt without an answer"
 
 
-def _named(changed: Sequence[str]) -> str:
-    """The settings that differ, before the sources whose candidates differ, which have hashes."""
-    settings = [line for line in changed if not line.startswith("pools.")]
-    sources = [line.split(":")[0].removeprefix("pools.") for line in changed if "pools." in line]
-    return "; ".join([*settings, *([f"candidates of {', '.join(sources)}"] if sources else [])])
+def _up_to(needed: int, pool: Sequence[Candidate], stored: Mapping[str, Verdict]) -> list[Verdict]:
+    """The verdicts on the pool's first candidates: until one has none, or enough are unknown."""
+    verdicts: list[Verdict] = []
+    unknown = 0
+    for candidate in pool:
+        verdict = stored.get(candidate.id)
+        if verdict is None or not _holds(verdict, candidate) or unknown == needed:
+            break
+        verdicts.append(verdict)
+        unknown += _unknown(verdict)
+    return verdicts
 
 
-def _unknown(line: Mapping[str, Any]) -> bool:
-    return "error" not in line and line["known"] is None
+def _holds(verdict: Verdict | None, candidate: Candidate) -> bool:
+    """Whether a verdict is on this very question and these answers."""
+    return (
+        verdict is not None
+        and verdict["question"] == candidate.question
+        and verdict["answers"] == list(candidate.answers)
+    )
+
+
+def _verdict(one: Candidate, answer: list[str] | Failure) -> Verdict:
+    verdict: Verdict = {"id": one.id, "question": one.question, "answers": list(one.answers)}
+    if isinstance(answer, Failure):
+        return verdict | {"error": answer.reason}
+    matches = (found(completion, one.answers) for completion in answer)
+    known = next((match for match in matches if match is not None), None)
+    return verdict | {"completions": answer, "known": known}
+
+
+def _unknown(verdict: Verdict) -> bool:
+    return "error" not in verdict and verdict["known"] is None
+
+
+def _line(verdict: Verdict) -> str:
+    return json.dumps(verdict, ensure_ascii=False) + "\n"
+
+
+def _read(path: Path) -> dict[str, Verdict]:
+    """The verdicts on disk, by candidate; a last line that was not finished is cut off."""
+    try:
+        content = path.read_bytes() if path.exists() else b""
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    verdicts = {}
+    for number, raw in enumerate(content[:whole].split(b"\n")[:-1], start=1):
+        try:
+            line = json.loads(raw)
+            assert {"id", "question", "answers"} <= line.keys()
+            assert "error" in line or {"completions", "known"} <= line.keys()
+        except (ValueError, RecursionError, AttributeError, AssertionError):
+            raise HoldfastError(
+                f"{path} line {number}: is no verdict; remove this line, then run the same command "
+                "again"
+            ) from None
+        verdicts[line["id"]] = line
+    return verdicts
+
+
+def _tidy(path: Path, pool: Sequence[Candidate], stored: Mapping[str, Verdict]) -> None:
+    """Put the verdicts into the order of the pool, whatever the order in which they came."""
+    places = {candidate.id: place for place, candidate in enumerate(pool)}
+    ordered = sorted(stored.values(), key=lambda line: places.get(line["id"], len(places)))
+    text = "".join(map(_line, ordered))
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        write_text_atomically(path, text)

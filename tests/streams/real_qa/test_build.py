@@ -69,9 +69,9 @@ def test_each_source_gives_as_many_and_only_what_the_model_does_not_know(tmp_pat
     assert all(int(str(item.id).split(":")[1]) % 3 for item in items)
     account = stream.about["sources"]["sciq"]
     assert account["kept"] == 6
-    assert account["asked"] == account["known"] + account["errors"] + sum(
-        "known" in line and line["known"] is None for line in verdicts(tmp_path, "sciq")
-    )
+    assert account["asked"] == account["known"] + account["errors"] + account["kept"]
+    tried = verdicts(tmp_path, "sciq")[: account["asked"]]
+    assert account["known"] == sum(line["known"] is not None for line in tried) > 0
     mixed = [Counter(item.details["dataset"] for item in task.items) for task in stream.tasks]
     assert any(len(counts) == 2 for counts in mixed)
 
@@ -105,7 +105,8 @@ def test_an_error_is_never_unknown(tmp_path: Path) -> None:
     assert all(int(name.split(":")[1]) % 2 == 0 for name in ids)
     for source in READINGS:
         account = stream.about["sources"][source]
-        errors = [line for line in verdicts(tmp_path, source) if "error" in line]
+        tried = verdicts(tmp_path, source)[: account["asked"]]
+        errors = [line for line in tried if "error" in line]
         assert account["errors"] == len(errors) > 0
         assert all("known" not in line and "completions" not in line for line in errors)
 
@@ -149,17 +150,63 @@ def test_a_larger_stream_continues_from_the_same_verdicts(tmp_path: Path) -> Non
     assert stream == build(READINGS, Scripted(knows_every_third), tmp_path / "new", larger)
 
 
-def test_other_candidates_or_another_model_are_refused(tmp_path: Path) -> None:
+def test_another_model_or_sampling_is_refused(tmp_path: Path) -> None:
     build(READINGS, Scripted(knows_every_third), tmp_path, SETTINGS)
     other = Scripted(knows_every_third)
     other.name = "another"
     with pytest.raises(HoldfastError, match=r'model: "scripted" -> "another"'):
         build(READINGS, other, tmp_path, SETTINGS)
-    fewer = READINGS | {"sciq": numbered("sciq", 29)}
-    with pytest.raises(HoldfastError, match=r"\(candidates of sciq\)"):
-        build(fewer, Scripted(knows_every_third), tmp_path, SETTINGS)
     with pytest.raises(HoldfastError, match=r"sampling\.seed: 5 -> 6"):
         build(READINGS, Scripted(knows_every_third), tmp_path, Settings(tasks=3, items=4, seed=6))
+
+
+def test_sources_may_come_go_and_grow_and_nothing_is_asked_twice(tmp_path: Path) -> None:
+    first = Scripted(knows_every_third)
+    build(READINGS, first, tmp_path, SETTINGS)
+    changed = {"sciq": numbered("sciq", 40), "squad": numbered("squad", 20)}
+    model = Scripted(knows_every_third)
+    stream = build(changed, model, tmp_path, SETTINGS)
+    assert set(model.asked).isdisjoint(first.asked)
+    assert stream == build(changed, Scripted(knows_every_third), tmp_path / "new", SETTINGS)
+
+
+def test_a_question_that_was_changed_is_asked_again(tmp_path: Path) -> None:
+    readings = {"sciq": numbered("sciq", 4)}
+    settings = Settings(tasks=1, items=2)
+    build(readings, Scripted(knows_every_third), tmp_path, settings)
+    other = tuple(
+        Candidate(one.source, one.id, one.question, ("other", *one.answers))
+        for one in readings["sciq"].candidates
+    )
+    model = Scripted(knows_every_third)
+    build({"sciq": Reading(other, (), 4)}, model, tmp_path, settings)
+    assert len(model.asked) == 4
+
+
+def test_what_came_before_a_model_failed_is_kept(tmp_path: Path) -> None:
+    """An endpoint that goes down inside a batch: what it answered is not asked again."""
+
+    def mortal(asked: Prompt) -> Reply:
+        if len(model.asked) == 6:
+            raise HoldfastError("stopped answering")
+        return knows_every_third(asked)
+
+    model = Scripted(mortal)
+    with pytest.raises(HoldfastError, match="stopped answering"):
+        build(READINGS, model, tmp_path, SETTINGS)
+    answered = model.asked[:5]
+    again = Scripted(knows_every_third)
+    stream = build(READINGS, again, tmp_path, SETTINGS)
+    assert set(again.asked).isdisjoint(answered)
+    assert stream == build(READINGS, Scripted(knows_every_third), tmp_path / "new", SETTINGS)
+
+
+def test_another_batch_size_asks_nothing_again_and_keeps_the_same(tmp_path: Path) -> None:
+    first = Scripted(knows_every_third)
+    stream = build(READINGS, first, tmp_path, SETTINGS)
+    wider = Scripted(knows_every_third, batch=7)
+    assert build(READINGS, wider, tmp_path, SETTINGS) == stream
+    assert wider.asked == []
 
 
 def test_a_source_that_runs_out_says_so_and_keeps_what_was_asked(tmp_path: Path) -> None:
@@ -184,10 +231,19 @@ def test_shares_are_equal_and_the_first_sources_give_the_rest(tmp_path: Path) ->
         build(readings, Scripted(knows_every_third), tmp_path / "x", Settings(tasks=1, items=2))
 
 
-def test_a_verdict_file_that_was_changed_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["[]", "{}", '{"id": "x"}', "no JSON", '{"id": "sciq:'])
+def test_a_damaged_line_loses_nothing_and_is_named(tmp_path: Path, damage: str) -> None:
     build(READINGS, Scripted(knows_every_third), tmp_path, SETTINGS)
     path = tmp_path / "verdicts" / "sciq.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[1], lines[0], *lines[2:]]))
-    with pytest.raises(HoldfastError, match="line 1: is no verdict on the candidate"):
+    damaged = "".join([lines[0], damage + "\n", *lines[2:]])
+    path.write_text(damaged)
+    with pytest.raises(HoldfastError, match=r"sciq\.jsonl line 2: is no verdict; remove this line"):
         build(READINGS, Scripted(knows_every_third), tmp_path, SETTINGS)
+    assert path.read_text() == damaged
+
+
+def test_silence_is_counted(tmp_path: Path) -> None:
+    stream = build(READINGS, Scripted(lambda asked: " "), tmp_path, SETTINGS)
+    account = stream.about["sources"]["sciq"]
+    assert (account["kept"], account["silent"]) == (6, 6)
