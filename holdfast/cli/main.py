@@ -1,20 +1,27 @@
 """The `holdfast` command. Each verb has a file; none imports torch before it runs.
 
-Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted.
+Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted, 141 nobody read on.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from holdfast.cli.demo import demo
-from holdfast.cli.doctor import doctor
-from holdfast.cli.recipes import recipes
-from holdfast.cli.run import run
-from holdfast.cli.stream import stream
-from holdfast.cli.verbs import Verb, Verbs
+    from holdfast.cli.demo import demo
+    from holdfast.cli.doctor import doctor
+    from holdfast.cli.recipes import recipes
+    from holdfast.cli.run import run
+    from holdfast.cli.search import search
+    from holdfast.cli.stream import stream
+    from holdfast.cli.suite import suite
+    from holdfast.cli.verbs import Verb, Verbs
+except KeyboardInterrupt:  # before there is a verb that could say so
+    sys.stderr.write("holdfast: interrupted; the same command continues\n")
+    raise SystemExit(130) from None
 
 app = typer.Typer(
     cls=Verbs,
@@ -23,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verb in (run, recipes, doctor, demo):
+for _verb in (run, suite, search, recipes, doctor, demo):
     app.command(cls=Verb)(_verb)
 app.add_typer(stream)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from holdfast.core.errors import HoldfastError
 
 _FILES = files("holdfast.recipes")
+
+Study = Literal["search", "suite"]
 
 
 def recipe_names() -> list[str]:
@@ -39,3 +41,29 @@ def recipe(name: str) -> dict[str, Any]:
 def describe(name: str) -> str:
     """The recipe's first line, a comment that says what it is for."""
     return recipe_text(name).partition("\n")[0].removeprefix("#").strip()
+
+
+def study_names(kind: Study) -> list[str]:
+    """The names of all recipes for searches, or for suites, sorted."""
+    names = (entry.name for entry in (_FILES / kind).iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def study_text(kind: Study, name: str) -> str:
+    """A study's recipe as it is written, its first line a comment that says what it is for.
+
+    Raises HoldfastError when there is none of that name.
+    """
+    known = study_names(kind)
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        raise HoldfastError(
+            f'"{name}" is no recipe for a {kind}; did you mean {nearest}? known: {", ".join(known)}'
+        )
+    return (_FILES / kind / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def study(kind: Study, name: str) -> dict[str, Any]:
+    """The nested values of a study's recipe, for its configuration; raises as `study_text`."""
+    values: dict[str, Any] = yaml.safe_load(study_text(kind, name))
+    return values

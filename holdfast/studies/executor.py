@@ -12,6 +12,9 @@ from holdfast.studies.cell import Cell, Outcome
 class Watch:
     """Hears how the cells fare. This one keeps silent."""
 
+    def begins(self, cells: int, tasks: int, missing: int) -> None:
+        """So many cells are next, of ``tasks`` tasks together; ``missing`` are not yet learned."""
+
     def started(self, cell: Cell) -> None:
         """A worker begins with a cell, or begins again after it was lost."""
 
@@ -20,6 +23,9 @@ class Watch:
 
     def event(self, cell: Cell, text: str) -> None:
         """Something the user should know, in one line: a lost worker, a remark of the learner."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """A cell has come to its horizon, or failed."""
 
 
 class Executor(Protocol):

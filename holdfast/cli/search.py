@@ -1,0 +1,95 @@
+"""`holdfast search`: task-level successive halving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.study import (
+    DryRun,
+    Out,
+    Overrides,
+    Store,
+    Workers,
+    WorkersPerGpu,
+    directory,
+    local_executor,
+    own_settings,
+    study_recipe,
+    watching,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.studies.search import Search, Standing
+
+_SHOWN = 10
+
+
+def search(
+    config: Annotated[str, typer.Argument(help="A search's recipe or a YAML file.")],
+    overrides: Overrides = None,
+    out: Out = None,
+    store: Store = None,
+    workers: Workers = None,
+    workers_per_gpu: WorkersPerGpu = 1,
+    dry_run: DryRun = False,
+) -> None:
+    """Learn a few tasks with every candidate, keep the best, let them learn more.
+
+    The same command continues where it was stopped.
+    """
+    from holdfast.cli.progress import loading
+    from holdfast.cli.run import configuration
+    from holdfast.core.config import build
+
+    values = study_recipe("search", config)
+    settings = own_settings(overrides)
+    with loading():
+        from holdfast.studies.recipe import SearchRecipe
+        from holdfast.studies.search import Search
+
+        recipe = build(SearchRecipe, values, source=f"search {config}")
+        base = configuration(recipe.base)
+        place = Path("search") if out is None and dry_run else directory(out)
+        plan = Search(recipe, base, settings, place, store)
+    if dry_run:
+        _print_funnel(plan)
+        return
+    cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
+    with watching("search", cost) as watch:
+        trace = plan.run(local_executor(workers, workers_per_gpu), watch)
+    _print_leaders(trace)
+    print(place)
+
+
+def _print_funnel(plan: Search) -> None:
+    schedule, seeds = plan.recipe.schedule, len(plan.recipe.seeds)
+    count = len(plan.candidates)
+    print(f"{'horizon':>8}{'candidates':>12}{'cells':>7}{'tasks a seed':>14}")
+    before = 0
+    for horizon, size in zip(schedule.horizons, schedule.sizes(count), strict=True):
+        print(f"{horizon:>8}{size:>12}{size * seeds:>7}{size * (horizon - before):>14,}")
+        before = horizon
+    cost, all_of_it = schedule.cost(count), schedule.exhaustive(count)
+    print(
+        f"{cost:,} tasks a seed instead of {all_of_it:,} ({cost / all_of_it:.1%}), "
+        f"{seeds} seeds: {cost * seeds:,}"
+    )
+    print(f"stream {plan.stream.name}, {len(plan.stream.tasks)} tasks, {plan.stream.fingerprint}")
+
+
+def _print_leaders(trace: Sequence[Standing]) -> None:
+    last = max(one.horizon for one in trace)
+    standings = [one for one in trace if one.horizon == last]
+    print(f"after {last} tasks:")
+    for one in standings[:_SHOWN]:
+        score = "failed" if one.score is None else f"{one.score:.3f}"
+        print(f"{one.rank:>3} {score:>7}  {one.candidate.name}")
+    if len(standings) > _SHOWN:
+        print(f"    ... {len(standings) - _SHOWN} more in leaderboard.csv")
+    for one in (one for one in trace if one.error is not None):
+        print(f"failed at horizon {one.horizon}: {one.candidate.name}: {one.error}")

@@ -1,0 +1,60 @@
+"""Bring cells to their horizons, and read what they scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.trajectory import Trajectory
+from holdfast.results import RecallMatrix
+from holdfast.streams import Stream
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Executor, Watch
+
+
+def advance(
+    cells: Sequence[Cell],
+    stream: Stream,
+    store: Path,
+    executor: Executor,
+    watch: Watch,
+    since: int = 0,
+) -> Iterator[Outcome]:
+    """Yield every cell's outcome, first of those that are there already and cost nothing.
+
+    stream: of all the cells, with at least as many tasks as their horizons; since: the horizon
+    that they were brought to before. Raises HoldfastError when a directory of the store holds a
+    trajectory with other settings or other tasks than its cell, before anything is learned.
+    """
+    horizons = [_open(cell, stream, store).horizon for cell in cells]
+    missing = [max(0, cell.horizon - now) for cell, now in zip(cells, horizons, strict=True)]
+    watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
+    for cell, tasks in zip(cells, missing, strict=True):
+        if not tasks:
+            outcome = Outcome(cell, learned=0, seconds=0.0)
+            watch.finished(outcome)
+            yield outcome
+    waiting = [cell for cell, tasks in zip(cells, missing, strict=True) if tasks]
+    if waiting:
+        for outcome in executor.map(waiting, store, watch):
+            watch.finished(outcome)
+            yield outcome
+
+
+def matrix_at(cell: Cell, stream: Stream, store: Path) -> RecallMatrix:
+    """The cell's recall matrix up to its horizon, wherever its trajectory has come since.
+
+    Raises HoldfastError when the last row was not observed.
+    """
+    matrix = _open(cell, stream, store).matrix.up_to(cell.horizon)
+    if matrix.horizon != cell.horizon:
+        raise HoldfastError(
+            f"{cell.directory(store)}: recall was not measured after task {cell.horizon}; "
+            "set evaluation.rows=every"
+        )
+    return matrix
+
+
+def _open(cell: Cell, stream: Stream, store: Path) -> Trajectory:
+    return Trajectory(cell.config, cell.directory(store), stream=stream)

@@ -1,0 +1,121 @@
+"""Task-level successive halving: how many candidates go on to which horizon, and which ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, PlainValidator, model_validator
+
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+
+Name = TypeVar("Name")  # of a candidate: its name, or its place in the enumeration
+
+
+def _checked_survivors(value: Any) -> Any:
+    if value == "half" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError("write half, or how many candidates go on: 1 or more")
+
+
+_Survivors = Annotated[Literal["half"] | int, PlainValidator(_checked_survivors)]
+_Horizon = Annotated[int, Field(ge=1)]
+
+
+class Schedule(Config):
+    """The horizons of a search and who reaches them.
+
+    horizons: numbers of learned tasks, increasing; survivors: for each horizon but the last,
+    how many candidates go on from it: a count, or ``half``, rounded up.
+    Source: alg:search, app:search-cuts.
+    """
+
+    horizons: tuple[_Horizon, ...] = Field(min_length=1)
+    survivors: tuple[_Survivors, ...] = ()
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Schedule:
+        pairs = itertools.pairwise(self.horizons)
+        wrong = next((pair for pair in pairs if pair[0] >= pair[1]), None)
+        if wrong:
+            raise ValueError(f"horizons must increase, and {wrong[1]} comes after {wrong[0]}")
+        cuts = len(self.horizons) - 1
+        if len(self.survivors) != cuts:
+            raise ValueError(
+                f"{len(self.horizons)} horizons take {cuts} survivors, one for each horizon but "
+                f"the last, and there are {len(self.survivors)}"
+            )
+        return self
+
+    def sizes(self, candidates: int) -> list[int]:
+        """How many of ``candidates`` reach each horizon when none fails: 90, 45, 23, 10.
+
+        Raises HoldfastError when there is no candidate, or more should go on than are left.
+        """
+        if candidates < 1:
+            raise HoldfastError(f"schedule: {candidates} candidates; a search needs at least 1")
+        sizes = [candidates]
+        for horizon, count in zip(self.horizons, self.survivors, strict=False):
+            wanted = math.ceil(sizes[-1] / 2) if count == "half" else count
+            if wanted > sizes[-1]:
+                raise HoldfastError(
+                    f"schedule: {wanted} survivors at horizon {horizon}, and only {sizes[-1]} "
+                    "candidates reach it; lower the count or widen the space"
+                )
+            sizes.append(wanted)
+        return sizes
+
+    def cost(self, candidates: int) -> int:
+        """Tasks trained for one seed when each horizon continues the one before it.
+
+        Source: eq. app-search-cost.
+        """
+        added = (now - before for before, now in itertools.pairwise((0, *self.horizons)))
+        return sum(size * tasks for size, tasks in zip(self.sizes(candidates), added, strict=True))
+
+    def exhaustive(self, candidates: int) -> int:
+        """Tasks trained for one seed when every candidate goes to the last horizon."""
+        return candidates * self.horizons[-1]
+
+
+def score(finals: Sequence[float]) -> float:
+    """The mean over seeds of final retention, the same in whatever order the seeds come.
+
+    finals: one for each seed, at least one. A candidate of which a seed failed has no score: the
+    mean over fewer seeds is not comparable.
+    Source: eq. search-score.
+    """
+    assert finals
+    return math.fsum(finals) / len(finals)
+
+
+def rank(scores: Sequence[tuple[Name, float | None]]) -> list[tuple[Name, float | None]]:
+    """Candidates from best to worst.
+
+    scores: name and score, in the order in which the space enumerates the candidates, which
+    decides ties; a candidate that failed has None or NaN and comes after all others.
+    """
+    # Sorting is stable, so equal candidates stay in the order of their enumeration.
+    return sorted(scores, key=lambda pair: _place(pair[1]))
+
+
+def survivors(scores: Sequence[tuple[Name, float | None]], count: int) -> list[Name]:
+    """The names of the best ``count`` candidates, in ranked order.
+
+    A failed candidate never goes on, not even when others are lacking: then fewer survive, and
+    none when all have failed. scores: as for :func:`rank`; count: at least 1.
+    """
+    assert count >= 1
+    return [name for name, value in rank(scores) if not _failed(value)][:count]
+
+
+def _place(value: float | None) -> tuple[bool, float]:
+    # NaN has no order, so it must not reach the sorting.
+    return (False, -value) if value is not None and not math.isnan(value) else (True, 0.0)
+
+
+def _failed(value: float | None) -> bool:
+    return _place(value)[0]

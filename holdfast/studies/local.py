@@ -1,0 +1,70 @@
+"""Cells advanced side by side by worker processes of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
+from holdfast.studies.workers.shift import Job, Shift, Slot
+
+
+class LocalExecutor:
+    """An executor whose workers are processes of this machine, each living for many cells.
+
+    workers: how many at once; devices: the GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, with
+    ``workers_per_gpu`` workers each (``workers`` then counts for nothing); retries: how often a
+    cell whose worker died begins again; threads: of each worker, None for its share of the cores.
+    Raises HoldfastError when there would be no worker.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        *,
+        devices: Sequence[str] | None = None,
+        workers_per_gpu: int = 1,
+        retries: int = 2,
+        threads: int | None = None,
+    ) -> None:
+        least = {"workers": workers, "workers_per_gpu": workers_per_gpu, "threads": threads}
+        for name, number in least.items():
+            if number is not None and number < 1:
+                raise HoldfastError(f"{name} is {number}; it must be at least 1")
+        if retries < 0:
+            raise HoldfastError(f"retries is {retries}; it must be at least 0")
+        if devices is not None and not devices:
+            raise HoldfastError("devices is empty; name a GPU, or leave it out")
+        places = [None] * workers if devices is None else _repeated(devices, workers_per_gpu)
+        share = threads or max(1, _usable_cores() // len(places))
+        self._environments = [_environment(share, device) for device in places]
+        self._retries = retries
+
+    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
+        """Yield the outcome of each cell as it finishes; cells begin in the order given.
+
+        Cells that are one trajectory follow each other. Raises HoldfastError when no worker can
+        be started. See :class:`~holdfast.studies.executor.Executor`.
+        """
+        jobs = [Job(cell, cell.directory(store)) for cell in cells]
+        slots = [Slot(environment) for environment in self._environments]
+        return Shift(jobs, slots, self._retries, watch).outcomes()
+
+
+def _repeated(devices: Sequence[str], times: int) -> list[str | None]:
+    return [device for device in devices for _ in range(times)]
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _environment(threads: int, device: str | None) -> dict[str, str]:
+    """What has to be set before torch is imported."""
+    known = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}

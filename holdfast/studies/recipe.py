@@ -1,0 +1,149 @@
+"""What a search and a suite are made of: the recipes of studies."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.method import parse_method
+from holdfast.studies.halving import Schedule
+from holdfast.studies.space import SearchSpace, override
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        _overrides(settings)
+    except HoldfastError as error:
+        raise ValueError(str(error)) from None
+    return settings
+
+
+def _checked_methods(tags: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        canonical = tuple(parse_method(tag).tag for tag in tags)
+    except HoldfastError as error:
+        raise ValueError(str(error)) from None
+    _refuse_repeats(canonical)
+    return canonical
+
+
+def _refuse_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"{value} is there twice; keep one")
+    return values
+
+
+_Settings = Annotated[dict[str, Any], AfterValidator(_checked_settings)]
+_Methods = Annotated[tuple[str, ...], AfterValidator(_checked_methods)]
+_Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...],
+    Field(min_length=1),
+    AfterValidator(_refuse_repeats),
+]
+_OrderSeed = Annotated[int | None, Field(ge=0)]
+
+
+class SearchRecipe(Config):
+    """A search: which candidates, how far they go, on what.
+
+    base: the recipe that everything else is set on; set: dotted settings of all candidates;
+    order_seed: of the tasks, the same for all seeds; None leaves what the base says.
+    Source: alg:search.
+    """
+
+    base: str
+    set: _Settings = {}
+    space: SearchSpace
+    schedule: Schedule
+    seeds: _Seeds
+    order_seed: _OrderSeed = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> SearchRecipe:
+        try:
+            self.schedule.sizes(len(self.space.candidates()))
+        except HoldfastError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def overrides(self) -> list[str]:
+        """What all candidates set on the base; a candidate's own come after."""
+        return [*_overrides(self.set), *_order(self.order_seed)]
+
+
+class Dataset(Config):
+    """What a suite does differently on one data set: further methods, dotted settings."""
+
+    methods: _Methods = ()
+    set: _Settings = {}
+
+
+class SuiteRecipe(Config):
+    """A suite: methods side by side, each with every seed, on one data set or on several.
+
+    base, set, order_seed: as in a search; datasets: by name; none means the stream of the base.
+    Source: sec:results.
+    """
+
+    base: str
+    set: _Settings = {}
+    methods: _Methods = Field(min_length=1)
+    seeds: _Seeds
+    order_seed: _OrderSeed = None
+    datasets: dict[str, Dataset] = {}
+
+    @model_validator(mode="after")
+    def _distinct(self) -> SuiteRecipe:
+        for name, dataset in self.datasets.items():
+            for method in dataset.methods:
+                if method in self.methods:
+                    raise ValueError(
+                        f"datasets.{name}: {method} is among the methods of all data sets; keep one"
+                    )
+        return self
+
+    def methods_on(self, dataset: str | None = None) -> list[str]:
+        """The tags of all methods on a data set, the suite's before the data set's own.
+
+        dataset: a name out of ``datasets``, None when there are none.
+        Raises HoldfastError for any other.
+        """
+        return [*self.methods, *self._dataset(dataset).methods]
+
+    def overrides(self, dataset: str | None = None) -> list[str]:
+        """What all methods set on the base; a data set's settings come after the suite's.
+
+        dataset, raises: as for :meth:`methods_on`.
+        """
+        own = self._dataset(dataset).set
+        return [*_overrides(self.set | own), *_order(self.order_seed)]
+
+    def _dataset(self, name: str | None) -> Dataset:
+        if name is None and not self.datasets:
+            return Dataset()
+        if name in self.datasets:
+            return self.datasets[name]
+        if not self.datasets:
+            raise HoldfastError(f'"{name}": the suite names no data sets; set stream.name instead')
+        known = ", ".join(self.datasets)
+        if name is None:
+            raise HoldfastError(f"the suite has several data sets; choose one of {known}")
+        nearest = difflib.get_close_matches(name, self.datasets, n=1, cutoff=0.0)[0]
+        raise HoldfastError(
+            f'"{name}" is no data set of the suite; did you mean {nearest}? known: {known}'
+        )
+
+
+def _overrides(settings: Mapping[str, Any]) -> list[str]:
+    return [override(key, value) for key, value in settings.items()]
+
+
+def _order(seed: int | None) -> list[str]:
+    return [] if seed is None else [f"stream.order_seed={seed}"]

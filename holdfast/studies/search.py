@@ -1,0 +1,201 @@
+"""Task-level successive halving: learn a few tasks, keep the best, let them learn more.
+
+Source: alg:search, app:search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.config import RunConfig
+from holdfast.results import final
+from holdfast.streams import Stream, load_stream
+from holdfast.studies.advance import advance, matrix_at
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Executor, Watch
+from holdfast.studies.halving import rank, score, survivors
+from holdfast.studies.recipe import SearchRecipe
+from holdfast.studies.space import Candidate
+from holdfast.studies.study import claimed, settings_of, write_table
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A candidate at a horizon that it was sent to.
+
+    finals: final retention by seed, None where its cell failed; score: their mean, None when one
+    failed; rank: from 1; fate: promoted, eliminated, finished or failed; error: the first one.
+    """
+
+    candidate: Candidate
+    horizon: int
+    finals: tuple[float | None, ...]
+    score: float | None
+    rank: int
+    fate: str
+    error: str | None
+
+
+class Search:
+    """One search in one directory.
+
+    recipe: what is searched; base: the nested values of the recipe that it names; overrides:
+    dotted settings of all candidates, which the candidates' own come after; store: where the
+    trajectories lie, ``cells`` in the directory unless said; other studies may share it.
+
+    Raises HoldfastError for a setting that does not exist, or a horizon beyond the stream.
+    """
+
+    def __init__(
+        self,
+        recipe: SearchRecipe,
+        base: Mapping[str, Any],
+        overrides: Iterable[str],
+        directory: Path,
+        store: Path | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.directory = directory
+        self.store = store or directory / "cells"
+        self.candidates = recipe.space.candidates()
+        shared = [*recipe.overrides, *overrides]
+        self._configs = {
+            candidate.name: [
+                RunConfig.of(base, [*shared, *candidate.overrides, f"seed={seed}"])
+                for seed in recipe.seeds
+            ]
+            for candidate in self.candidates
+        }
+        self.stream: Stream = load_stream(self._configs[self.candidates[0].name][0].stream)
+        last = recipe.schedule.horizons[-1]
+        if last > len(self.stream.tasks):
+            raise HoldfastError(
+                f"schedule: horizon {last} is beyond the stream, which has "
+                f"{len(self.stream.tasks)} tasks; lower the horizons or set stream.tasks=null"
+            )
+
+    def question(self) -> dict[str, Any]:
+        """What ``study.json`` records."""
+        return {
+            "study": "search",
+            "schedule": self.recipe.schedule.model_dump(mode="json"),
+            "seeds": list(self.recipe.seeds),
+            "stream": self.stream.fingerprint,
+            "cells": {
+                name: [Cell(name, config, 1).key for config in configs]
+                for name, configs in self._configs.items()
+            },
+        }
+
+    def run(self, executor: Executor, watch: Watch | None = None) -> list[Standing]:
+        """Search to the end, from wherever it was; write leaderboard and trace; return the trace.
+
+        A cell that fails is scored last and does not stop the search.
+        Raises HoldfastError when the directory belongs to another study, or a cell of the store
+        has other settings than it should.
+        """
+        watch = watch or Watch()
+        trace: list[Standing] = []
+        with claimed(self.directory, self.question()):
+            going = self.candidates
+            sizes = self.recipe.schedule.sizes(len(going))
+            since = 0
+            for place, horizon in enumerate(self.recipe.schedule.horizons):
+                wanted = sizes[place + 1] if place + 1 < len(sizes) else None
+                cells = self.cells(going, horizon)
+                outcomes = {
+                    outcome.cell.key: outcome
+                    for outcome in advance(cells, self.stream, self.store, executor, watch, since)
+                }
+                since = horizon
+                standings = self._standings(cells, outcomes, horizon, wanted)
+                trace += standings
+                self._write(trace)
+                going = [one.candidate for one in standings if one.fate == "promoted"]
+                if not going:
+                    break
+        return trace
+
+    def cells(self, candidates: Sequence[Candidate], horizon: int) -> list[Cell]:
+        """The cells that take these candidates to a horizon, seed by seed."""
+        return [
+            Cell(candidate.name, config, horizon)
+            for candidate in candidates
+            for config in self._configs[candidate.name]
+        ]
+
+    def _standings(
+        self,
+        cells: Sequence[Cell],
+        outcomes: Mapping[str, Outcome],
+        horizon: int,
+        wanted: int | None,
+    ) -> list[Standing]:
+        """The candidates of these cells in ranked order; the best ``wanted`` go on."""
+        candidates = {one.name: one for one in self.candidates}
+        names = dict.fromkeys(cell.candidate for cell in cells)
+        finals: dict[str, list[float | None]] = {name: [] for name in names}
+        errors: dict[str, str] = {}
+        for cell in cells:
+            error = outcomes[cell.key].error
+            if error is not None:
+                errors.setdefault(cell.candidate, error)
+            done = error is None
+            value = final(matrix_at(cell, self.stream, self.store)) if done else None
+            finals[cell.candidate].append(value)
+        scores = [(name, _mean(values)) for name, values in finals.items()]
+        going = set(survivors(scores, wanted)) if wanted is not None else set()
+        return [
+            Standing(
+                candidates[name],
+                horizon,
+                tuple(finals[name]),
+                value,
+                place,
+                _fate(value, name in going, last=wanted is None),
+                errors.get(name),
+            )
+            for place, (name, value) in enumerate(rank(scores), start=1)
+        ]
+
+    def _write(self, trace: Sequence[Standing]) -> None:
+        write_table(self.directory, "trace", [self._row(one) for one in trace])
+        reached: dict[str, Standing] = {one.candidate.name: one for one in trace}
+        # Who came further stands higher; the last horizon decides among equals.
+        order = sorted(reached.values(), key=lambda one: (-one.horizon, one.rank))
+        rows = [{**self._row(one), "rank": place} for place, one in enumerate(order, start=1)]
+        write_table(self.directory, "leaderboard", rows)
+
+    def _row(self, one: Standing) -> dict[str, Any]:
+        keys = settings_of(candidate.settings for candidate in self.candidates)
+        return {
+            "horizon": one.horizon,
+            "rank": one.rank,
+            "candidate": one.candidate.name,
+            "method": one.candidate.method,
+            **{key: one.candidate.settings.get(key) for key in keys},
+            "score": one.score,
+            **{
+                f"final_{seed}": value
+                for seed, value in zip(self.recipe.seeds, one.finals, strict=True)
+            },
+            "fate": one.fate,
+            "error": one.error,
+        }
+
+
+def _mean(finals: Sequence[float | None]) -> float | None:
+    known = [value for value in finals if value is not None]
+    return score(known) if len(known) == len(finals) else None
+
+
+def _fate(value: float | None, goes_on: bool, last: bool) -> str:
+    if value is None:
+        return "failed"
+    if last:
+        return "finished"
+    return "promoted" if goes_on else "eliminated"

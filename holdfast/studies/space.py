@@ -1,0 +1,199 @@
+"""The search space: categories of mechanisms with grids of settings, and its candidates."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from holdfast.core.config import Config, apply_overrides
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.method import VANILLA, parse_method
+
+NONE = "none"
+_SHAPE = (
+    "a choice is none, a mechanism's tag, or a tag with lists of values, "
+    "such as sd: {function.strength: [1, 3]}"
+)
+_SET_BY_THE_STUDY = ("method", "seed", "stream.order_seed")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A composition with its searched settings, dotted; name: both as text, unique in a space."""
+
+    name: str
+    method: str
+    settings: Mapping[str, Any]
+
+    @property
+    def overrides(self) -> list[str]:
+        """What turns the base configuration into this candidate, as dotted ``key=value``."""
+        return [f"method={self.method}", *(override(*pair) for pair in self.settings.items())]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One mechanism at one point of its grid; an empty tag adds no mechanism."""
+
+    tag: str
+    settings: dict[str, Any]
+
+
+def override(key: str, value: Any) -> str:
+    """A setting as ``key=value``, from which ``apply_overrides`` reads the same value again.
+
+    Text that is a number stands for the number, as in every override.
+    Raises HoldfastError for a key that is not dotted or that the study itself sets, and for a
+    value that has no such form: a section, a date, not-a-number.
+    """
+    if not all(key.split(".")) or "=" in key:
+        raise HoldfastError(f"{key!r} is no setting; write for example data.weight")
+    if key in _SET_BY_THE_STUDY:
+        raise HoldfastError(f"{key} is set by the study itself; leave it out of the settings")
+    if isinstance(value, Mapping):
+        raise HoldfastError(f"{key} is a section; write its settings dotted, as {key}.NAME")
+    value = _number_or_itself(value)
+    for text in _spellings(value):
+        if apply_overrides({}, [f"value={text}"])["value"] == value:
+            return f"{key}={text}"
+    raise HoldfastError(f"{key}: {value!r} cannot be written as {key}=VALUE; choose another value")
+
+
+def _number_or_itself(value: Any) -> Any:
+    # YAML 1.1 reads 1e-3 as text because its mantissa has no dot.
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _spellings(value: Any) -> list[str]:
+    try:
+        quoted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except (TypeError, ValueError):
+        return []
+    # Bare words read better in tables; a blank would not show where a setting ends.
+    bare = isinstance(value, str) and value.split() == [value]
+    return [value, quoted] if bare else [quoted]
+
+
+def _variants(choice: Any) -> list[_Variant]:
+    """The points of a choice, the last setting of its grid fastest."""
+    if choice == NONE:
+        return [_Variant("", {})]
+    if isinstance(choice, str):
+        return [_Variant(_mechanism(choice), {})]
+    if not isinstance(choice, Mapping) or len(choice) != 1:
+        raise ValueError(_SHAPE)
+    [(tag, grid)] = choice.items()
+    if not isinstance(tag, str) or not isinstance(grid, Mapping) or not grid:
+        raise ValueError(_SHAPE)
+    name = _mechanism(tag)
+    points = itertools.product(*(_values(key, values) for key, values in grid.items()))
+    return [_Variant(name, dict(zip(grid, point, strict=True))) for point in points]
+
+
+def _mechanism(tag: str) -> str:
+    """The canonical tag of one mechanism; empty for shared, which is the absence of a rule."""
+    if tag in (NONE, VANILLA):
+        raise ValueError(f"{tag} is no mechanism; for its absence write {NONE}, without settings")
+    try:
+        method = parse_method(tag)
+    except HoldfastError as error:
+        raise ValueError(str(error)) from None
+    if len(method.anchors) + (method.allocation != "shared") > 1:
+        raise ValueError(f"{tag} is more than one mechanism; give each a category")
+    return "" if method.tag == VANILLA else method.tag
+
+
+def _values(key: Any, values: Any) -> list[Any]:
+    if not isinstance(key, str):
+        raise ValueError(f"{key!r} is no setting; write for example data.weight")
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"{key} needs a list of values, at least one, such as [0.5, 0.75]")
+    read = [_number_or_itself(value) for value in values]
+    for place, value in enumerate(read):
+        try:
+            override(key, value)
+        except HoldfastError as error:
+            raise ValueError(str(error)) from None
+        if value in read[:place]:
+            raise ValueError(f"{key} has the value {value!r} twice; keep one")
+    return read
+
+
+def _checked_choice(choice: Any) -> Any:
+    _variants(choice)
+    return choice
+
+
+def _checked_category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not choices:
+        raise ValueError(f"a category needs at least one choice, such as {NONE} or si")
+    seen: list[_Variant] = []
+    for choice in choices:
+        for variant in _variants(choice):
+            if variant in seen:
+                repeated = _name(variant.tag or "none or shared", variant.settings)
+                raise ValueError(f"{repeated} is there twice; keep one")
+            seen.append(variant)
+    return choices
+
+
+_Choice = Annotated[Any, AfterValidator(_checked_choice)]
+_Category = Annotated[tuple[_Choice, ...], AfterValidator(_checked_category)]
+
+
+class SearchSpace(Config):
+    """Categories by name, each a list of choices; a candidate takes one choice of each.
+
+    A choice is ``none``, a mechanism's tag, or a mapping of one tag to dotted settings with lists
+    of values. ``shared`` adds nothing, like ``none``. Whether a setting exists is known only to
+    the configuration that it is set on.
+    Source: eq. candidate-set.
+    """
+
+    # Every key is a category: the space reads, and is recorded, without a level between.
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Category] = Field(init=False)
+
+    def candidates(self) -> list[Candidate]:
+        """The Cartesian product, the last category fastest, and in a grid the last setting.
+
+        Raises HoldfastError for a space without categories, and for categories that cannot be
+        combined: a mechanism or a setting in two of them, two allocation rules, two data anchors.
+        """
+        categories = {
+            category: [variant for choice in choices for variant in _variants(choice)]
+            for category, choices in self.__pydantic_extra__.items()
+        }
+        if not categories:
+            raise HoldfastError("space: has no category; write for example weight: [none, si]")
+        _refuse_shared_settings(categories)
+        return [_candidate(chosen) for chosen in itertools.product(*categories.values())]
+
+
+def _refuse_shared_settings(categories: Mapping[str, list[_Variant]]) -> None:
+    owner: dict[str, str] = {}
+    for category, variants in categories.items():
+        for key in (key for variant in variants for key in variant.settings):
+            if owner.setdefault(key, category) != category:
+                raise HoldfastError(
+                    f"space: {key} is set in {owner[key]} and in {category}; keep one of the two"
+                )
+
+
+def _candidate(chosen: tuple[_Variant, ...]) -> Candidate:
+    tag = "_".join(variant.tag for variant in chosen if variant.tag)
+    method = parse_method(tag or VANILLA).tag
+    settings = {key: value for variant in chosen for key, value in variant.settings.items()}
+    return Candidate(_name(method, settings), method, settings)
+
+
+def _name(tag: str, settings: Mapping[str, Any]) -> str:
+    return " ".join((tag, *(override(*pair) for pair in settings.items())))

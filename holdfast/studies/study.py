@@ -1,0 +1,63 @@
+"""A study's directory: what was asked there, by one process at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.config import differences
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import alone, read_json, write_json, write_text_atomically
+
+
+@contextmanager
+def claimed(directory: Path, question: Mapping[str, Any]) -> Iterator[None]:
+    """Hold a directory for a study and the time of the block; what it asks is in ``study.json``.
+
+    question: JSON values. Raises HoldfastError, having changed nothing, when the directory holds
+    another study, or something else, or is held by another process.
+    """
+    path = directory / "study.json"
+    if path.exists():
+        if changed := differences(read_json(path), dict(question)):
+            shown = "; ".join(changed[:3]) + ("; ..." if len(changed) > 3 else "")
+            raise HoldfastError(
+                f"{directory}: holds another study ({shown}); choose another directory, or repeat "
+                "its settings"
+            )
+    elif directory.exists() and (foreign := _foreign(directory)):
+        raise HoldfastError(
+            f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
+            "directory"
+        )
+    with alone(directory):
+        if not path.exists():
+            write_json(path, dict(question))
+        yield
+
+
+def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as ``name.csv`` and ``name.json``; None is an empty cell."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text_atomically(directory / f"{name}.csv", text.getvalue())
+    write_json(directory / f"{name}.json", list(rows))
+
+
+def settings_of(candidates: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every setting that any candidate has, in the order in which they first come."""
+    return list(dict.fromkeys(key for settings in candidates for key in settings))
+
+
+def _foreign(directory: Path) -> str | None:
+    if not directory.is_dir():
+        return "a file"
+    names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+    return names[0] if names else None

@@ -1,0 +1,121 @@
+"""A suite: methods side by side, each with every seed, to the end of the stream.
+
+Source: sec:results.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.config import RunConfig
+from holdfast.results import summarise
+from holdfast.streams import load_stream
+from holdfast.studies.advance import advance, matrix_at
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Executor, Watch
+from holdfast.studies.study import claimed, write_table
+
+METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
+
+
+class Suite:
+    """One suite in one directory.
+
+    methods: tags; seeds: of each; base: nested values that everything else is set on; overrides:
+    dotted settings of all; store: where the trajectories lie, ``cells`` in the directory unless
+    said; other studies may share it. horizon: tasks to learn, None for the whole stream.
+
+    Raises HoldfastError for a setting that does not exist, or a horizon beyond the stream.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[str],
+        seeds: Sequence[int],
+        base: Mapping[str, Any],
+        overrides: Iterable[str],
+        directory: Path,
+        store: Path | None = None,
+        horizon: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.store = store or directory / "cells"
+        shared = list(overrides)
+        configs = [
+            RunConfig.of(base, [*shared, f"method={method}", f"seed={seed}"])
+            for method in methods
+            for seed in seeds
+        ]
+        self.stream = load_stream(configs[0].stream)
+        self.horizon = len(self.stream.tasks) if horizon is None else horizon
+        if not 1 <= self.horizon <= len(self.stream.tasks):
+            raise HoldfastError(
+                f"horizon {self.horizon} is not within the stream, which has "
+                f"{len(self.stream.tasks)} tasks"
+            )
+        self.cells = [Cell(config.method, config, self.horizon) for config in configs]
+
+    def question(self) -> dict[str, Any]:
+        """What ``study.json`` records: neither the horizon nor which methods, which may grow."""
+        return {"study": "suite", "stream": self.stream.name, "settings": self._settings()}
+
+    def _settings(self) -> dict[str, Any]:
+        """What all cells have in common."""
+        values = self.cells[0].config.model_dump(mode="json")
+        left = ("method", "seed", "keep", "sampling")
+        shared = {key: value for key, value in values.items() if key not in left}
+        shared["stream"].pop("tasks")
+        return shared
+
+    def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:
+        """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return the cells.
+
+        A cell that fails has its error in the table and does not stop the others.
+        Raises HoldfastError when the directory belongs to another study, or a cell of the store
+        has other settings than it should.
+        """
+        outcomes: dict[str, Outcome] = {}
+        with claimed(self.directory, self.question()):
+            for outcome in advance(self.cells, self.stream, self.store, executor, watch or Watch()):
+                outcomes[outcome.cell.key] = outcome
+            rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]
+            write_table(self.directory, "cells", rows)
+            write_table(self.directory, "summary", summary(rows))
+        return rows
+
+    def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
+        metrics: Mapping[str, Any] = {}
+        if outcome.error is None:
+            metrics = summarise(matrix_at(cell, self.stream, self.store))
+        return {
+            "method": cell.config.method,
+            "seed": cell.config.seed,
+            "horizon": cell.horizon,
+            **{name: metrics.get(name) for name in METRICS},
+            "cell": cell.key,
+            "error": outcome.error,
+        }
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation (n - 1) over seeds of every metric, a row a method.
+
+    rows: of a suite; cells that failed are counted and left out. A deviation needs two seeds.
+    """
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    table = []
+    for method in methods:
+        own = [row for row in rows if row["method"] == method and row["error"] is None]
+        failed = sum(row["method"] == method for row in rows) - len(own)
+        line: dict[str, Any] = {"method": method, "seeds": len(own), "failed": failed}
+        for name in METRICS:
+            values = [row[name] for row in own if row[name] is not None]
+            whole = len(values) == len(own) > 0
+            line[name] = statistics.fmean(values) if whole else None
+            line[f"{name}_sd"] = statistics.stdev(values) if whole and len(values) > 1 else None
+        table.append(line)
+    return sorted(table, key=lambda line: -(line["final"] if line["final"] is not None else -1))

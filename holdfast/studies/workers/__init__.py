@@ -1,0 +1,1 @@
+"""Processes that advance one cell after another."""

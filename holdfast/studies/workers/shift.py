@@ -1,0 +1,203 @@
+"""The workers of one call: who learns which cell, and what becomes of it when one dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
+from holdfast.studies.workers.process import WorkerProcess, end_all, manner
+
+_LOOK = 1.0  # seconds between looks at workers that say nothing
+
+
+@dataclass(eq=False)
+class Job:
+    """A cell on its way.
+
+    began: when; begin, reached: tasks that were learned before this call, and by now.
+    """
+
+    cell: Cell
+    directory: Path
+    began: float | None = None
+    begin: int | None = None
+    reached: int = 0
+    losses: int = 0
+
+    def order(self) -> dict[str, Any]:
+        """What a worker needs to know."""
+        config = self.cell.config.model_dump(mode="json")
+        return {"config": config, "horizon": self.cell.horizon, "directory": str(self.directory)}
+
+    def stands(self, horizon: int) -> None:
+        """So many tasks are learned and committed."""
+        self.begin = horizon if self.begin is None else self.begin
+        self.reached = horizon
+
+    def outcome(self, error: str | None) -> Outcome:
+        """How it ended, now."""
+        assert self.began is not None
+        seconds = time.perf_counter() - self.began
+        return Outcome(self.cell, self.reached - (self.begin or 0), seconds, error)
+
+
+@dataclass(eq=False)
+class Slot:
+    """A place for a worker. failures: in a row, of workers that died before they were ready."""
+
+    environment: dict[str, str]
+    worker: WorkerProcess | None = None
+    ready: bool = False
+    job: Job | None = None
+    failures: int = 0
+
+    def start(self) -> None:
+        """Start a worker; HoldfastError when the system refuses."""
+        try:
+            self.worker = WorkerProcess(self.environment)
+        except OSError as error:
+            raise HoldfastError(
+                f"no worker can be started ({error.strerror}); ask for fewer workers"
+            ) from error
+
+    def clear(self) -> tuple[str, str]:
+        """End the worker; how it ended, and its last words."""
+        assert self.worker is not None
+        code, words = self.worker.end(), self.worker.last_words()
+        self.worker.close()
+        self.worker, self.ready, self.job = None, False, None
+        return manner(code), words
+
+
+class Shift:
+    """From the first cell to the last outcome. slots: places for as many workers."""
+
+    def __init__(self, jobs: list[Job], slots: list[Slot], retries: int, watch: Watch) -> None:
+        self._waiting = jobs
+        # No more than could be at work: one trajectory is one worker's.
+        self._slots = slots[: len({job.directory for job in jobs})]
+        self._retries = retries
+        self._watch = watch
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield each cell's as it finishes; in the end no worker is left, however that comes."""
+        try:
+            self._assign()
+            while self._waiting or any(slot.job for slot in self._slots):
+                finished = self._listen()
+                self._assign()
+                yield from finished
+        finally:
+            end_all(slot.worker for slot in self._slots if slot.worker)
+
+    def _assign(self) -> None:
+        """Give waiting cells to workers that are free, and start workers for the others."""
+        due = self._due()
+        free = [slot for slot in self._slots if not slot.job and slot.failures <= self._retries]
+        free.sort(key=_readiness)
+        for slot, job in zip(free, due, strict=False):
+            if slot.worker is None:
+                slot.start()
+            elif slot.ready:
+                self._waiting.remove(job)
+                slot.job = job
+                job.began = job.began or time.perf_counter()
+                slot.worker.send(job.order())
+                self._watch.started(job.cell)
+
+    def _due(self) -> list[Job]:
+        """The waiting cells that may begin: of one trajectory, one at a time."""
+        taken = {slot.job.directory for slot in self._slots if slot.job}
+        due = []
+        for job in self._waiting:
+            if job.directory not in taken:
+                taken.add(job.directory)
+                due.append(job)
+        return due
+
+    def _listen(self) -> list[Outcome]:
+        """Wait until a worker speaks or dies; the outcomes that this brings."""
+        outcomes: list[Outcome | None] = []
+        staffed = [(slot, slot.worker) for slot in self._slots if slot.worker]
+        wait([worker.fileno() for _, worker in staffed], _LOOK)
+        for slot, worker in staffed:
+            gone = worker.gone()  # asked first, so that nothing said before is missed
+            outcomes += [self._take(slot, message) for message in worker.hear()]
+            if gone and slot.worker is worker:
+                outcomes.append(self._lose(slot))
+        return [outcome for outcome in outcomes if outcome]
+
+    def _take(self, slot: Slot, message: dict[str, Any]) -> Outcome | None:
+        told, job = message["told"], slot.job
+        if told == "ready":
+            slot.ready, slot.failures = True, 0
+            return None
+        assert job is not None
+        if told == "opened":
+            self._open(job, message["horizon"])
+        elif told == "task":
+            job.stands(message["task"])
+            self._watch.task_done(job.cell, message["task"])
+        elif told == "event":
+            self._watch.event(job.cell, message["text"])
+        else:
+            return self._finish(slot, job, message)
+        return None
+
+    def _open(self, job: Job, horizon: int) -> None:
+        if job.begin is not None:  # a worker may have died between committing a task and saying so
+            for task in range(job.reached + 1, horizon + 1):
+                self._watch.task_done(job.cell, task)
+        job.stands(horizon)
+
+    def _finish(self, slot: Slot, job: Job, message: dict[str, Any]) -> Outcome:
+        if message["horizon"] is not None:
+            job.stands(message["horizon"])
+        slot.job = None
+        if not message["sound"]:
+            slot.clear()
+        return job.outcome(message["error"])
+
+    def _lose(self, slot: Slot) -> Outcome | None:
+        """A worker has died: its cell goes first, or has been lost too often."""
+        job, was_ready = slot.job, slot.ready
+        how, words = slot.clear()
+        if not was_ready:
+            self._count_failure(slot, how, words)
+        if job is None:
+            return None
+        job.losses += 1
+        if job.losses <= self._retries:
+            self._watch.event(job.cell, f"lost its worker ({how}); begins again where it stood")
+            self._waiting.insert(0, job)
+            return None
+        self._watch.event(job.cell, f"lost its worker ({how}); given up")
+        times = "once" if job.losses == 1 else f"{job.losses} times"
+        said = f"; it said last: {words}" if words else ""
+        return job.outcome(f"lost its worker {times}, the last time {how}{said}")
+
+    def _count_failure(self, slot: Slot, how: str, words: str) -> None:
+        slot.failures += 1
+        if slot.failures <= self._retries:
+            return
+        if all(other.failures > self._retries for other in self._slots):
+            raise HoldfastError(
+                f"workers die before they are ready ({how}); the last one said: "
+                f"{words or 'nothing'}; see what holdfast doctor says"
+            )
+        unfinished = [other.job for other in self._slots if other.job] + self._waiting
+        if unfinished:
+            text = f"one worker fewer: it dies before it is ready ({how})"
+            self._watch.event(unfinished[0].cell, text)
+
+
+def _readiness(slot: Slot) -> tuple[bool, bool, int]:
+    """Those that are ready first, then those that are starting, then those that failed least."""
+    return not slot.ready, slot.worker is None, slot.failures

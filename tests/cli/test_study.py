@@ -1,0 +1,92 @@
+"""`holdfast search` and `holdfast suite`, planned and for real."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+
+def test_the_papers_search_is_90_45_23_10_and_2540(holdfast) -> None:
+    plan = holdfast("search", "paper", "--dry-run")
+    assert plan.status == 0, plan.err
+    lines = [line.split() for line in plan.out.splitlines()]
+    assert lines[1:5] == [
+        ["10", "90", "270", "900"],
+        ["20", "45", "135", "450"],
+        ["50", "23", "69", "690"],
+        ["100", "10", "30", "500"],
+    ]
+    assert plan.out.splitlines()[5] == (
+        "2,540 tasks a seed instead of 9,000 (28.2%), 3 seeds: 7,620"
+    )
+
+
+@pytest.mark.parametrize(("arguments", "cells"), [([], 63), (["--seeds", "41"], 21)])
+def test_the_papers_suite_is_21_methods(holdfast, arguments: list[str], cells: int) -> None:
+    plan = holdfast("suite", "paper", *arguments, "--dry-run")
+    assert plan.status == 0, plan.err
+    assert plan.out.splitlines()[-1] == f"{cells} cells of 100 tasks of symbol_qa"
+    assert "si_sd_replay_olora 41" in plan.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["search", "papr"],
+            '"papr" is neither a recipe of a search nor a YAML file; did you mean',
+        ),
+        (["search", "small"], "a study needs a directory for its results; add --out DIR"),
+        (["search", "small", "seed=3", "--dry-run"], "seed=3: the study sets seed itself"),
+        (["suite", "paper", "--dataset", "x", "--dry-run"], '"x" is no data set of the suite'),
+        (["suite", "factorial", "--seeds", "a", "--dry-run"], "--seeds a: write whole numbers"),
+        (["suite", "factorial", "--methods", "sii", "--dry-run"], 'method sii: "sii" is no mech'),
+        (
+            ["suite", "factorial", "optim.lrr=1", "--dry-run"],
+            "configuration: unknown key optim.lrr",
+        ),
+        (["search", "own.yaml", "--dry-run"], "search own.yaml: schedule = {"),
+    ],
+)
+def test_mistakes_are_one_line_and_change_nothing(
+    holdfast, tmp_path: Path, monkeypatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(
+        "base: demo\nspace: {weight: [none, si]}\n"
+        "schedule: {horizons: [4, 2], survivors: [1]}\nseeds: [1]\n"
+    )
+    refused = holdfast(*arguments)
+    assert refused.status == 2
+    assert refused.err.startswith(f"holdfast: {message}")
+    assert refused.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
+
+
+def test_a_suite_by_two_workers_and_its_tables(
+    holdfast, tmp_path: Path, tiny_directory: Path
+) -> None:
+    out = tmp_path / "suite"
+    ask = [
+        *("suite", "factorial", "--methods", "vanilla,replay_merge", "--seeds", "1,2"),
+        *(f"backbone.name={tiny_directory}", "stream.tasks=2", "stream.items_per_task=4"),
+        *("optim.epochs=1", "data.samples=4", "data.max_new_tokens=6", "lora.rank=2"),
+        *("evaluation.max_new_tokens=16", "--out", out, "--workers", "2"),
+    ]
+    done = holdfast(*ask)
+    assert done.status == 0, done.err
+    with (out / "cells.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("vanilla", "1"),
+        ("vanilla", "2"),
+        ("replay_merge", "1"),
+        ("replay_merge", "2"),
+    ]
+    assert all(row["error"] == "" and row["horizon"] == "2" for row in rows)
+    assert all((out / "cells" / row["cell"] / "matrix.csv").exists() for row in rows)
+    again = holdfast(*ask)
+    assert again.out == done.out
+    assert "0 running" in again.err

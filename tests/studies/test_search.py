@@ -1,0 +1,226 @@
+"""Successive halving over real trajectories: what goes on, what it costs, what stopping changes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.results import RunRecord, final
+from holdfast.studies.recipe import SearchRecipe
+from holdfast.studies.search import Search
+from tests.studies.inline import Inline, Killed
+from tests.trajectory.conftest import quick  # noqa: F401 - a fixture
+
+SPACE = {
+    "weight": ["none", "si"],
+    "function": ["none", {"sd": {"function.strength": [1, 3]}}],
+    "allocation": ["shared", "merge"],
+}  # 12 candidates
+SCHEDULE = {"horizons": [1, 2, 3], "survivors": ["half", 2]}
+COST = 12 + 6 + 2
+
+
+@pytest.fixture
+def search(
+    tmp_path: Path,
+    backbone_directory: Path,
+    quick: None,  # noqa: F811
+) -> Callable[..., Search]:
+    """A search of 12 candidates over three tasks, that takes seconds."""
+
+    def of(
+        directory: str = "search", store: str | None = None, overrides: list[str] | None = None,
+        **parts: Any,
+    ) -> Search:  # fmt: skip
+        values = {"base": "none", "space": SPACE, "schedule": SCHEDULE, "seeds": [3]} | parts
+        facts = tmp_path / "facts.jsonl"
+        rows = [
+            {"task": task, "question": f"{task}{item}", "answer": "abc"[(task + item) % 3]}
+            for task in range(4)
+            for item in range(3)
+        ]
+        facts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        base = {
+            "backbone": {"name": str(backbone_directory)},
+            "stream": {"name": str(facts)},
+            "lora": {"rank": 4, "alpha": 8},
+            "optim": {"epochs": 12, "batch_size": 3, "lr": 0.03},
+            "evaluation": {"max_new_tokens": 8},
+        }
+        recipe = build(SearchRecipe, values, source="test")
+        place = None if store is None else tmp_path / store
+        return Search(recipe, base, overrides or [], tmp_path / directory, place)
+
+    return of
+
+
+def table(search: Search, name: str) -> list[dict[str, str]]:
+    with (search.directory / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def outputs(search: Search) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes() for path in search.directory.iterdir() if path.suffix in
+        (".csv", ".json")
+    }  # fmt: skip
+
+
+def test_the_best_go_on_and_nobody_else_learns_more(search: Callable[..., Search]) -> None:
+    one = search()
+    executor = Inline()
+    trace = one.run(executor)
+    assert len(executor.learned) == COST == one.recipe.schedule.cost(12)
+    sizes = {horizon: sum(row.horizon == horizon for row in trace) for horizon in (1, 2, 3)}
+    assert sizes == {1: 12, 2: 6, 3: 2}
+    for horizon, following in ((1, 2), (2, 3)):
+        rows = [row for row in trace if row.horizon == horizon]
+        scores = [row.score for row in rows]
+        assert scores == sorted(scores, reverse=True)
+        promoted = [row.candidate.name for row in rows if row.fate == "promoted"]
+        assert promoted == [row.candidate.name for row in rows[: sizes[following]]]
+        went_on = {row.candidate.name for row in trace if row.horizon == following}
+        assert went_on == set(promoted)
+
+
+def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
+    search: Callable[..., Search],
+) -> None:
+    able = ["backbone.name=embedded", "lora.rank=32", "lora.alpha=64", "optim.lr=2e-3"]
+    one = search(
+        seeds=[3, 4],
+        overrides=able,
+        space={"weight": ["none", "si"], "allocation": ["shared", "merge"]},
+        schedule={"horizons": [2, 3], "survivors": ["half"]},
+    )
+    trace = one.run(Inline())
+    for row in trace:
+        cells = one.cells([row.candidate], row.horizon)
+        assert [cell.config.seed for cell in cells] == [3, 4]
+        matrices = [RunRecord.open(cell.directory(one.store)).matrix for cell in cells]
+        finals = tuple(final(matrix.up_to(row.horizon)) for matrix in matrices)
+        assert row.finals == finals
+        assert row.score == sum(finals) / 2
+    scores = [row.score for row in trace if row.horizon == 2]
+    assert len(set(scores)) > 1  # the candidates differ, so the ranking means something
+
+
+def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:
+    one = search()
+    trace = one.run(Inline())
+    rows = table(one, "trace")
+    assert len(rows) == len(trace) == 20
+    assert list(rows[0]) == [
+        "horizon", "rank", "candidate", "method", "function.strength", "score", "final_3", "fate",
+        "error",
+    ]  # fmt: skip
+    assert json.loads((one.directory / "trace.json").read_text())[0]["score"] == trace[0].score
+    leaders = table(one, "leaderboard")
+    assert [row["rank"] for row in leaders] == [str(place) for place in range(1, 13)]
+    assert [int(row["horizon"]) for row in leaders] == [3] * 2 + [2] * 4 + [1] * 6
+    assert {row["candidate"] for row in leaders} == {c.name for c in one.candidates}
+    assert [row["fate"] for row in leaders[:3]] == ["finished", "finished", "eliminated"]
+
+
+def test_killed_at_random_points_the_tables_are_the_same_bytes(
+    search: Callable[..., Search],
+) -> None:
+    whole = search("whole")
+    whole.run(Inline())
+    random = Random(5)
+    killed = search("killed")
+    kills = 0
+    while True:
+        try:
+            killed.run(Inline(lives=random.randrange(1, 5)))
+            break
+        except Killed:
+            kills += 1
+    assert kills >= 5
+    assert outputs(killed) == outputs(whole)
+
+
+def test_another_schedule_over_the_same_store_learns_nothing_twice(
+    search: Callable[..., Search],
+) -> None:
+    first, second = Inline(), Inline()
+    search("first", "store").run(first)
+    other = search("second", "store", schedule={"horizons": [1, 3], "survivors": [4]})
+    trace = other.run(second)
+    assert set(first.learned).isdisjoint(second.learned)
+    alone = search("third", "own", schedule={"horizons": [1, 3], "survivors": [4]})
+    executor = Inline()
+    assert alone.run(executor) == trace
+    assert len(second.learned) < len(executor.learned) == 12 + 4 * 2
+
+
+def test_a_cell_that_fails_is_last_and_stops_nobody(search: Callable[..., Search]) -> None:
+    one = search()
+
+    def fails(cell: object) -> str | None:
+        return "ran out of memory" if getattr(cell, "candidate", "") == "merge" else None
+
+    trace = one.run(Inline(fails))
+    row = next(row for row in trace if row.candidate.name == "merge")
+    assert (row.rank, row.score, row.fate, row.error) == (12, None, "failed", "ran out of memory")
+    assert [row.horizon for row in trace].count(3) == 2
+    assert table(one, "leaderboard")[-1]["error"] == "ran out of memory"
+
+
+def test_a_cell_with_one_failed_seed_has_no_score(search: Callable[..., Search]) -> None:
+    one = search(seeds=[3, 4])
+
+    def fails(cell: Any) -> str | None:
+        return "diverged" if (cell.candidate, cell.config.seed) == ("si", 4) else None
+
+    row = next(row for row in one.run(Inline(fails)) if row.candidate.name == "si")
+    assert row.score is None and row.fate == "failed"
+    assert row.finals[0] is not None and row.finals[1] is None
+
+
+def test_a_directory_of_another_search_is_refused_and_left_alone(
+    search: Callable[..., Search],
+) -> None:
+    one = search()
+    one.run(Inline())
+    before = outputs(one)
+    executor = Inline()
+    with pytest.raises(HoldfastError, match=r"holds another study \(schedule\.horizons"):
+        search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]}).run(executor)
+    with pytest.raises(HoldfastError, match=r"holds another study \(cells\."):
+        search(overrides=["optim.lr=0.5"]).run(executor)
+    assert executor.learned == []
+    assert outputs(one) == before
+
+
+def test_a_cell_whose_recorded_settings_differ_is_never_reused(
+    search: Callable[..., Search],
+) -> None:
+    one = search()
+    one.run(Inline())
+    cell = one.cells(one.candidates[:1], 1)[0]
+    config = cell.directory(one.store) / "config.json"
+    values = json.loads(config.read_text())
+    values["numbers"]["optim"]["lr"] = 0.7
+    config.write_text(json.dumps(values))
+    with pytest.raises(HoldfastError, match=r"optim\.lr: 0\.7 -> 0\.03"):
+        search("again", str(one.store)).run(Inline())
+
+
+def test_a_foreign_directory_and_too_far_a_horizon_are_refused(
+    search: Callable[..., Search], tmp_path: Path
+) -> None:
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "thesis.txt").write_text("precious")
+    with pytest.raises(HoldfastError, match="holds thesis\\.txt but no study"):
+        search().run(Inline())
+    with pytest.raises(HoldfastError, match="horizon 9 is beyond the stream"):
+        search(schedule={"horizons": [9]})
