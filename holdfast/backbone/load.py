@@ -21,6 +21,7 @@ from holdfast.backbone.dropout import Dropout
 from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
+from holdfast.core.hub import hub_or_cache
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
@@ -208,10 +209,16 @@ def _reading(name: str) -> Iterator[None]:
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    here = Path(_source(name)).is_dir()
+    hub = contextlib.nullcontext(True) if here else hub_or_cache()
+    reachable = True
     try:
-        yield
+        with hub as reachable:
+            yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
+        if not reachable and isinstance(error, OSError):
+            reason = "no directory, nor in the hub's cache, and the hub does not answer"
         raise HoldfastError(
             f"backbone.name = {name}: no causal language model could be loaded ({reason}); "
             'use "embedded", a hub name or a directory written by save_pretrained'

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
+import select
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.core.errors import HoldfastError
+
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as the shell has it for those whom the signal ends
 
 
 class Verbs(TyperGroup):
@@ -19,6 +24,12 @@ class Verbs(TyperGroup):
         rest = [argument for argument in args if argument != "--debug"]
         return super().parse_args(ctx, ["--debug", *rest] if len(rest) < len(args) else rest)
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        # A terminal that lacks a symbol shows a question mark; standard error always copes.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
+        return super().main(*args, **kwargs)
+
 
 class Verb(TyperCommand):
     """A verb whose errors end in one line and an exit status."""
@@ -26,7 +37,9 @@ class Verb(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]
         try:
-            return super().invoke(ctx)
+            value = super().invoke(ctx)
+            print(end="", flush=True)  # so that what fails, fails here
+            return value
         except (typer.Exit, typer.Abort):
             raise
         except HoldfastError as error:
@@ -34,8 +47,33 @@ class Verb(TyperCommand):
         except KeyboardInterrupt:
             _fail("interrupted; the same command continues", 130, debug)
         except Exception as error:  # noqa: BLE001 - the last resort, reported as our fault
+            if isinstance(error, BrokenPipeError) and _reader_left():
+                raise typer.Exit(BROKEN_PIPE) from None
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             _fail(f"this is our fault: {reason} (--debug shows the traceback)", 1, debug)
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads what we print any longer, as under ``| head``; then it goes nowhere."""
+    unread = [stream for stream in (sys.stdout, sys.stderr) if _is_unread(stream)]
+    for stream in unread:
+        # Python flushes once more as it exits, and would complain.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(unread)
+
+
+def _is_unread(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+        watch = select.poll()  # a stream without a buffer has nothing left to flush
+        watch.register(stream, 0)  # that the other end is gone is told unasked
+        return bool(watch.poll(0))
+    except BrokenPipeError:
+        return True
+    except (OSError, ValueError, AttributeError):  # it is no file, or the system has no poll
+        return False
 
 
 def _fail(line: str, status: int, debug: bool) -> NoReturn:

@@ -128,7 +128,8 @@ def read_json(path: Path) -> Any:
         raise HoldfastError(f"{path}: no such file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    # A number may have more digits than Python reads (ValueError); brackets may nest too deep.
+    except (ValueError, RecursionError) as error:
         raise HoldfastError(
             f"{path}: is no valid JSON ({error}); it may be damaged: restore it, or start again "
             "in a new place"

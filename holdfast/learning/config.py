@@ -113,7 +113,9 @@ class RunConfig(Config):
         named = apply_overrides({}, overrides).get("stream")
         instead = named.get("name") if isinstance(named, dict) else None
         given = values.get("stream") or {}
-        if instead and is_generated(given.get("name")) and not is_generated(instead):
+        # What is no section, or no name, is left to the validation, which says so.
+        stored = instead and not is_generated(instead)
+        if stored and isinstance(given, Mapping) and is_generated(given.get("name")):
             left = {key: given[key] for key in given if key not in SIZE_AND_SEED}
             values = {**values, "stream": left}
         return build(cls, apply_overrides(values, overrides), source="configuration")

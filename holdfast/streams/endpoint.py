@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FIRST_WAIT = 0.5  # seconds before the first retry; each further wait is twice as long
 MOST_STOPS = 4  # as many stop strings as the protocol lets one request name
 NO_KEY = "none"  # the client insists on some key, servers without keys on none
+# Why a text ends that is whole, or as long as it may be; others, such as "abort", lost it.
+ENDINGS = ["stop", "eos", "eos_token", "stop_token", "stop_sequence", "end_turn"]
+ENDINGS += ["length", "max_tokens", "tool_calls", "function_call"]
 EXAMPLE = "http://127.0.0.1:8000/v1"
 
 
@@ -95,6 +98,7 @@ class Endpoint:
         self._lacking: set[str] = set()  # options that the server turned out not to take
         self._in_a_row = 0  # prompts that failed, up to now
         self._has_answered = False
+        self._has_replied = False  # anything that is the protocol's
         self.batch = 4 * concurrency
         self.name = self._served(model)
 
@@ -168,6 +172,11 @@ class Endpoint:
         self._in_a_row = self._in_a_row + 1 if troubled or not self._has_answered else 0
         if self._in_a_row < self._patience:
             return
+        if troubled and not self._has_replied:
+            raise HoldfastError(
+                f"{self._url} does not answer as an OpenAI-compatible endpoint ({outcome}); check "
+                f"that it is one and is up, and give its URL as {EXAMPLE}"
+            )
         if troubled:
             raise HoldfastError(
                 f"{self._url} stopped answering ({outcome}); what is done is kept: run the same "
@@ -260,9 +269,11 @@ class Endpoint:
         except UnicodeError:
             raise _RefusedError("the prompt holds what no UTF-8 can carry") from None
         try:
-            return json.loads(content)
+            reply = json.loads(content)
         except (ValueError, RecursionError):
             raise _TroubleError(f"replied with no JSON: {self._said(content)}") from None
+        self._has_replied = True
+        return reply
 
     def _verdict(self, error: openai.APIStatusError) -> Exception:
         status = error.status_code
@@ -360,12 +371,15 @@ def _key(key: str | None) -> str:
 def _text(choice: Any) -> str:
     """The text of one choice; the chat's has it in a message."""
     choice = choice if isinstance(choice, dict) else {}
+    ended = choice.get("finish_reason") or "stop"
+    if ended == "content_filter":
+        raise _RefusedError("its filter withheld the text")
+    if ended not in ENDINGS:
+        raise _RefusedError(f"broke the text off (finish_reason {quoted(ended)})")
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     if not isinstance(text, str):
         raise _RefusedError("replied with a choice that holds no text")
-    if choice.get("finish_reason") == "content_filter":
-        raise _RefusedError("its filter withheld the text")
     # A lone half of a surrogate pair, which JSON can spell and no file can hold.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -1,4 +1,7 @@
-"""Streams from and to Hugging Face `datasets`: one row an item, as it is saved to disk."""
+"""Streams from and to Hugging Face `datasets`: one row an item, as it is saved to disk.
+
+And the hub that datasets and models come from, which may be out of reach.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def read_dataset(path: str | Path, items_per_task: int | None = None) -> Stream:
         questions.add(row.item, f"{path} row {number}")
         rows.append(row)
     if not rows:
-        raise HoldfastError(f"{path}: has no rows; a stream needs at least one")
+        raise _empty(path)
     return stream_of(str(path), rows, path.resolve().name, items_per_task)
 
 
@@ -95,6 +98,8 @@ def _table(path: Path) -> Any:
     datasets = library()
     try:
         loaded = datasets.load_from_disk(str(path))
+    except IndexError:  # of the library, which looks for the first of no tables
+        raise _empty(path) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
@@ -107,11 +112,15 @@ def _table(path: Path) -> Any:
     )
 
 
+def _empty(path: Path) -> HoldfastError:
+    return HoldfastError(f"{path}: has no rows; a stream needs at least one")
+
+
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in values.items() if value is not None}
     if isinstance(given.get("details"), str):
         try:
             given["details"] = json.loads(given["details"] or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):  # brackets may nest too deep
             raise HoldfastError('"details" is no JSON; write an object as text') from None
     return given

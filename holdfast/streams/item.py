@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ class Item:
 
     Raises HoldfastError for a text that is empty, is no valid Unicode, or, in an answer or alias,
     has unbalanced braces: ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
+    Likewise for details that no JSON file can hold.
     """
 
     question: str
@@ -46,6 +48,8 @@ class Item:
         object.__setattr__(self, "aliases", aliases)
         if self.id is not None:
             object.__setattr__(self, "id", clean("id", self.id))
+        if self.details:
+            _check_details(self.details)
 
 
 def braces_balance(text: str) -> bool:
@@ -56,6 +60,22 @@ def braces_balance(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _check_details(details: Mapping[str, Any]) -> None:
+    """Refuse what would fail only when it is written, perhaps after hours of work."""
+    try:
+        json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise HoldfastError(
+            '"details" holds a text that is no valid Unicode (half of a surrogate pair); retype it'
+        ) from None
+    # NaN and infinities, what JSON has no form for, brackets that nest too deep.
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise HoldfastError(
+            f'"details" cannot be kept as JSON ({reason}); correct it, or leave it out'
+        ) from None
 
 
 def quoted(value: object, longest: int = 60) -> str:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError
@@ -22,6 +23,7 @@ from holdfast.streams.symbol_qa import symbol_qa
 
 JSONL_IN_DIRECTORY = "stream.jsonl"
 DATASET_IN_DIRECTORY = "dataset"
+DATASET_IN_DIRECTORY = "dataset"
 # The settings that say how much of a generated stream is wanted, and which.
 SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
 
@@ -30,7 +32,8 @@ class StreamConfig(Config):
     """Which stream, and how much of it.
 
     name: a built-in (``symbol_qa``) or the path of a ``.jsonl`` file, of a directory in the
-    published layout, or of a saved Hugging Face dataset.
+    published layout, or of a saved Hugging Face dataset; a whole number, as YAML reads the name
+    ``2024``, counts as text.
     tasks: take the first so many; None takes all (100 of Symbol-QA).
     items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
     meaning that the file is one task.
@@ -44,6 +47,11 @@ class StreamConfig(Config):
     items_per_task: int | None = Field(default=None, gt=0)
     seed: int = Field(default=42, ge=0)
     order_seed: int | None = Field(default=None, ge=0)
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _text(cls, name: Any) -> Any:
+        return str(name) if isinstance(name, int) and not isinstance(name, bool) else name
 
 
 def load_stream(
@@ -89,9 +97,10 @@ def _whole_symbol_qa(config: StreamConfig) -> Stream:
 _BUILT_IN: dict[str, Callable[[StreamConfig], Stream]] = {"symbol_qa": _whole_symbol_qa}
 
 
-def is_generated(name: str | None) -> bool:
+def is_generated(name: object) -> bool:
     """Whether a name is a stream that is generated; None is the default's."""
-    return (name or StreamConfig().name) in _BUILT_IN
+    name = name or StreamConfig().name
+    return isinstance(name, str) and name in _BUILT_IN
 
 
 def _whole(config: StreamConfig) -> Stream:
@@ -104,10 +113,22 @@ def _whole(config: StreamConfig) -> Stream:
 def read_stream(path: Path, items_per_task: int | None = None) -> Stream:
     """Read a stored stream, whatever its format.
 
-    path: a ``.jsonl`` file; a directory in the published layout, with a ``stream.jsonl`` in it, or
-    written by ``datasets``. items_per_task: of rows that name no task.
-    Raises HoldfastError when it is none of these, or wrong in itself.
+    path: a ``.jsonl`` file; a directory in the published layout, written by ``datasets``, or with
+    a ``stream.jsonl`` or a directory ``dataset`` so written in it. items_per_task: of rows that
+    name no task.
+    Raises HoldfastError when it is none of these, cannot be read, or is wrong in itself.
     """
+    try:
+        return _stored(path, items_per_task)
+    # Even to ask whether a file is there fails where a name is too long or a folder is closed.
+    except OSError as error:
+        raise HoldfastError(
+            f"stream {quoted(path)} cannot be read ({error.strerror or error}); give the path of a "
+            ".jsonl file or of a directory that may be read"
+        ) from error
+
+
+def _stored(path: Path, items_per_task: int | None) -> Stream:
     if path.suffix.lower() == ".jsonl":
         return read_jsonl(path, items_per_task)
     if is_released(path):
@@ -119,8 +140,11 @@ def read_stream(path: Path, items_per_task: int | None = None) -> Stream:
         return read_released(path)
     if is_dataset(path):
         return read_dataset(path, items_per_task)
+    name = path.resolve().name
     if (path / JSONL_IN_DIRECTORY).is_file():
-        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task), name=path.name)
+        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task), name=name)
+    if is_dataset(path / DATASET_IN_DIRECTORY):
+        return replace(read_dataset(path / DATASET_IN_DIRECTORY, items_per_task), name=name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "

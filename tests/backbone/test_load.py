@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +85,51 @@ def test_an_unknown_name() -> None:
     assert refused("nobody/nothing-of-the-kind").startswith(
         "backbone.name = nobody/nothing-of-the-kind: no causal language model could be loaded"
     )
+
+
+# Refuses every connection at once, as a machine without a network does.
+UNREACHABLE = {
+    "HF_HUB_OFFLINE": "0",
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), ""),
+}
+LOADING = """
+import sys, time
+from huggingface_hub import is_offline_mode
+from holdfast.backbone.load import load_tokenizer
+from holdfast.core.errors import HoldfastError
+for name in sys.argv[1:]:
+    began = time.monotonic()
+    try:
+        print(len(load_tokenizer(name)))
+    except HoldfastError as error:
+        print(error)
+    assert time.monotonic() - began < 10
+    assert not is_offline_mode()
+"""
+
+
+def test_a_hub_out_of_reach_is_soon_said_and_leaves_its_cache(saved: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    kept = home / "hub" / "models--nobody--something"
+    revision = "0123456789" * 4
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text(revision)
+    shutil.copytree(saved, kept / "snapshots" / revision, ignore=shutil.ignore_patterns("home"))
+    # In a process of its own: whether there is a hub at all is settled when its library is loaded.
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING, "nobody/nothing", "nobody/something"],
+        capture_output=True,
+        text=True,
+        env=os.environ | UNREACHABLE | {"HF_HOME": str(home)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "backbone.name = nobody/nothing: no causal language model could be loaded (no directory, "
+        'nor in the hub\'s cache, and the hub does not answer); use "embedded", a hub name or a '
+        "directory written by save_pretrained",
+        str(len(byte_tokenizer())),
+    ]
 
 
 def test_a_damaged_model(saved: Path) -> None:

@@ -135,3 +135,54 @@ def test_the_help_of_every_verb_loads_no_torch(verb):
     done = subprocess.run([sys.executable, "-c", check, verb], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+PROGRAM = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_ends_it_without_a_word(unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "recipes"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_broken_pipe_that_is_not_ours_is_told(recipes_raise):
+    recipes_raise(BrokenPipeError("a worker is gone"))
+    result = CliRunner().invoke(app, ["recipes"])
+    assert result.exit_code == 1
+    assert "this is our fault: BrokenPipeError: a worker is gone" in result.stderr
+
+
+def test_a_terminal_without_the_symbols_shows_others(tmp_path):
+    made = ["stream", "symbol-qa", "--tasks", "1", "--items", "1", "--out", str(tmp_path / "là")]
+    for arguments, line in ((made, f"{tmp_path / 'l?'}\n"), (["--help"], "--version")):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert line in done.stdout
+
+
+def test_an_interrupt_while_it_is_loading_is_one_line(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "recipes"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 130
+    assert done.stderr == "holdfast: interrupted; the same command continues\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.streams import load_stream, symbol_qa
+from holdfast.streams import Item, Stream, Task, load_stream, symbol_qa, write_released
 
 
 def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path) -> None:
@@ -81,9 +81,40 @@ def test_inspect_shows_contradictions_of_a_published_stream(holdfast, tmp_path: 
     assert not (tmp_path / "s.jsonl").exists()
 
 
+def test_inspect_tells_who_wrote_and_who_filtered(holdfast, tmp_path: Path) -> None:
+    about = {"writer": "model", "model": "orl-7", "seed": 3}
+    stream = Stream((Task("one", (Item("q", "a"),)),), "s", about=about)
+    write_released(stream, tmp_path / "s")
+    shown = holdfast("stream", "inspect", tmp_path / "s").out
+    lines = {line.split()[0]: line[13:] for line in shown.splitlines()}
+    assert (lines["writer"], lines["model"], lines["seed"]) == ("model", "orl-7", "3")
+
+
+def test_inspect_prints_nothing_before_it_has_the_tokenizer(holdfast, tmp_path: Path) -> None:
+    holdfast("stream", "symbol-qa", "--out", tmp_path / "s", "--tasks", 1, "--items", 2)
+    shown = holdfast("stream", "inspect", tmp_path / "s", "--backbone", tmp_path / "nowhere")
+    assert (shown.status, shown.out) == (2, "")
+    assert shown.err.count("\n") == 1
+
+
+def test_inspect_reads_the_folder_of_a_source(holdfast, tmp_path: Path) -> None:
+    folder = tmp_path / "nq_open"
+    folder.mkdir()
+    row = {"question": "Who keeps Orl?", "answer": ["Ida"]}
+    (folder / "NQ-open.train.jsonl").write_text(json.dumps(row) + "\n")
+    shown = holdfast("stream", "inspect", folder, "--source", "nq_open")
+    assert shown.status == 0, shown.err
+    assert "source       nq_open, 1 records in 1 files" in shown.out
+    refused = holdfast("stream", "inspect", folder, "--source", "squad")
+    assert refused.status == 2
+    assert refused.err.startswith(f"holdfast: {folder}: holds no published files of squad")
+    assert refused.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["inspect", "a" * 300], f'stream "{"a" * 57}..." cannot be read (File name too long)'),
         (["inspect", "nowhere"], 'unknown stream "nowhere"; there is symbol_qa, or give'),
         (
             ["inspect", "nowhere", "--source", "sqad"],
@@ -113,6 +144,13 @@ def test_mistakes_are_one_line(
     assert refused.err.startswith(f"holdfast: {message}")
     assert refused.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_is_no_name_of_a_stream(holdfast) -> None:
+    refused = holdfast("run", "demo", "stream.name=[a]", "--dry-run")
+    assert refused.status == 2
+    assert refused.err.startswith('holdfast: configuration: stream.name = ["a"]: ')
+    assert refused.err.count("\n") == 1
 
 
 def test_naming_a_stored_stream_takes_all_of_it(holdfast, tmp_path: Path) -> None:

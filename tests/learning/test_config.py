@@ -136,6 +136,8 @@ def test_built_directly_is_built_from_values() -> None:
         ("method=si_bogus", '"bogus" is no mechanism'),
         ("lora.rank", '"lora.rank" is no KEY=VALUE'),
         ("seed.lr=1", "seed"),
+        ("stream.name=[a]", 'stream.name = ["a"]: '),
+        ("stream.name={a: b}", 'stream.name = {"a": "b"}: '),
     ],
 )
 def test_what_is_refused_in_one_line(override: str, message: str) -> None:
@@ -161,3 +163,18 @@ def test_nonsense_combinations(values: dict[str, Any], message: str) -> None:
     # The same settings are idle, and harmless, where the method does not use them.
     if "plugins" not in values:
         RunConfig.of({**values, "method": "vanilla"})
+
+
+def test_a_stream_that_is_no_section_is_refused_with_and_without_a_name() -> None:
+    for overrides in ([], ["stream.name=facts.jsonl"]):
+        with pytest.raises(HoldfastError, match="stream"):
+            RunConfig.of({"stream": "symbol_qa"}, overrides)
+    with pytest.raises(HoldfastError, match=r"stream\.name = \["):
+        RunConfig.of({"stream": {"name": ["symbol_qa"]}}, ["seed=1"])
+    with pytest.raises(HoldfastError, match=r"stream\.tasks"):
+        RunConfig.of({"stream": {"tasks": "all"}}, ["stream.seed=1"])
+
+
+def test_a_stored_stream_may_be_named_by_a_number() -> None:
+    config = RunConfig.of({"stream": {"name": "symbol_qa", "tasks": 10}}, ["stream.name=2024"])
+    assert (config.stream.name, config.stream.tasks) == ("2024", None)

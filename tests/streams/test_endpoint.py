@@ -202,6 +202,9 @@ def test_trouble_that_stays_is_a_failure_of_that_prompt(trouble: Reply | str, re
         (Reply({"choices": [{"message": {"content": None}}]}), "no text"),
         (Reply({"choices": [None]}), "no text"),
         (Reply({"choices": [{"text": "", "finish_reason": "content_filter"}]}), "withheld"),
+        (Reply({"choices": [{"text": "half", "finish_reason": "abort"}]}), 'finish_reason "abort"'),
+        (Reply({"choices": [{"text": "", "finish_reason": "error"}]}), 'finish_reason "error"'),
+        (Reply({"choices": [{"text": "a", "finish_reason": {"a": 1}}]}), "broke the text off"),
     ],
 )
 def test_a_refused_prompt_is_a_failure_and_the_others_are_answered(
@@ -223,6 +226,14 @@ def test_an_empty_or_truncated_text_is_an_answer() -> None:
     cut = Reply({"choices": [{"text": ""}, {"text": "half a", "finish_reason": "length"}]})
     with standing_in(lambda _: cut) as server:
         assert answers(endpoint(server), samples=2) == [["", "half a"]]
+
+
+@pytest.mark.parametrize("reason", ["stop", "eos_token", "length", "tool_calls", "", None])
+@pytest.mark.parametrize("text", ["", "all"])
+def test_a_text_that_came_to_an_end_is_an_answer(reason: str | None, text: str) -> None:
+    ended = Reply({"choices": [{"text": text, "finish_reason": reason}]})
+    with standing_in(lambda _: ended) as server:
+        assert answers(endpoint(server)) == [[text]]
 
 
 def test_text_that_no_file_can_hold() -> None:
@@ -290,6 +301,16 @@ def test_a_server_that_is_gone_is_noticed() -> None:
     assert "stopped answering" in refusal(lambda: answers(model, 4))
     message = refusal(lambda: endpoint(server))
     assert "cannot be reached" in message and "start the server" in message
+
+
+def test_what_never_replied_as_an_endpoint_did_not_stop() -> None:
+    page = Reply("<html>Welcome</html>", 200, {"content-type": "text/html"})
+    with standing_in(lambda _: page) as server:
+        server.models = page
+        model = endpoint(server, model="mine", retries=0, patience=2, concurrency=1)
+        message = refusal(lambda: answers(model, 4))
+    assert "does not answer as an OpenAI-compatible endpoint (replied with no JSON" in message
+    assert "stopped" not in message
 
 
 def test_requests_that_are_all_refused_from_the_start_end_it() -> None:

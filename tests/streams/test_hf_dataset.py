@@ -98,6 +98,25 @@ def test_what_is_wrong_is_said_in_one_line(
     assert refusal(save(rows, tmp_path / "d")) == message
 
 
+def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
+    empty = datasets.Dataset.from_dict({"question": [], "answer": []})
+    empty.save_to_disk(str(tmp_path / "d"))
+    assert refusal(tmp_path / "d") == "DIR: has no rows; a stream needs at least one"
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ('{"a": ' + "[" * 100_000, '"details" is no JSON; write an object as text'),
+        ('{"a": "\\ud800"}', '"details" holds a text that is no valid Unicode'),
+        ('{"a": NaN}', '"details" cannot be kept as JSON'),
+    ],
+)
+def test_details_that_no_file_can_hold(tmp_path: Path, details: str, message: str) -> None:
+    rows: list[dict[str, object]] = [{"question": "q", "answer": "a", "details": details}]
+    assert refusal(save(rows, tmp_path / "d")).startswith(f"DIR row 1: {message}")
+
+
 def test_a_damaged_dataset_is_refused(tmp_path: Path) -> None:
     path = save([{"question": "q", "answer": "a"}], tmp_path / "d")
     (path / "state.json").write_text("{}")

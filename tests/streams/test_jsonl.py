@@ -222,3 +222,25 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     assert refusal(path) == "facts.jsonl: no such file; give the path of a .jsonl file"
     path.mkdir()
     assert refusal(path) == "facts.jsonl: cannot be read (Is a directory)"
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ('{"topic": "\\ud800"}', "holds a text that is no valid Unicode"),
+        ('{"a": [{"\\udfff": 1}]}', "holds a text that is no valid Unicode"),
+        ('{"a": [NaN]}', "cannot be kept as JSON"),
+        ('{"a": {"b": -Infinity}}', "cannot be kept as JSON"),
+    ],
+)
+def test_details_that_no_file_can_hold_are_refused(
+    tmp_path: Path, details: str, message: str
+) -> None:
+    good = '{"question": "p", "answer": "a", "details": {"topic": "\\ud83d\\ude00", "n": 1.5}}'
+    path = written(tmp_path, f'{good}\n{{"question": "q", "answer": "a", "details": {details}}}\n')
+    assert refusal(path).startswith(f'facts.jsonl line 2: "details" {message}')
+
+
+def test_details_that_are_no_json_values_are_refused() -> None:
+    with pytest.raises(HoldfastError, match='"details" cannot be kept as JSON'):
+        Item("q", "a", details={"made": object()})

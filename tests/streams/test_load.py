@@ -17,6 +17,7 @@ from holdfast.streams import (
     reorder,
     symbol_qa,
     task_order,
+    write_dataset,
     write_jsonl,
 )
 
@@ -111,6 +112,47 @@ def test_a_missing_file_and_another_format_are_refused(tmp_path: Path) -> None:
     assert refusal(other) == (
         f"{other}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "
         "task_0, task_1, ..., or a saved Hugging Face dataset"
+    )
+
+
+def test_a_directory_around_a_saved_dataset_is_a_stream(tmp_path: Path) -> None:
+    stored = symbol_qa(2, 3)
+    write_dataset(stored, tmp_path / "facts" / "dataset")
+    stream = load_stream(tmp_path / "facts")
+    assert (stream.tasks, stream.name) == (stored.tasks, "facts")
+
+
+@pytest.mark.parametrize("damage", ["[" * 100_000, '{"n_tasks": ' + "1" * 5000 + "}"])
+def test_a_manifest_that_python_cannot_read_is_refused(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "manifest.json").write_text(damage)
+    assert refusal(tmp_path).startswith(f"{tmp_path / 'manifest.json'}: is no valid JSON (")
+
+
+def test_a_name_that_yaml_reads_as_a_number_is_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "2024").mkdir()
+    write_jsonl(symbol_qa(1, 2), tmp_path / "2024" / "stream.jsonl")
+    config = build(StreamConfig, {"name": 2024}, source="stream")
+    assert (config.name, load_stream(config).name) == ("2024", "2024")
+    with pytest.raises(HoldfastError, match="name = true"):
+        build(StreamConfig, {"name": True}, source="stream")
+
+
+def test_a_place_that_cannot_be_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "File name too long" in refusal("a" * 300)
+    assert "File name too long" in refusal("a" * 300 + ".jsonl")
+
+    def closed(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    assert refusal(tmp_path / "s").endswith(
+        "cannot be read (Permission denied); give the path of a .jsonl file or of a directory that "
+        "may be read"
     )
 
 

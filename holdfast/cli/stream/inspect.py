@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 _WIDTH = 13
 _FEW = 5
+# What of a stream's own account is told; a model is what filtered it, or writes it.
+_TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
 def inspect(
@@ -35,12 +37,13 @@ def inspect(
 
     stream = load_stream(path)
     items = [item for task in stream.tasks for item in task.items]
+    tokenizer = _tokenizer(backbone)
     _say("stream", f"{stream.name}, {_sizes(stream)}")
     _say("fingerprint", stream.fingerprint)
-    for key in sorted(set(stream.about) & {"dataset_type", "writer", "backbone", "seed"}):
+    for key in sorted(set(stream.about) & _TOLD):
         _say(key, str(stream.about[key]))
     _say("case", "must be exact" if stream.exact_case else "does not count")
-    _print_items(items, backbone)
+    _print_items(items, tokenizer, backbone)
     for key in ("dataset", "topic"):
         counts = Counter(str(item.details[key]) for item in items if key in item.details)
         if counts:
@@ -53,8 +56,9 @@ def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> No
     from holdfast.streams.real_qa import find_files, read_files
 
     files = find_files(path, source) if path.is_dir() else [path]
-    reading = read_files(source, files)
+    reading = read_files(source, files, searched=path)
     candidates = reading.candidates
+    tokenizer = _tokenizer(backbone)
     _say("source", f"{source}, {reading.records} records in {len(files)} files")
     _say("candidates", str(len(candidates)))
     reasons = Counter(left.reason for left in reading.left)
@@ -62,20 +66,25 @@ def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> No
         places = [left.place for left in reading.left if left.reason == reason]
         more = ", ..." if count > _FEW else ""
         _say("left out", f"{count}: {reason} ({', '.join(places[:_FEW])}{more})")
-    _print_items([candidate.item() for candidate in candidates], backbone)
+    _print_items([candidate.item() for candidate in candidates], tokenizer, backbone)
     for candidate in _spread(candidates, examples):
         _print_example(candidate.question, candidate.answers)
 
 
-def _print_items(items: list[Item], backbone: str) -> None:
-    """Lengths, aliases, and what stands twice."""
+def _tokenizer(backbone: str) -> Any:
+    """Loaded before anything is printed: it may not be there."""
     from holdfast.backbone.load import load_tokenizer
+
+    return load_tokenizer(backbone)
+
+
+def _print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
+    """Lengths, aliases, and what stands twice."""
     from holdfast.streams import Template
 
     if not items:
         return
     template = Template()
-    tokenizer = load_tokenizer(backbone)
     lengths = sorted(
         len(tokenizer(template.text(item), add_special_tokens=False)["input_ids"]) for item in items
     )

@@ -24,7 +24,8 @@ class Collection:
     round is asked nor a stop half-way through it changes what is asked and taken.
 
     items: how many each task takes. tasks: the items taken; prompts: how many requests have been
-    answered or have failed; rejected, failed: how many candidates and prompts were, by reason.
+    answered or have failed; rejected, failed: how many candidates and prompts were, by reason. A
+    reply without candidates counts as one that is rejected; so does the end of one that broke off.
     """
 
     def __init__(self, topics: Sequence[Topic], items: int, per_prompt: int, seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
@@ -13,7 +13,7 @@ from holdfast.streams.llm_qa.collection import Collection, Verdict
 from holdfast.streams.llm_qa.journal import Journal, Line
 from holdfast.streams.llm_qa.prompt import Request
 from holdfast.streams.llm_qa.writer import Writer
-from holdfast.streams.text_model import Report
+from holdfast.streams.text_model import Failure, Report
 
 Known = Callable[[list[Item]], list[Verdict]]
 
@@ -71,8 +71,22 @@ class Filling:
         self.collection.keep(request, items, verdicts)
 
     def _ask(self, batch: Sequence[Request]) -> None:
-        replies = dict(self.writer.write(batch))
+        replies: dict[int, str | Failure] = {}
+        try:
+            replies.update(self.writer.write(batch))
+        except BaseException:
+            # Paid for, so kept. The journal has the order of the requests, so what came after a gap
+            # is lost.
+            came = next(place for place in itertools.count() if place not in replies)
+            self._take(batch[:came], replies)
+            raise
         assert sorted(replies) == list(range(len(batch))), "a writer replies once to each request"
+        self._take(batch, replies)
+
+    def _take(self, batch: Sequence[Request], replies: Mapping[int, str | Failure]) -> None:
+        """Read, judge and keep the replies to a batch, by its places."""
+        if not batch:
+            return
         brought = [
             self.collection.read(request, replies[place]) for place, request in enumerate(batch)
         ]

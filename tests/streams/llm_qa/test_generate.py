@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -160,3 +161,11 @@ def test_more_tasks_than_topics_are_refused(tmp_path: Path) -> None:
         "llm_qa: tasks = 101, but there are 100 topics, one for each task; use at most 100"
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_a_reply_that_broke_off_leaves_a_trace_and_its_complete_objects(tmp_path: Path) -> None:
+    whole = json.dumps([record("Al"), record("Bran")])
+    writer = Scripted({(1, 1): whole[:-1], (2, 1): whole.replace("Al", "Cy").replace("Br", "Dr")})
+    stream = generate(writer, tmp_path, Settings(tasks=2, items=2, order_seed=None))
+    assert stream.about["rejected"] == {"reply cut off": 1}
+    assert [len(task.items) for task in stream.tasks] == [2, 2]

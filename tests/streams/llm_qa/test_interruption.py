@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.streams import Stream
 from holdfast.streams.llm_qa import GrammarWriter, Request, Settings, generate
 from holdfast.streams.llm_qa import journal as journal_module
+from holdfast.streams.llm_qa.filling import Known
 from holdfast.streams.text_model import Failure
 from tests.streams.llm_qa.writers import Unreliable, Writer
 
@@ -79,6 +81,41 @@ def test_a_budget_spent_again_and_again_ends_in_the_same_stream(tmp_path: Path) 
             whole(tmp_path / "bits", settings)
     stream, continued = whole(tmp_path / "bits", settings)
     assert (stream, stream.about, continued) == (expected, expected.about, replies)
+
+
+class Stopping(Unreliable):
+    """Stops in a batch of six: by then all replies came, but the one at place ``missing``."""
+
+    def __init__(self, error: BaseException, missing: int) -> None:
+        super().__init__(batch=6)
+        self.error, self.missing = error, missing
+
+    def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, str | Failure]]:
+        for place, reply in super().write(requests):
+            if place != self.missing:
+                yield place, reply
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [HoldfastError("it stopped answering"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "known", [None, lambda items: [len(item.question) % 5 == 0 for item in items]]
+)
+@pytest.mark.parametrize("missing", [0, 2, 5])
+def test_what_came_before_a_writer_stopped_is_kept(
+    tmp_path: Path, error: BaseException, missing: int, known: Known | None
+) -> None:
+    expected = generate(Unreliable(), tmp_path / "whole", SETTINGS, known=known)
+    replies = (tmp_path / "whole" / "replies.jsonl").read_bytes()
+    out = tmp_path / "stopped"
+    with pytest.raises(type(error)) as raised:
+        generate(Stopping(error, missing), out, SETTINGS, known=known)
+    assert raised.value is error
+    journal = out / "replies.jsonl"
+    left = journal.read_bytes() if journal.exists() else b""
+    assert left == b"".join(replies.splitlines(keepends=True)[:missing])
+    assert generate(Unreliable(), out, SETTINGS, known=known) == expected
+    assert journal.read_bytes() == replies
 
 
 def test_what_is_done_is_not_asked_again(tmp_path: Path) -> None:

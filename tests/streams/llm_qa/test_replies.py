@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.streams.llm_qa import read_candidates
-from holdfast.streams.llm_qa.replies import NO_JSON
+from holdfast.streams.llm_qa.replies import CUT_OFF, NO_JSON
 from tests.streams.llm_qa.writers import record
 
 A, B = record("Ossavel"), record("Brimt")
@@ -42,13 +42,40 @@ RECORDS = st.lists(st.dictionaries(TEXTS, VALUES, max_size=3), max_size=4)
         f"[{json.dumps(A)[:-1]},}}, {json.dumps(B)}]",
         f'{{"records": [{json.dumps(A)}, {json.dumps(B)},]}}',
         f"[{json.dumps(A)}\n{json.dumps(B)}]",
-        f'[{json.dumps(A)}, {json.dumps(B)}, {{"entity": "Cut o',
-        f'{{"records": [{json.dumps(A)}, {json.dumps(B)}, {{"ent',
         f"Write {{entity}} in each. {BOTH}",
+        f"[{BOTH}]",
+        f"[[{json.dumps(A)}], [{json.dumps(B)}]]",
+        json.dumps({"records": [A, B], "notes": []}),
+        json.dumps({"notes": ["made up"], "records": [[A], [B]]}),
+        json.dumps({"facts": {"1": A, "2": B}}),
+        json.dumps({"1": A, "2": B}),
+        f'He said "hello [world" then {BOTH}',
+        f"See [the rules: {BOTH}",
+        f'A pipe of 5" {{or {{so: {json.dumps(A)} and {json.dumps(B)}',
     ],
 )
 def test_the_forms_in_which_models_reply(reply: str) -> None:
     assert read_candidates(reply) == ([A, B], None)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f'[{json.dumps(A)}, {json.dumps(B)}, {{"entity": "Cut o',
+        f"[{json.dumps(A)}, {json.dumps(B)}",
+        f'{{"records": [{json.dumps(A)}, {json.dumps(B)}, {{"ent',
+        f'{json.dumps(A)}\n{json.dumps(B)}\n{{"entity": {{"question": "Who?"}}, "x',
+        f'[[{json.dumps(A)}, {json.dumps(B)}], [{{"ent',
+        f'See [the rules: [{json.dumps(A)}, {json.dumps(B)}, {{"ent',
+    ],
+)
+def test_what_breaks_off_gives_its_complete_objects_and_says_so(reply: str) -> None:
+    assert read_candidates(reply) == ([A, B], CUT_OFF)
+
+
+@pytest.mark.parametrize("records", [{"a": [A], "b": [B]}, {"one": A, "note": "made up"}])
+def test_an_object_that_wraps_no_one_thing_is_one_candidate(records: dict[str, object]) -> None:
+    assert read_candidates(json.dumps(records)) == ([records], None)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +88,13 @@ def test_the_forms_in_which_models_reply(reply: str) -> None:
         "<think>Let me see: " + BOTH,
         "Ossavel is a bridge {of sorts}.",
         '[{"entity": "Cut o',
-        f'[[{json.dumps(A)}], {{"entity": "Cut o',
+        f'[{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'[{{"drafts": [{json.dumps(A)}], "x',
         "[" * 100_000,
         "{" * 100_000,
+        '["' * 50_000,
+        '{"a":[' * 50_000,
         '{"a":' * 100_000,
     ],
 )
@@ -101,10 +132,11 @@ def test_of_a_cut_array_exactly_the_complete_objects_are_read(
         complete = [one for one, end in zip(records, ends, strict=True) if end <= cut]
         found, problem = read_candidates(text[:cut])
         assert found == complete
-        assert (problem is None) == bool(complete)
+        whole = None if cut == len(text) else CUT_OFF
+        assert problem == (whole if complete else NO_JSON)
 
 
 @given(st.text() | st.text(st.sampled_from('{}[]",:\\ \n1a<think>/')))
 def test_no_text_is_too_odd(text: str) -> None:
     found, problem = read_candidates(text)
-    assert (problem is None) == bool(found)
+    assert problem in ((None, CUT_OFF) if found else (NO_JSON,))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +223,36 @@ def test_a_dataset_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
         assert message.startswith("dataset ")
         assert "cannot be loaded (" in message
         assert "check its name and the network, or download the published files of " in message
+
+
+READING = """
+import time
+from holdfast.core.errors import HoldfastError
+from holdfast.streams.real_qa.sources import read_hub
+began = time.monotonic()
+try:
+    read_hub("sciq")
+except HoldfastError as error:
+    print(error)
+assert time.monotonic() - began < 10
+"""
+
+
+def test_a_hub_out_of_reach_is_soon_said_in_one_line(tmp_path: Path) -> None:
+    proxies = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy")
+    unreachable = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-c", READING],
+        capture_output=True,
+        text=True,
+        env=os.environ | unreachable | dict.fromkeys(proxies, "") | {"HF_HOME": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "dataset allenai/sciq train: cannot be loaded (not in the hub's cache, and the hub does "
+        "not answer); check its name and the network, or download the published files of sciq ("
+    )
+    assert done.stdout.count("\n") == 1
 
 
 def test_a_damaged_dataset_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from .invented import (
     lines,
     read,
     reasons,
+    refusal,
     said,
     tsv,
 )
@@ -317,3 +318,24 @@ def test_published_files_are_found_among_others(tmp_path: Path) -> None:
             path.relative_to(tmp_path / name).as_posix() for path in find_files(tmp_path, name)
         ]
         assert found == official.get(name, [])
+
+
+def test_the_folder_of_a_source_is_found_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "squad" / "v1" / "train-v1.1.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"x")
+    assert find_files(tmp_path, "squad") == find_files(tmp_path / "squad", "squad") == [file]
+    # A folder of another name may hold anything.
+    assert find_files(tmp_path / "squad", "sciq") == find_files(file.parent, "squad") == []
+    monkeypatch.chdir(tmp_path / "squad")
+    assert find_files(".", "squad") == [Path("v1/train-v1.1.json")]
+    # What lies in a folder of that name below it comes first.
+    (tmp_path / "squad" / "squad").mkdir()
+    assert find_files(tmp_path / "squad", "squad") == []
+
+
+def test_where_no_files_are_is_named(tmp_path: Path) -> None:
+    message = refusal(lambda: read_files("squad", [], searched=tmp_path / "a"), tmp_path)
+    assert message.startswith("a: holds no published files of squad ")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.hub import hub_or_cache
 from holdfast.streams.item import quoted
 from holdfast.streams.real_qa.candidate import Reading
 from holdfast.streams.real_qa.sources.arc import ARC_CHALLENGE, ARC_EASY, OPENBOOKQA
@@ -39,11 +41,14 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def read_files(name: str, paths: Iterable[str | Path]) -> Reading:
+def read_files(
+    name: str, paths: Iterable[str | Path], *, searched: str | Path | None = None
+) -> Reading:
     """Read published files of one source, in the order given.
 
-    name: a key of :data:`SOURCES`. A record whose content cannot be used is left out, with its
-    place and the reason; one that stands in several files is read as often.
+    name: a key of :data:`SOURCES`. searched: where they were looked for, named if there are none.
+    A record whose content cannot be used is left out, with its place and the reason; one that
+    stands in several files is read as often.
 
     Raises HoldfastError for an unknown source, no files, and a file that is not of the source's
     published form, naming the file and the line or record.
@@ -53,6 +58,11 @@ def read_files(name: str, paths: Iterable[str | Path]) -> Reading:
     source = _source(name)
     files = [Path(path) for path in paths]
     try:
+        if not files and searched is not None:
+            raise HoldfastError(
+                f"{shown(Path(searched))}: holds no published files of {name} in a folder of that "
+                "name, nor is it that folder"
+            )
         if not files:
             raise HoldfastError(f"no files of {name} are given")
         records = (record for path in files for record in _some(path, source))
@@ -65,18 +75,23 @@ def read_files(name: str, paths: Iterable[str | Path]) -> Reading:
 def find_files(root: str | Path, name: str) -> list[Path]:
     """The published files of one source under ``root/<name>`` or ``root/*/<name>``, sorted.
 
-    They may lie at any depth there; whatever else does is passed over. The list is empty where
-    there is nothing.
+    Where neither is there, ``root`` itself may be the folder of that name. The files may lie at any
+    depth there; whatever else does is passed over. The list is empty where there is nothing.
 
     Raises HoldfastError for an unknown source.
     """
     source = _source(name)
     root = Path(root)
     try:
-        folder = next((one for one in (root / name, *root.glob(f"*/{name}")) if one.is_dir()), root)
+        folders = [root / name, *root.glob(f"*/{name}")]
+        if root.resolve().name == name:
+            folders.append(root)
+        folder = next((one for one in folders if one.is_dir()), None)
+        if folder is None:
+            return []
         return sorted(
             path
-            for path in (folder.rglob("*") if folder is not root else ())
+            for path in folder.rglob("*")
             if path.is_file()
             and not path.name.startswith(".")
             # TriviaQA's passages, some of which are named as the questions are.
@@ -136,11 +151,18 @@ def _some(path: Path, source: Source) -> Iterator[Record]:
 
 
 def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[Record]:
+    # A directory is a dataset too.
+    reach = contextlib.nullcontext(True) if Path(hub.path).is_dir() else hub_or_cache()
+    reachable = True
     try:
-        for number, row in enumerate(load_dataset(hub.path, hub.config, split=hub.split), start=1):
+        with reach as reachable:
+            rows = load_dataset(hub.path, hub.config, split=hub.split)
+        for number, row in enumerate(rows, start=1):
             place = f"{hub} row {number}"
             yield Record(place, place, f"{hub.split}:{number}", row)
     # The library lets through errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        if not reachable and isinstance(error, OSError):
+            reason = "not in the hub's cache, and the hub does not answer"
         raise HoldfastError(f"{hub}: cannot be loaded ({reason})") from error
