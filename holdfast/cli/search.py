@@ -12,6 +12,7 @@ from holdfast.cli.study import (
     Out,
     Overrides,
     Store,
+    Threads,
     Workers,
     WorkersPerGpu,
     directory,
@@ -36,6 +37,7 @@ def search(
     store: Store = None,
     workers: Workers = None,
     workers_per_gpu: WorkersPerGpu = 1,
+    threads: Threads = None,
     dry_run: DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
@@ -61,7 +63,7 @@ def search(
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
     with watching("search", cost) as watch:
-        trace = plan.run(local_executor(workers, workers_per_gpu), watch)
+        trace = plan.run(local_executor(workers, workers_per_gpu, threads), watch)
     _print_leaders(trace)
     print(place)
 

@@ -33,6 +33,10 @@ Workers = Annotated[
 WorkersPerGpu = Annotated[
     int, typer.Option("--workers-per-gpu", min=1, help="With GPUs: so many workers on each.")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Of each worker; 1 if unsaid, beside a GPU its share."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, learn nothing.")]
 
 
@@ -75,7 +79,7 @@ def directory(out: Path | None) -> Path:
     return out
 
 
-def local_executor(workers: int | None, per_gpu: int) -> Executor:
+def local_executor(workers: int | None, per_gpu: int, threads: int | None) -> Executor:
     """Worker processes of this machine: on its GPUs, or side by side on the processor."""
     import torch
 
@@ -85,8 +89,8 @@ def local_executor(workers: int | None, per_gpu: int) -> Executor:
     if gpus:
         places = workers or len(gpus) * per_gpu
         used = gpus[: -(-places // per_gpu)]
-        return LocalExecutor(devices=used, workers_per_gpu=per_gpu)
-    return LocalExecutor(workers or 1)
+        return LocalExecutor(devices=used, workers_per_gpu=per_gpu, threads=threads)
+    return LocalExecutor(workers or 1, threads=threads)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from holdfast.cli.study import (
     Out,
     Overrides,
     Store,
+    Threads,
     Workers,
     WorkersPerGpu,
     directory,
@@ -45,6 +46,7 @@ def suite(
     store: Store = None,
     workers: Workers = None,
     workers_per_gpu: WorkersPerGpu = 1,
+    threads: Threads = None,
     dry_run: DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
@@ -75,7 +77,7 @@ def suite(
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
-        rows = plan.run(local_executor(workers, workers_per_gpu), watch)
+        rows = plan.run(local_executor(workers, workers_per_gpu, threads), watch)
     _print_rows(rows)
     print(plan.directory)
 

@@ -17,7 +17,10 @@ class LocalExecutor:
 
     workers: how many at once; devices: the GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, with
     ``workers_per_gpu`` workers each (``workers`` then counts for nothing); retries: how often a
-    cell whose worker died begins again; threads: of each worker, None for its share of the cores.
+    cell whose worker died begins again; threads: of each worker, None for one on the processor
+    and a share of the cores beside a GPU. Rounding depends on the number of threads: with one, a
+    study's numbers do not depend on how many workers it had, and more workers use the cores
+    better than more threads.
     Raises HoldfastError when there would be no worker.
     """
 
@@ -39,7 +42,7 @@ class LocalExecutor:
         if devices is not None and not devices:
             raise HoldfastError("devices is empty; name a GPU, or leave it out")
         places = [None] * workers if devices is None else _repeated(devices, workers_per_gpu)
-        share = threads or max(1, _usable_cores() // len(places))
+        share = threads or (1 if devices is None else max(1, _usable_cores() // len(places)))
         self._environments = [_environment(share, device) for device in places]
         self._retries = retries
 
