@@ -47,7 +47,8 @@ class Search:
     dotted settings of all candidates, which the candidates' own come after; store: where the
     trajectories lie, ``cells`` in the directory unless said; other studies may share it.
 
-    Raises HoldfastError for a setting that does not exist, or a horizon beyond the stream.
+    Raises HoldfastError for a setting that does not exist or that the space searches, or a horizon
+    beyond the stream.
     """
 
     def __init__(
@@ -62,6 +63,11 @@ class Search:
         self.directory = directory
         self.store = store or directory / "cells"
         self.candidates = recipe.space.candidates()
+        overrides = list(overrides)
+        searched = settings_of(candidate.settings for candidate in self.candidates)
+        for override in overrides:
+            if override.partition("=")[0] in searched:
+                raise HoldfastError(f"{override}: the space searches this setting; leave it out")
         shared = [*recipe.overrides, *overrides]
         self._configs = {
             candidate.name: [

@@ -40,6 +40,10 @@ def test_the_papers_suite_is_21_methods(holdfast, arguments: list[str], cells: i
         ),
         (["search", "small"], "a study needs a directory for its results; add --out DIR"),
         (["search", "small", "seed=3", "--dry-run"], "seed=3: the study sets seed itself"),
+        (
+            ["search", "paper", "data.weight=0.9", "--dry-run"],
+            "data.weight=0.9: the space searches this setting; leave it out",
+        ),
         (["suite", "paper", "--dataset", "x", "--dry-run"], '"x" is no data set of the suite'),
         (["suite", "factorial", "--seeds", "a", "--dry-run"], "--seeds a: write whole numbers"),
         (["suite", "factorial", "--methods", "sii", "--dry-run"], 'method sii: "sii" is no mech'),
