@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
+from typing import Any
 
 # Before torch is imported anywhere: the models of the tests are tiny, and `make test` runs several
 # workers, so more threads would only contend. No test may reach for a hub.
@@ -37,8 +39,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of published data files; a file that is missing from it is a failure."""
+    """The folder of published data files; a file that is missing from it is a failure.
+
+    So is a folder that is named and is not there: only who has none may skip.
+    """
     folder = Path(os.environ.get("HOLDFAST_DATA", DATA))
     if not folder.is_dir():
+        assert "HOLDFAST_DATA" not in os.environ, f"HOLDFAST_DATA = {folder}: no such folder"
         pytest.skip("needs the published data files; set HOLDFAST_DATA to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def backbone_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest backbone, as a run loads it."""
+    from tests.tiny import byte_tokenizer, tiny_llama
+
+    directory = tmp_path_factory.mktemp("tiny-backbone")
+    tiny_llama(layers=1, width=32).save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def loaded_backbones() -> dict[Any, Any]:
+    """What :func:`quick` has loaded, by its configuration."""
+    return {}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, loaded_backbones: dict[Any, Any]) -> None:
+    """Copy a backbone that was loaded once; leave to the kernel when files reach the disk.
+
+    A process that dies loses nothing that it has written: flushing is for power cuts.
+    """
+    from holdfast.learning import trajectory
+
+    real = trajectory.load_backbone
+
+    def load(settings: Any) -> Any:
+        if settings not in loaded_backbones:
+            loaded_backbones[settings] = real(settings)
+        return copy.deepcopy(loaded_backbones[settings])
+
+    monkeypatch.setattr(trajectory, "load_backbone", load)
+    monkeypatch.setattr(os, "fsync", lambda _: None)

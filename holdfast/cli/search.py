@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.study import (
-    DryRun,
-    Out,
-    Overrides,
-    Store,
-    Threads,
-    Workers,
-    WorkersPerGpu,
-    directory,
-    local_executor,
-    own_settings,
-    study_recipe,
-    watching,
-)
+from holdfast.cli import study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +19,13 @@ _SHOWN = 10
 
 def search(
     config: Annotated[str, typer.Argument(help="A search's recipe or a YAML file.")],
-    overrides: Overrides = None,
-    out: Out = None,
-    store: Store = None,
-    workers: Workers = None,
-    workers_per_gpu: WorkersPerGpu = 1,
-    threads: Threads = None,
-    dry_run: DryRun = False,
+    overrides: study.Overrides = None,
+    out: study.Out = None,
+    store: study.Store = None,
+    workers: study.Workers = None,
+    workers_per_gpu: study.WorkersPerGpu = 1,
+    threads: study.Threads = None,
+    dry_run: study.DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
 
@@ -48,22 +35,22 @@ def search(
     from holdfast.cli.run import configuration
     from holdfast.core.config import build
 
-    values = study_recipe("search", config)
-    settings = own_settings(overrides)
+    values = study.recipe_values("search", config)
+    settings = study.own_settings(overrides)
     with loading():
         from holdfast.studies.recipe import SearchRecipe
         from holdfast.studies.search import Search
 
         recipe = build(SearchRecipe, values, source=f"search {config}")
         base = configuration(recipe.base)
-        place = Path("search") if out is None and dry_run else directory(out)
+        place = Path("search") if out is None and dry_run else study.directory(out)
         plan = Search(recipe, base, settings, place, store)
     if dry_run:
         _print_funnel(plan)
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
-    with watching("search", cost) as watch:
-        trace = plan.run(local_executor(workers, workers_per_gpu, threads), watch)
+    with study.watching("search", cost) as watch:
+        trace = plan.run(study.local_executor(workers, workers_per_gpu, threads), watch)
     _print_leaders(trace)
     print(place)
 

@@ -40,7 +40,7 @@ Threads = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, learn nothing.")]
 
 
-def study_recipe(kind: Study, name: str) -> dict[str, Any]:
+def recipe_values(kind: Study, name: str) -> dict[str, Any]:
     """The values of a study's recipe, or of a YAML file; HoldfastError when it is neither."""
     from holdfast.core.config import read_yaml
     from holdfast.recipes import study, study_names

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.study import (
-    DryRun,
-    Out,
-    Overrides,
-    Store,
-    Threads,
-    Workers,
-    WorkersPerGpu,
-    directory,
-    local_executor,
-    own_settings,
-    study_recipe,
-    watching,
-)
+from holdfast.cli import study
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -31,8 +18,8 @@ if TYPE_CHECKING:
 
 def suite(
     config: Annotated[str, typer.Argument(help="A suite's recipe or a YAML file.")],
-    overrides: Overrides = None,
-    out: Out = None,
+    overrides: study.Overrides = None,
+    out: study.Out = None,
     methods: Annotated[
         str | None, typer.Option("--methods", help="Only these tags, such as vanilla,replay_merge.")
     ] = None,
@@ -43,19 +30,19 @@ def suite(
     tasks: Annotated[
         int | None, typer.Option("--tasks", help="Stop after so many tasks; all by default.")
     ] = None,
-    store: Store = None,
-    workers: Workers = None,
-    workers_per_gpu: WorkersPerGpu = 1,
-    threads: Threads = None,
-    dry_run: DryRun = False,
+    store: study.Store = None,
+    workers: study.Workers = None,
+    workers_per_gpu: study.WorkersPerGpu = 1,
+    threads: study.Threads = None,
+    dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
     from holdfast.cli.progress import loading
     from holdfast.cli.run import configuration
     from holdfast.core.config import build
 
-    values = study_recipe("suite", config)
-    settings = own_settings(overrides)
+    values = study.recipe_values("suite", config)
+    settings = study.own_settings(overrides)
     with loading():
         from holdfast.studies.recipe import SuiteRecipe
         from holdfast.studies.suite import Suite
@@ -68,7 +55,7 @@ def suite(
             _seeds(recipe.seeds, seeds),
             base,
             [*recipe.overrides(chosen), *settings],
-            Path("suite") if out is None and dry_run else directory(out),
+            Path("suite") if out is None and dry_run else study.directory(out),
             store,
             tasks,
         )
@@ -76,8 +63,8 @@ def suite(
         print("\n".join(f"{cell.config.method} {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
-    with watching("suite", len(plan.cells) * plan.horizon) as watch:
-        rows = plan.run(local_executor(workers, workers_per_gpu, threads), watch)
+    with study.watching("suite", len(plan.cells) * plan.horizon) as watch:
+        rows = plan.run(study.local_executor(workers, workers_per_gpu, threads), watch)
     _print_rows(rows)
     print(plan.directory)
 

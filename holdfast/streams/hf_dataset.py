@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.registry import QuestionRegistry
-from holdfast.streams.rows import KEYS, Row, row_of, stream_of, values_of
+from holdfast.streams.rows import KEYS, read_rows, stream_of, values_of
 from holdfast.streams.stream import Stream
 
 
@@ -38,16 +37,9 @@ def read_dataset(path: str | Path, items_per_task: int | None = None) -> Stream:
             f"{path}: has no column {missing[0]}, but {', '.join(table.column_names)}; "
             "rename its columns to question and answer"
         )
-    rows: list[Row] = []
-    questions = QuestionRegistry()
     columns = [key for key in KEYS if key in table.column_names]
-    for number, values in enumerate(table.select_columns(columns), start=1):
-        try:
-            row = row_of(f"row {number}", _given(values))
-        except HoldfastError as error:
-            raise HoldfastError(f"{path} row {number}: {error}") from None
-        questions.add(row.item, f"{path} row {number}")
-        rows.append(row)
+    records = enumerate(table.select_columns(columns), start=1)
+    rows = read_rows(str(path), ((f"row {n}", values) for n, values in records), _given)
     if not rows:
         raise _empty(path)
     return stream_of(str(path), rows, path.resolve().name, items_per_task)

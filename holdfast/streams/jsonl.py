@@ -9,8 +9,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import quoted
-from holdfast.streams.registry import QuestionRegistry
-from holdfast.streams.rows import Row, row_of, stream_of, values_of
+from holdfast.streams.rows import Row, read_rows, stream_of, values_of
 from holdfast.streams.stream import Stream
 
 EXAMPLE = '{"question": "...", "answer": "..."}'
@@ -52,18 +51,10 @@ def _rows(path: Path) -> list[Row]:
         raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = []
-    registry = QuestionRegistry()
     # Only the line feed ends a line: text may hold Unicode's own line separators.
-    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not raw.strip():
-            continue
-        try:
-            row = row_of(f"line {number}", _parse(raw))
-        except HoldfastError as error:
-            raise HoldfastError(f"{path} line {number}: {error}") from None
-        registry.add(row.item, f"{path} line {number}")
-        rows.append(row)
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    records = [(f"line {n}", raw) for n, raw in enumerate(lines, start=1) if raw.strip()]
+    rows = read_rows(str(path), records, _parse)
     if not rows:
         raise HoldfastError(f"{path}: is empty; write one {EXAMPLE} a line")
     return rows

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, clean, quoted
+from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task
 
+Record = TypeVar("Record")
 KEYS = ("question", "answer", "aliases", "task", "id", "details")
 
 
@@ -44,6 +46,26 @@ def row_of(place: str, values: Mapping[str, Any]) -> Row:
         details=details,
     )
     return Row(place, item, _label("task", values))
+
+
+def read_rows(
+    source: str, records: Iterable[tuple[str, Record]], parse: Callable[[Record], Mapping[str, Any]]
+) -> list[Row]:
+    """Read records, each with its place, as rows in which no question stands twice.
+
+    parse: gives the values of :data:`KEYS` of a record. Raises HoldfastError naming the source
+    and the place.
+    """
+    rows = []
+    questions = QuestionRegistry()
+    for place, record in records:
+        try:
+            row = row_of(place, parse(record))
+        except HoldfastError as error:
+            raise HoldfastError(f"{source} {place}: {error}") from None
+        questions.add(row.item, f"{source} {place}")
+        rows.append(row)
+    return rows
 
 
 def values_of(task: Task, item: Item) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import math
 import pytest
 from rich.console import Console
 
-from holdfast.cli.progress import Drawn, Lines, Pace, bars_on, duration, recalled, showing
+from holdfast.cli.progress import Drawn, Lines, Pace, bars_on, counting, duration, recalled, showing
 from holdfast.cli.summary import half_life_words, matrix_text
 from holdfast.results import RecallMatrix, summarise
 from tests.results.matrices import dense
@@ -138,3 +138,20 @@ def test_no_half_life_is_claimed_over_ages_that_nobody_saw():
     matrix = RecallMatrix().with_row(3, {1: (1, 1), 3: (1, 1)})
     assert math.isnan(matrix[3, 2])
     assert half_life_words(summarise(matrix)) == "-"
+
+
+def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys) -> None:
+    """What was there at the start took no time, so it says nothing of how long the rest takes."""
+    clock = Clock()
+    with counting("real_qa", clock) as report:
+        report(40, 100, "found on disk")
+        clock.now += 12
+        report(60, 100, "sciq")  # 20 in 12 s: 40 more take 24
+        clock.now += 3
+        report(65, 100, "too soon for a line")
+        clock.now += 9
+        report(100, 100, "squad")
+    assert capsys.readouterr().err.splitlines() == [
+        "real_qa: 60 of 100, sciq, about 24 s left",
+        "real_qa: 100 of 100, squad",
+    ]

@@ -10,15 +10,6 @@ import pytest
 
 from holdfast import RunConfig
 from holdfast.studies.cell import Cell
-from tests.tiny import byte_tokenizer, tiny_llama
-
-
-@pytest.fixture(scope="session")
-def backbone_directory(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny-backbone")
-    tiny_llama(layers=1, width=32).save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)
-    return directory
 
 
 @pytest.fixture(scope="session")

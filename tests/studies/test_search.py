@@ -17,7 +17,6 @@ from holdfast.results import RunRecord, final
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.search import Search
 from tests.studies.inline import Inline, Killed
-from tests.trajectory.conftest import quick  # noqa: F401 - a fixture
 
 SPACE = {
     "weight": ["none", "si"],
@@ -32,7 +31,7 @@ COST = 12 + 6 + 2
 def search(
     tmp_path: Path,
     backbone_directory: Path,
-    quick: None,  # noqa: F811
+    quick: None,
 ) -> Callable[..., Search]:
     """A search of 12 candidates over three tasks, that takes seconds."""
 

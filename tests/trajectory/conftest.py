@@ -1,28 +1,13 @@
-"""A tiny backbone on disk and configurations that carry every kind of state."""
+"""Configurations that carry every kind of state."""
 
 from __future__ import annotations
 
-import copy
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import RunConfig, Trajectory
-from holdfast.backbone.load import Backbone
-from holdfast.learning import trajectory as trajectory_module
-from tests.tiny import byte_tokenizer, tiny_llama
-
-_LOADED: dict[Backbone.Config, Backbone] = {}
-
-
-@pytest.fixture(scope="session")
-def backbone_directory(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny-backbone")
-    tiny_llama(layers=1, width=32).save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)
-    return directory
 
 
 @pytest.fixture(scope="session")
@@ -47,23 +32,6 @@ def values(backbone_directory) -> Callable[..., dict]:
         return chosen
 
     return of
-
-
-@pytest.fixture
-def quick(monkeypatch) -> None:
-    """Copy a backbone that was loaded once; leave to the kernel when files reach the disk.
-
-    A process that dies loses nothing that it has written: flushing is for power cuts.
-    """
-    real = trajectory_module.load_backbone
-
-    def load(settings: Backbone.Config) -> Backbone:
-        if settings not in _LOADED:
-            _LOADED[settings] = real(settings)
-        return copy.deepcopy(_LOADED[settings])
-
-    monkeypatch.setattr(trajectory_module, "load_backbone", load)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="session")

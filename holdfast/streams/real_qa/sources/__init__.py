@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
+from holdfast.streams.hf_dataset import library
 from holdfast.streams.item import quoted
 from holdfast.streams.real_qa.candidate import Reading
 from holdfast.streams.real_qa.sources.arc import ARC_CHALLENGE, ARC_EASY, OPENBOOKQA
@@ -114,12 +115,7 @@ def read_hub(name: str, hub: Hub | None = None) -> Reading:
     """
     source = _source(name)
     hub = hub or source.hub
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise HoldfastError(
-            f'{name} from the hub needs one more package; pip install "holdfast[hub]"'
-        ) from None
+    load_dataset = library().load_dataset
     try:
         return gather(name, _rows(hub, load_dataset), source.row)
     except HoldfastError as error:
