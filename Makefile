@@ -9,10 +9,11 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs bench clean
+.PHONY: help install demo search test check format docs bench clean
 
 help:
 	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
+	@echo "make search  a small task-level successive halving, in minutes"
 	@echo "make test    every test that this machine can run"
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make docs    the documentation, into site/; a warning is an error"
@@ -32,6 +33,9 @@ install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(BIN)/holdfast demo
+
+search: $(INSTALLED)
+	$(BIN)/holdfast search small --out studies/small --workers 2
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)

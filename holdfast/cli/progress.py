@@ -156,27 +156,36 @@ def loading(what: str = "loading torch") -> Iterator[None]:
         yield
 
 
+class Rate:
+    """How long what remains will take, judged by all that was done in this process."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._found: int | None = None  # done before: it took no time
+
+    def left(self, done: int, total: int) -> str:
+        """The time to go, in words; empty when nothing tells yet or nothing remains."""
+        self._found = done if self._found is None else self._found
+        fresh = done - self._found
+        if fresh <= 0 or done >= total:
+            return ""
+        seconds = (self._clock() - self._began) / fresh * (total - done)
+        return f"about {duration(seconds)} left"
+
+
 @contextmanager
 def counting(
     label: str, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int, int, str], None]]:
     """A bar that is told what is done, of how much, and what is going on; in a log, some lines."""
     console = Console(stderr=True)
-    began = clock()
-    first: list[int] = []  # what was done before: found on disk, it took no time
-    said = began
-
-    def left(done: int, total: int) -> str:
-        if not first:
-            first.append(done)
-        fresh = done - first[0]
-        if fresh <= 0 or done >= total:
-            return ""
-        return f"about {duration((clock() - began) / fresh * (total - done))} left"
+    rate = Rate(clock)
+    said = clock()
 
     def line(done: int, total: int, note: str) -> None:
         nonlocal said
-        rest = left(done, total)
+        rest = rate.left(done, total)
         if clock() - said >= _SECONDS_PER_LINE or done >= total:
             said = clock()
             parts = [f"{done} of {total}", note, rest]
@@ -189,6 +198,7 @@ def counting(
         bar = bars.add_task(escape(label), total=None, note="", pace="")
 
         def draw(done: int, total: int, note: str) -> None:
-            bars.update(bar, completed=done, total=total, note=escape(note), pace=left(done, total))
+            rest = rate.left(done, total)
+            bars.update(bar, completed=done, total=total, note=escape(note), pace=rest)
 
         yield draw

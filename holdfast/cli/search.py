@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,8 @@ def search(
     workers: study.Workers = None,
     workers_per_gpu: study.WorkersPerGpu = 1,
     threads: study.Threads = None,
+    executor: study.ExecutorName = study.Kind.LOCAL,
+    ray_address: study.RayAddress = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
@@ -49,9 +51,13 @@ def search(
         _print_funnel(plan)
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
-    with study.watching("search", cost) as watch:
-        trace = plan.run(study.local_executor(workers, workers_per_gpu, threads), watch)
+    from holdfast.cli.study_table import watching
+
+    workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
+    with watching("search", cost) as watch:
+        trace = plan.run(workforce, watch)
     _print_leaders(trace)
+    _print_cost(plan.cost(trace))
     print(place)
 
 
@@ -69,6 +75,15 @@ def _print_funnel(plan: Search) -> None:
         f"{seeds} seeds: {cost * seeds:,}"
     )
     print(f"stream {plan.stream.name}, {len(plan.stream.tasks)} tasks, {plan.stream.fingerprint}")
+
+
+def _print_cost(cost: dict[str, Any]) -> None:
+    from holdfast.cli.progress import duration
+
+    print(
+        f"learned {cost['tasks']:,} tasks instead of {cost['exhaustive']:,} "
+        f"({cost['tasks'] / cost['exhaustive']:.1%}) in {duration(cost['seconds'])} of workers"
+    )
 
 
 def _print_leaders(trace: Sequence[Standing]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,15 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.recipes import Study
-    from holdfast.studies.cell import Cell, Outcome
-    from holdfast.studies.executor import Executor, Watch
+    from holdfast.studies.executor import Executor
+
+
+class Kind(StrEnum):
+    """Who advances the cells."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings of all cells.")
@@ -36,6 +42,17 @@ WorkersPerGpu = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Of each worker; 1 if unsaid, beside a GPU its share."),
+]
+ExecutorName = Annotated[
+    Kind, typer.Option("--executor", help="Worker processes of this machine, or a Ray cluster.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="The cluster's head; with --executor ray. Unsaid: RAY_ADDRESS, or a Ray of its own.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, learn nothing.")]
 
@@ -79,8 +96,29 @@ def directory(out: Path | None) -> Path:
     return out
 
 
-def local_executor(workers: int | None, per_gpu: int, threads: int | None) -> Executor:
-    """Worker processes of this machine: on its GPUs, or side by side on the processor."""
+def executor(
+    kind: Kind,
+    address: str | None,
+    workers: int | None,
+    per_gpu: int,
+    threads: int | None,
+) -> Executor:
+    """Who advances the cells; HoldfastError when he cannot be reached or is not installed."""
+    if kind is Kind.RAY:
+        from holdfast.cli.progress import loading
+        from holdfast.studies.ray_executor import RayExecutor
+
+        with loading("looking for Ray"):
+            return RayExecutor(
+                address, workers=workers, workers_per_gpu=per_gpu, threads=threads or 1
+            )
+    if address is not None:
+        raise HoldfastError("--ray-address goes with --executor ray; add it")
+    return _on_this_machine(workers, per_gpu, threads)
+
+
+def _on_this_machine(workers: int | None, per_gpu: int, threads: int | None) -> Executor:
+    """Worker processes: on its GPUs, or side by side on the processor."""
     import torch
 
     from holdfast.studies.local import LocalExecutor
@@ -91,46 +129,3 @@ def local_executor(workers: int | None, per_gpu: int, threads: int | None) -> Ex
         used = gpus[: -(-places // per_gpu)]
         return LocalExecutor(devices=used, workers_per_gpu=per_gpu, threads=threads)
     return LocalExecutor(workers or 1, threads=threads)
-
-
-@contextmanager
-def watching(label: str, tasks: int) -> Iterator[Watch]:
-    """Show tasks learned, of how many in the whole study, and how the cells fare."""
-    from holdfast.cli.progress import counting
-    from holdfast.studies.executor import Watch
-
-    with counting(label) as report:
-
-        class Shown(Watch):
-            def __init__(self) -> None:
-                self.learned = self.cells = self.done = self.failed = 0
-                self.running: set[str] = set()
-
-            def begins(self, cells: int, tasks: int, missing: int) -> None:
-                self.learned += tasks - missing
-                self.cells, self.done = cells, 0
-                self._report()
-
-            def started(self, cell: Cell) -> None:
-                self.running.add(cell.key)
-                self._report()
-
-            def task_done(self, cell: Cell, task: int) -> None:
-                self.learned += 1
-                self._report()
-
-            def finished(self, outcome: Outcome) -> None:
-                self.running.discard(outcome.cell.key)
-                self.done += 1
-                self.failed += outcome.error is not None
-                self._report()
-
-            def event(self, cell: Cell, text: str) -> None:
-                typer.echo(f"{label}: {cell.candidate}, seed {cell.config.seed}: {text}", err=True)
-
-            def _report(self) -> None:
-                note = f"{self.done} of {self.cells} cells done, {len(self.running)} running"
-                failed = f", {self.failed} failed" if self.failed else ""
-                report(min(self.learned, tasks), tasks, note + failed)
-
-        yield Shown()

@@ -34,6 +34,8 @@ def suite(
     workers: study.Workers = None,
     workers_per_gpu: study.WorkersPerGpu = 1,
     threads: study.Threads = None,
+    executor: study.ExecutorName = study.Kind.LOCAL,
+    ray_address: study.RayAddress = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
@@ -63,8 +65,11 @@ def suite(
         print("\n".join(f"{cell.config.method} {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
-    with study.watching("suite", len(plan.cells) * plan.horizon) as watch:
-        rows = plan.run(study.local_executor(workers, workers_per_gpu, threads), watch)
+    from holdfast.cli.study_table import watching
+
+    workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
+    with watching("suite", len(plan.cells) * plan.horizon) as watch:
+        rows = plan.run(workforce, watch)
     _print_rows(rows)
     print(plan.directory)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch
-from holdfast.studies.workers.shift import Job, Shift, Slot
+from holdfast.studies.job import Job
+from holdfast.studies.workers.shift import Shift, Slot
 
 
 class LocalExecutor:
@@ -43,7 +44,7 @@ class LocalExecutor:
             raise HoldfastError("devices is empty; name a GPU, or leave it out")
         places = [None] * workers if devices is None else _repeated(devices, workers_per_gpu)
         share = threads or (1 if devices is None else max(1, _usable_cores() // len(places)))
-        self._environments = [_environment(share, device) for device in places]
+        self._environments = [environment(share, device) for device in places]
         self._retries = retries
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
@@ -53,7 +54,7 @@ class LocalExecutor:
         be started. See :class:`~holdfast.studies.executor.Executor`.
         """
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        slots = [Slot(environment) for environment in self._environments]
+        slots = [Slot(one) for one in self._environments]
         return Shift(jobs, slots, self._retries, watch).outcomes()
 
 
@@ -67,7 +68,7 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _environment(threads: int, device: str | None) -> dict[str, str]:
-    """What has to be set before torch is imported."""
+def environment(threads: int, device: str | None) -> dict[str, str]:
+    """What has to be set for a worker before it imports torch."""
     known = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}

@@ -5,14 +5,16 @@ Source: alg:search, app:search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
-from holdfast.results import final
+from holdfast.results import RunRecord, final
 from holdfast.streams import Stream, load_stream
 from holdfast.studies.advance import advance, matrix_at
 from holdfast.studies.cell import Cell, Outcome
@@ -124,7 +126,28 @@ class Search:
                 going = [one.candidate for one in standings if one.fate == "promoted"]
                 if not going:
                     break
+            if trace:
+                write_json(self.directory / "cost.json", self.cost(trace))
         return trace
+
+    def cost(self, trace: Sequence[Standing]) -> dict[str, Any]:
+        """What the search has learned, beside all candidates brought to the last horizon.
+
+        tasks, exhaustive: over all seeds; seconds: that workers spent on those tasks, together.
+        Source: eq. app-search-cost.
+        """
+        reached = {one.candidate.name: one.horizon for one in trace}
+        seconds: list[float] = []
+        for name, horizon in reached.items():
+            for config in self._configs[name]:
+                place = Cell(name, config, horizon).directory(self.store)
+                seconds += _seconds_of(place, horizon)
+        exhaustive = self.recipe.schedule.exhaustive(len(self.candidates))
+        return {
+            "tasks": len(seconds),
+            "exhaustive": exhaustive * len(self.recipe.seeds),
+            "seconds": math.fsum(seconds),
+        }
 
     def cells(self, candidates: Sequence[Candidate], horizon: int) -> list[Cell]:
         """The cells that take these candidates to a horizon, seed by seed."""
@@ -192,6 +215,14 @@ class Search:
             "fate": one.fate,
             "error": one.error,
         }
+
+
+def _seconds_of(place: Path, horizon: int) -> list[float]:
+    """Of each task of a trajectory up to a horizon; empty when it was never begun."""
+    if not (place / "config.json").exists():
+        return []
+    events = RunRecord.open(place).events()
+    return [sum(one["seconds"].values()) for one in events if one.get("task", 0) <= horizon]
 
 
 def _mean(finals: Sequence[float | None]) -> float | None:

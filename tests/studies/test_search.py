@@ -67,10 +67,12 @@ def table(search: Search, name: str) -> list[dict[str, str]]:
 
 
 def outputs(search: Search) -> dict[str, bytes]:
+    """Everything but the cost, which tells seconds."""
     return {
-        path.name: path.read_bytes() for path in search.directory.iterdir() if path.suffix in
-        (".csv", ".json")
-    }  # fmt: skip
+        path.name: path.read_bytes()
+        for path in search.directory.iterdir()
+        if path.suffix in (".csv", ".json") and path.name != "cost.json"
+    }
 
 
 def test_the_best_go_on_and_nobody_else_learns_more(search: Callable[..., Search]) -> None:
@@ -78,6 +80,9 @@ def test_the_best_go_on_and_nobody_else_learns_more(search: Callable[..., Search
     executor = Inline()
     trace = one.run(executor)
     assert len(executor.learned) == COST == one.recipe.schedule.cost(12)
+    cost = json.loads((one.directory / "cost.json").read_text())
+    assert (cost["tasks"], cost["exhaustive"]) == (COST, 36)
+    assert cost["seconds"] > 0
     sizes = {horizon: sum(row.horizon == horizon for row in trace) for horizon in (1, 2, 3)}
     assert sizes == {1: 12, 2: 6, 3: 2}
     for horizon, following in ((1, 2), (2, 3)):

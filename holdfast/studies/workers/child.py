@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,11 +20,14 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import InUseError
 
 if TYPE_CHECKING:
     from holdfast.learning.progress import Progress
+    from holdfast.learning.trajectory import Trajectory
 
 Tell = Callable[..., None]
+_PATIENCE = 30.0  # seconds
 _LONGEST = 400  # characters of an error that is not ours
 
 
@@ -64,13 +68,26 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     try:
         trajectory = Trajectory(RunConfig.of(order["config"]), Path(order["directory"]))
         tell("opened", horizon=trajectory.horizon)
-        trajectory.advance(order["horizon"], _progress(tell))
+        _advance(trajectory, order["horizon"], _progress(tell))
     except HoldfastError as mistake:
         error = str(mistake)
     except Exception as fault:  # noqa: BLE001 - the parent hears of it, the other cells go on
         error, sound = _one_line(fault), False
     horizon = None if trajectory is None else trajectory.horizon
     return {"horizon": horizon, "error": error, "sound": sound}
+
+
+def _advance(trajectory: Trajectory, horizon: int, progress: Progress) -> None:
+    """Advance it, once nobody else does: a worker given up for lost may live a little longer."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            trajectory.advance(horizon, progress)
+            return
+        except InUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _listen(channel: socket.socket, orders: SimpleQueue[dict[str, Any]]) -> None:

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.cell import Outcome
 from holdfast.studies.executor import Watch
+from holdfast.studies.job import Job, due
 from holdfast.studies.workers.process import WorkerProcess, end_all, manner
 
 _LOOK = 1.0  # seconds between looks at workers that say nothing
-
-
-@dataclass(eq=False)
-class Job:
-    """A cell on its way.
-
-    began: when; begin, reached: tasks that were learned before this call, and by now.
-    """
-
-    cell: Cell
-    directory: Path
-    began: float | None = None
-    begin: int | None = None
-    reached: int = 0
-    losses: int = 0
-
-    def order(self) -> dict[str, Any]:
-        """What a worker needs to know."""
-        config = self.cell.config.model_dump(mode="json")
-        return {"config": config, "horizon": self.cell.horizon, "directory": str(self.directory)}
-
-    def stands(self, horizon: int) -> None:
-        """So many tasks are learned and committed."""
-        self.begin = horizon if self.begin is None else self.begin
-        self.reached = horizon
-
-    def outcome(self, error: str | None) -> Outcome:
-        """How it ended, now."""
-        assert self.began is not None
-        seconds = time.perf_counter() - self.began
-        return Outcome(self.cell, self.reached - (self.begin or 0), seconds, error)
 
 
 @dataclass(eq=False)
@@ -99,28 +67,17 @@ class Shift:
 
     def _assign(self) -> None:
         """Give waiting cells to workers that are free, and start workers for the others."""
-        due = self._due()
+        busy = [slot.job for slot in self._slots if slot.job]
         free = [slot for slot in self._slots if not slot.job and slot.failures <= self._retries]
         free.sort(key=_readiness)
-        for slot, job in zip(free, due, strict=False):
+        for slot, job in zip(free, due(self._waiting, busy), strict=False):
             if slot.worker is None:
                 slot.start()
             elif slot.ready:
                 self._waiting.remove(job)
                 slot.job = job
-                job.began = job.began or time.perf_counter()
                 slot.worker.send(job.order())
-                self._watch.started(job.cell)
-
-    def _due(self) -> list[Job]:
-        """The waiting cells that may begin: of one trajectory, one at a time."""
-        taken = {slot.job.directory for slot in self._slots if slot.job}
-        due = []
-        for job in self._waiting:
-            if job.directory not in taken:
-                taken.add(job.directory)
-                due.append(job)
-        return due
+                job.starts(self._watch)
 
     def _listen(self) -> list[Outcome]:
         """Wait until a worker speaks or dies; the outcomes that this brings."""
@@ -135,35 +92,16 @@ class Shift:
         return [outcome for outcome in outcomes if outcome]
 
     def _take(self, slot: Slot, message: dict[str, Any]) -> Outcome | None:
-        told, job = message["told"], slot.job
-        if told == "ready":
+        if message["told"] == "ready":
             slot.ready, slot.failures = True, 0
             return None
-        assert job is not None
-        if told == "opened":
-            self._open(job, message["horizon"])
-        elif told == "task":
-            job.stands(message["task"])
-            self._watch.task_done(job.cell, message["task"])
-        elif told == "event":
-            self._watch.event(job.cell, message["text"])
-        else:
-            return self._finish(slot, job, message)
-        return None
-
-    def _open(self, job: Job, horizon: int) -> None:
-        if job.begin is not None:  # a worker may have died between committing a task and saying so
-            for task in range(job.reached + 1, horizon + 1):
-                self._watch.task_done(job.cell, task)
-        job.stands(horizon)
-
-    def _finish(self, slot: Slot, job: Job, message: dict[str, Any]) -> Outcome:
-        if message["horizon"] is not None:
-            job.stands(message["horizon"])
-        slot.job = None
-        if not message["sound"]:
-            slot.clear()
-        return job.outcome(message["error"])
+        assert slot.job is not None
+        outcome = slot.job.hears(message, self._watch)
+        if outcome:
+            slot.job = None
+            if not message["sound"]:
+                slot.clear()
+        return outcome
 
     def _lose(self, slot: Slot) -> Outcome | None:
         """A worker has died: its cell goes first, or has been lost too often."""
@@ -173,15 +111,10 @@ class Shift:
             self._count_failure(slot, how, words)
         if job is None:
             return None
-        job.losses += 1
-        if job.losses <= self._retries:
-            self._watch.event(job.cell, f"lost its worker ({how}); begins again where it stood")
+        outcome = job.lost(how, words, self._retries, self._watch)
+        if outcome is None:
             self._waiting.insert(0, job)
-            return None
-        self._watch.event(job.cell, f"lost its worker ({how}); given up")
-        times = "once" if job.losses == 1 else f"{job.losses} times"
-        said = f"; it said last: {words}" if words else ""
-        return job.outcome(f"lost its worker {times}, the last time {how}{said}")
+        return outcome
 
     def _count_failure(self, slot: Slot, how: str, words: str) -> None:
         slot.failures += 1

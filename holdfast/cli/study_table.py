@@ -1,0 +1,145 @@
+"""A study on a terminal: what is done, who is at which task, what failed; in a log, some lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.progress import Clock, Rate, counting, duration
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
+
+_RUNNING = 16  # rows; more cells than that are counted
+_FAILED = 4
+
+
+@dataclass
+class _Running:
+    """A cell that a worker has. since: when; task: learned last, None before the first."""
+
+    cell: Cell
+    since: float
+    task: int | None = None
+
+
+class Tally(Watch):
+    """Counts what a study tells. tasks: of the whole study."""
+
+    def __init__(self, tasks: int, clock: Clock = time.monotonic) -> None:
+        self.tasks = tasks
+        self.learned = self.cells = self.done = 0
+        self.running: dict[str, _Running] = {}
+        self.failures: list[str] = []
+        self._clock = clock
+
+    def begins(self, cells: int, tasks: int, missing: int) -> None:
+        self.learned += tasks - missing
+        self.cells, self.done = cells, 0
+        self.changed()
+
+    def started(self, cell: Cell) -> None:
+        self.running[cell.key] = _Running(cell, self._clock())
+        self.changed()
+
+    def task_done(self, cell: Cell, task: int) -> None:
+        self.learned += 1
+        if cell.key in self.running:
+            self.running[cell.key].task = task
+        self.changed()
+
+    def finished(self, outcome: Outcome) -> None:
+        self.running.pop(outcome.cell.key, None)
+        self.done += 1
+        if outcome.error is not None:
+            self.failures.append(f"{_name(outcome.cell)}: {outcome.error}")
+        self.changed()
+
+    def event(self, cell: Cell, text: str) -> None:
+        self.said(f"{_name(cell)}: {text}")
+
+    def changed(self) -> None:
+        """Something is new."""
+
+    def said(self, line: str) -> None:
+        """The user should read this."""
+
+    def counts(self) -> str:
+        """Done, running and failed cells, in words."""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"{self.done} of {self.cells} cells done, {len(self.running)} running{failed}"
+
+
+class Drawn(Tally):
+    """For a terminal: a table that is drawn anew as often as rich likes."""
+
+    def __init__(
+        self, label: str, tasks: int, console: Console, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(tasks, clock)
+        self._label = label
+        self._rate = Rate(clock)
+        self._console = console
+
+    def said(self, line: str) -> None:
+        self._console.print(f"{self._label}: {line}", markup=False, highlight=False)
+
+    def __rich__(self) -> RenderableType:
+        learned = min(self.learned, self.tasks)
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            self._label,
+            ProgressBar(self.tasks, learned, width=24),
+            f"{learned:,} of {self.tasks:,} tasks",
+            Text(self._rate.left(learned, self.tasks), style="cyan"),
+        )
+        return Group(head, Text("  " + self.counts(), style="dim"), *self._cells())
+
+    def _cells(self) -> list[RenderableType]:
+        rows = Table.grid(padding=(0, 2))
+        now = self._clock()
+        for one in list(self.running.values())[:_RUNNING]:
+            task = "loading" if one.task is None else f"task {one.task} of {one.cell.horizon}"
+            rows.add_row("  ", Text(_name(one.cell)), task, Text(duration(now - one.since), "dim"))
+        failed = [Text(f"  failed: {line}", "red") for line in self.failures[-_FAILED:]]
+        return [rows, *failed]
+
+
+class _Lines(Tally):
+    def __init__(
+        self, label: str, tasks: int, report: Callable[[int, int, str], None], console: Console
+    ) -> None:
+        super().__init__(tasks)
+        self._label = label
+        self._report = report
+        self._console = console
+
+    def said(self, line: str) -> None:
+        self._console.print(f"{self._label}: {line}", markup=False, highlight=False, soft_wrap=True)
+
+    def changed(self) -> None:
+        self._report(min(self.learned, self.tasks), self.tasks, self.counts())
+
+
+@contextmanager
+def watching(label: str, tasks: int) -> Iterator[Tally]:
+    """Show how a study of so many tasks fares, for the time of the block."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        drawn = Drawn(label, tasks, console)
+        with Live(drawn, console=console, refresh_per_second=4, transient=True):
+            yield drawn
+        return
+    with counting(label) as report:
+        yield _Lines(label, tasks, report, console)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.candidate}, seed {cell.config.seed}"

@@ -1,0 +1,92 @@
+"""A cell on its way: where it stands, what a worker has told of it, how often it was lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
+
+
+@dataclass(eq=False)
+class Job:
+    """A cell on its way.
+
+    began: when; begin, reached: tasks that were learned before this call, and by now; losses: of
+    workers that had it.
+    """
+
+    cell: Cell
+    directory: Path
+    began: float | None = None
+    begin: int | None = None
+    reached: int = 0
+    losses: int = 0
+
+    def order(self) -> dict[str, Any]:
+        """What a worker needs to know, as JSON values."""
+        config = self.cell.config.model_dump(mode="json")
+        return {"config": config, "horizon": self.cell.horizon, "directory": str(self.directory)}
+
+    def starts(self, watch: Watch) -> None:
+        """A worker has it."""
+        self.began = self.began or time.perf_counter()
+        watch.started(self.cell)
+
+    def hears(self, message: Mapping[str, Any], watch: Watch) -> Outcome | None:
+        """Take in what its worker says; the outcome if that was the last of it."""
+        told = message["told"]
+        if told == "opened":
+            self._opened(message["horizon"], watch)
+        elif told == "task":
+            self.reached = message["task"]
+            watch.task_done(self.cell, message["task"])
+        elif told == "event":
+            watch.event(self.cell, message["text"])
+        elif told == "finished":
+            if message["horizon"] is not None:
+                self.begin = message["horizon"] if self.begin is None else self.begin
+                self.reached = message["horizon"]
+            return self._outcome(message["error"])
+        return None
+
+    def lost(self, how: str, words: str, retries: int, watch: Watch) -> Outcome | None:
+        """Its worker is gone: its outcome when that has happened too often, None to begin again.
+
+        how: the worker ended; words: its last.
+        """
+        self.losses += 1
+        if self.losses <= retries:
+            watch.event(self.cell, f"lost its worker ({how}); begins again where it stood")
+            return None
+        watch.event(self.cell, f"lost its worker ({how}); given up")
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        said = f"; it said last: {words}" if words else ""
+        return self._outcome(f"lost its worker {times}, the last time {how}{said}")
+
+    def _opened(self, horizon: int, watch: Watch) -> None:
+        if self.begin is None:
+            self.begin = horizon
+        else:  # a worker may have died between committing a task and saying so
+            for task in range(self.reached + 1, horizon + 1):
+                watch.task_done(self.cell, task)
+        self.reached = horizon
+
+    def _outcome(self, error: str | None) -> Outcome:
+        seconds = 0.0 if self.began is None else time.perf_counter() - self.began
+        return Outcome(self.cell, self.reached - (self.begin or 0), seconds, error)
+
+
+def due(waiting: Iterable[Job], busy: Iterable[Job]) -> list[Job]:
+    """The waiting cells that may begin: of one trajectory, one at a time, in the order given."""
+    taken = {job.directory for job in busy}
+    free = []
+    for job in waiting:
+        if job.directory not in taken:
+            taken.add(job.directory)
+            free.append(job)
+    return free

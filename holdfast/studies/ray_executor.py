@@ -1,0 +1,210 @@
+"""Cells advanced side by side by a Ray cluster, or by a laptop's own Ray.
+
+Ray finds the place, the workers are the same as on one machine: the process that Ray starts on
+a node keeps one of ours, hands it a cell and passes on what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_text_atomically
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
+from holdfast.studies.job import Job, due
+from holdfast.studies.local import environment
+from holdfast.studies.workers.process import WorkerProcess, manner
+
+_LOOK = 1.0  # seconds between looks at workers that say nothing
+_CONNECT = 5.0  # seconds until an address counts as unreachable; Ray itself would take minutes
+_MARK = ".store"  # a file by which a node knows that it sees this store, and not one of its own
+_kept: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # in a process of Ray's
+
+
+class RayExecutor:
+    """An executor whose workers are where a Ray cluster has room for them.
+
+    address: ``host:port`` of a cluster's head, or ``auto``; None for the cluster that RAY_ADDRESS
+    names, or else a Ray of this process's own on this machine. All nodes must see the store under
+    the same path and have holdfast installed. workers: cells at once, as many as the cluster has
+    room for unless said; threads: of each worker, which takes as many of a node's processors;
+    workers_per_gpu: where the cluster has GPUs, each cell takes this fraction of one; retries: how
+    often a cell whose worker or node was lost begins again.
+
+    Raises HoldfastError when Ray is not installed, or no cluster answers at the address.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        workers_per_gpu: int = 1,
+        threads: int = 1,
+        retries: int = 2,
+    ) -> None:
+        self._ray = _connected(address)
+        self._workers = workers
+        self._retries = retries
+        self._environment = environment(threads, device=None)
+        gpus = self._ray.cluster_resources().get("GPU", 0)
+        self._resources = {"num_cpus": threads, "num_gpus": 1 / workers_per_gpu if gpus else 0}
+        self._task = self._ray.remote(learn)
+
+    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
+        """Yield the outcome of each cell as it finishes; cells begin in the order given.
+
+        Cells that are one trajectory follow each other.
+        See :class:`~holdfast.studies.executor.Executor`.
+        """
+        store = store.absolute()
+        mark = _mark(store)
+        waiting = [Job(cell, cell.directory(store)) for cell in cells]
+        running: dict[Any, Job] = {}  # what a worker will say, still to come -> its cell
+        try:
+            while waiting or running:
+                for job in due(waiting, running.values())[: self._room(len(running))]:
+                    waiting.remove(job)
+                    running[self._submit(job, mark)] = job
+                ready, _ = self._ray.wait(list(running), timeout=_LOOK, fetch_local=False)
+                for told in ready:
+                    job = running[told]
+                    outcome, ends = self._hear(told, job, watch)
+                    if ends:
+                        del running[told]
+                        if outcome is None:
+                            waiting.insert(0, job)
+                    if outcome:
+                        yield outcome
+        finally:
+            for told in running:
+                self._ray.cancel(told, force=True)
+
+    def _room(self, running: int) -> int | None:
+        return None if self._workers is None else self._workers - running
+
+    def _submit(self, job: Job, mark: str) -> Any:
+        task = self._task.options(
+            **self._resources, num_returns="streaming", max_retries=0, name=job.cell.key
+        )
+        return task.remote(job.order(), self._environment, str(job.directory.parent), mark)
+
+    def _hear(self, told: Any, job: Job, watch: Watch) -> tuple[Outcome | None, bool]:
+        """What the worker says next: the cell's outcome, if it has come, and whether it ends."""
+        try:
+            message = self._ray.get(next(told))
+        except self._ray.exceptions.RayTaskError as error:  # of ours, or holdfast is not there
+            cause = " ".join(str(error.cause).split())
+            return job.hears({"told": "finished", "horizon": None, "error": cause}, watch), True
+        except (self._ray.exceptions.RayError, StopIteration) as error:
+            return job.lost(_in_words(error), "", self._retries, watch), True
+        if message["told"] == "begins":
+            job.starts(watch)
+        elif message["told"] == "lost":
+            return job.lost(message["how"], message["words"], self._retries, watch), True
+        outcome = job.hears(message, watch)
+        return outcome, outcome is not None
+
+
+def learn(
+    order: Mapping[str, Any], environment: Mapping[str, str], store: str, mark: str
+) -> Iterator[dict[str, Any]]:
+    """Have a cell learned on this node; yield what the worker says of it. Ray runs this."""
+    node = socket.gethostname()
+    path = Path(store) / _MARK
+    if not path.exists() or path.read_text(encoding="utf-8") != mark:
+        error = f"node {node} does not see {store}; put the store where all nodes see it (--store)"
+        yield {"told": "finished", "horizon": None, "error": error}
+        return
+    yield {"told": "begins", "node": node}
+    # Another GPU may have been given to this process than for the cell before.
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    key = (*sorted(environment.items()), ("devices", devices))
+    worker = _kept.pop(key, None) or WorkerProcess(environment)
+    worker.send(order)
+    while True:
+        wait([worker.fileno()], _LOOK)
+        gone = worker.gone()
+        for message in worker.hear():
+            if message["told"] == "finished":
+                if message["sound"]:
+                    _kept[key] = worker
+                yield message
+                return
+            if message["told"] != "ready":
+                yield message
+        if gone:
+            code, words = worker.end(), worker.last_words()
+            worker.close()
+            yield {"told": "lost", "how": manner(code), "words": words}
+            return
+
+
+def _connected(address: str | None) -> Any:
+    """The module, connected; as the caller left it when he has connected already."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise HoldfastError('Ray is not installed; pip install "holdfast[ray]"') from None
+    if ray.is_initialized():
+        return ray
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address:
+        _refuse_unreachable(address)
+    try:
+        ray.init(address, include_dashboard=None if address else False, **_QUIET)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise HoldfastError(f"Ray at {address or 'this machine'}: {reason}") from error
+    return ray
+
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+
+
+def _refuse_unreachable(address: str) -> None:
+    """HoldfastError unless somebody listens at ``host:port``."""
+    if address == "auto":
+        return
+    if "://" in address:
+        raise HoldfastError(
+            f"Ray at {address}: only host:port and auto are known; run the command on a machine "
+            "of the cluster, such as by ray job submit"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise HoldfastError(f"Ray at {address}: write host:port, such as 10.0.0.1:6379, or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HoldfastError(
+            f"Ray at {address}: nobody answers ({reason}); start one with ray start --head, or "
+            "leave --ray-address out"
+        ) from None
+
+
+def _mark(store: Path) -> str:
+    path = store / _MARK
+    if not path.exists():
+        store.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, uuid.uuid4().hex)
+    return path.read_text(encoding="utf-8")
+
+
+def _in_words(error: Exception) -> str:
+    """Ray's errors tell a page of advice; the kind says enough."""
+    kinds = {
+        "WorkerCrashedError": "its process on the node died",
+        "NodeDiedError": "its node died",
+        "OutOfMemoryError": "the node ran out of memory",
+    }
+    return kinds.get(type(error).__name__, type(error).__name__)

@@ -1,0 +1,40 @@
+"""What a Ray executor refuses before anything is learned."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import HoldfastError
+from holdfast.studies.ray_executor import RayExecutor, learn
+
+
+def test_a_node_that_does_not_see_the_store_learns_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".store").write_text("another")
+    order = {"config": {}, "horizon": 1, "directory": str(tmp_path / "cell")}
+    (message,) = learn(order, {}, str(tmp_path), "this")
+    assert message["told"] == "finished"
+    assert message["error"] == (
+        f"node {socket.gethostname()} does not see {tmp_path}; put the store where all nodes see "
+        "it (--store)"
+    )
+    assert not (tmp_path / "cell").exists()
+
+
+def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
+    with socket.socket() as unused:  # bound, and nobody listens
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        began = time.monotonic()
+        with pytest.raises(HoldfastError, match=rf"^Ray at 127.0.0.1:{port}: nobody answers"):
+            RayExecutor(f"127.0.0.1:{port}")
+        assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "10.0.0.1", ":6379", "host:x"])
+def test_an_address_of_another_form_is_refused(address: str) -> None:
+    with pytest.raises(HoldfastError, match=r"^Ray at .*host:port"):
+        RayExecutor(address)
