@@ -23,6 +23,7 @@ def demo(
 ) -> None:
     """Compare naive fine-tuning with the demo recipe's composed method, on the embedded model."""
     from holdfast.cli.progress import loading, showing
+    from holdfast.cli.report import write_report
     from holdfast.cli.summary import Learned, matrix_text, print_summary
 
     with loading():
@@ -46,6 +47,7 @@ def demo(
     print_summary(learned)
     written = save(comparison(matrices), out / "demo")
     print(f"figures: {', '.join(map(str, written))}")
+    print(f"report: {write_report(out)}")
     print(f"kept in {out}; to start afresh, remove that directory")
     if horizon < whole:
         print(f"acceptance: judged after all {whole} tasks only")

@@ -11,9 +11,12 @@ from typing import Annotated
 try:
     import typer
 
+    from holdfast.cli.analyse import analyse
+    from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
     from holdfast.cli.recipes import recipes
+    from holdfast.cli.report import report
     from holdfast.cli.run import run
     from holdfast.cli.search import search
     from holdfast.cli.stream import stream
@@ -30,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verb in (run, suite, search, recipes, doctor, demo):
+for _verb in (run, suite, search, analyse, report, compare, recipes, doctor, demo):
     app.command(cls=Verb)(_verb)
 app.add_typer(stream)
 

@@ -45,6 +45,7 @@ def run(
         raise HoldfastError("run needs a directory for its results; add --out DIR")
 
     from holdfast.cli.progress import showing
+    from holdfast.cli.report import write_report
     from holdfast.cli.summary import Learned, print_summary
     from holdfast.learning.trajectory import Trajectory
 
@@ -53,6 +54,7 @@ def run(
     with showing(resolved.method, trajectory.horizon, planned) as progress:
         matrix = trajectory.advance(tasks, progress)
     print_summary({resolved.method: Learned(matrix, out)})
+    print(f"report: {write_report(out)}")
     print(out)
 
 

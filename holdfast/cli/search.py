@@ -51,6 +51,7 @@ def search(
         _print_funnel(plan)
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
+    from holdfast.cli.report import write_report
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
@@ -58,6 +59,7 @@ def search(
         trace = plan.run(workforce, watch)
     _print_leaders(trace)
     _print_cost(plan.cost(trace))
+    print(f"report: {write_report(place)}")
     print(place)
 
 

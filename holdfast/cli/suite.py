@@ -65,12 +65,14 @@ def suite(
         print("\n".join(f"{cell.config.method} {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
+    from holdfast.cli.report import write_report
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
         rows = plan.run(workforce, watch)
     _print_rows(rows)
+    print(f"report: {write_report(plan.directory)}")
     print(plan.directory)
 
 

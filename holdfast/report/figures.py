@@ -14,19 +14,21 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from holdfast.core.files import replacing
+from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
 from holdfast.results import RecallMatrix, retention_by_age
 
-# Okabe and Ito's palette: told apart by most colour-blind readers, and in grey by their order.
-_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# In this order also told apart in grey.
+_COLOURS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of another length: pairs repeat late
 _MARKED_AGES = 20  # about how many points of a long curve carry their marker
+_SCREEN_DPI = 160
 _NUMBERED_TASKS = 12  # the largest matrix whose cells have room for their number
 
 
 def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
     """Retention by age of several trajectories, above the matrix of each."""
     columns = max(1, len(named))
-    figure = Figure(figsize=(4.2 * max(2, columns), 7.2), layout="constrained")
+    figure = Figure(figsize=(4.2 * max(2, columns), 7.2), dpi=_SCREEN_DPI, layout="constrained")
     grid = figure.add_gridspec(2, columns, height_ratios=(1, 1.25))
     _draw_retention(figure.add_subplot(grid[0, :]), named)
     image = None
@@ -61,20 +63,28 @@ def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
         axes.legend(frameon=False)
 
 
-def draw_matrix(axes: Axes, matrix: RecallMatrix, title: str) -> AxesImage:
-    """One matrix as a heat map; what nobody observed stays blank."""
+def draw_matrix(
+    axes: Axes, matrix: RecallMatrix, title: str, *, numbered: bool = True
+) -> AxesImage:
+    """One matrix as a heat map; what nobody observed stays blank.
+
+    numbered: whether the cells of a small matrix carry their accuracy in per cent.
+    """
     tasks = matrix.horizon
     values = np.ma.masked_invalid(matrix.accuracies()[1:, 1 : tasks + 1])
     # Accuracy on a task before its turn is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
     end = max(tasks, 1) + 0.5
     edges = (0.5, end, end, 0.5)
-    image = axes.imshow(values, cmap="cividis", vmin=0, vmax=1, extent=edges, aspect="equal")
+    # Without interpolation a PDF keeps the cells themselves, sharp at any size.
+    image = axes.imshow(
+        values, cmap="cividis", vmin=0, vmax=1, extent=edges, aspect="equal", interpolation="none"
+    )
     axes.set(xlabel="on task", ylabel="after task", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    if tasks <= _NUMBERED_TASKS:
+    if numbered and tasks <= _NUMBERED_TASKS:
         _number(axes, values)
     return image
 
@@ -97,7 +107,8 @@ def _number(axes: Axes, values: np.ma.MaskedArray[Any, Any]) -> None:
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write ``path`` as PNG and as PDF with text as text; return both paths.
 
-    Equal figures give equal files. Raises HoldfastError when the place cannot be written.
+    The PNG has the dots per inch of the figure. Equal figures give equal files. Raises
+    HoldfastError when the place cannot be written.
     """
     from matplotlib import rc_context
 
@@ -107,5 +118,5 @@ def save(figure: Figure, path: Path) -> list[Path]:
             kind = target.suffix.removeprefix(".")
             dated = {"CreationDate": None} if kind == "pdf" else None
             with replacing(target) as temporary:
-                figure.savefig(temporary, format=kind, dpi=160, metadata=dated)
+                figure.savefig(temporary, format=kind, dpi="figure", metadata=dated)
     return written

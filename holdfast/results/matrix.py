@@ -158,9 +158,10 @@ class RecallMatrix:
             found = lines[0] if lines else ""
             raise HoldfastError(f'{source} line 1: expected the header "{HEADER}", found "{found}"')
         rows: dict[int, dict[int, Recall]] = {}
+        known: dict[str, Recall] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
-                after_task, on_task, recall = _parse_entry(line)
+                after_task, on_task, recall = _entry(line, known)
                 row = rows.setdefault(after_task, {})
                 if on_task in row:
                     raise ValueError(f"row {after_task}, task {on_task} appears a second time")
@@ -216,6 +217,22 @@ def _complaint(after_task: int, on_task: int, recall: Recall) -> str | None:
     if not 0 <= recall.correct <= recall.items:
         return f"{recall.correct} correct of {recall.items} items"
     return None
+
+
+def _entry(line: str, known: dict[str, Recall]) -> tuple[int, int, Recall]:
+    """As :func:`_parse_entry`, faster where the counts and the accuracy were read before.
+
+    known: what was read, by the text of the last three values; thousands of lines share few.
+    """
+    after, _, rest = line.partition(",")
+    on, _, counts = rest.partition(",")
+    recall = known.get(counts)
+    if recall and line.isascii() and after.isdigit() and on.isdigit():
+        after_task, on_task = int(after), int(on)
+        if 1 <= on_task <= after_task + 1:
+            return after_task, on_task, recall
+    after_task, on_task, known[counts] = _parse_entry(line)
+    return after_task, on_task, known[counts]
 
 
 def _parse_entry(line: str) -> tuple[int, int, Recall]:

@@ -108,7 +108,7 @@ class Search:
         """
         watch = watch or Watch()
         trace: list[Standing] = []
-        with claimed(self.directory, self.question()):
+        with claimed(self.directory, self.question(), self.store):
             going = self.candidates
             sizes = self.recipe.schedule.sizes(len(going))
             since = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,11 @@ from holdfast.core.files import alone, read_json, write_json, write_text_atomica
 
 
 @contextmanager
-def claimed(directory: Path, question: Mapping[str, Any]) -> Iterator[None]:
+def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterator[None]:
     """Hold a directory for a study and the time of the block; what it asks is in ``study.json``.
 
-    question: JSON values. Raises HoldfastError, having changed nothing, when the directory holds
+    question: JSON values; store: where the trajectories lie, which may move. If that is not
+    ``cells`` in the directory, ``store.json`` tells readers its path from there. Raises HoldfastError, having changed nothing, when the directory holds
     another study, or something else, or is held by another process.
     """
     path = directory / "study.json"
@@ -37,7 +39,16 @@ def claimed(directory: Path, question: Mapping[str, Any]) -> Iterator[None]:
     with alone(directory):
         if not path.exists():
             write_json(path, dict(question))
+        _tell_store(directory, store)
         yield
+
+
+def _tell_store(directory: Path, store: Path) -> None:
+    told = directory / "store.json"
+    if store.resolve() != (directory / "cells").resolve():
+        write_json(told, {"store": os.path.relpath(store, directory)})
+    else:
+        told.unlink(missing_ok=True)
 
 
 def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:

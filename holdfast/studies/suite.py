@@ -79,7 +79,7 @@ class Suite:
         has other settings than it should.
         """
         outcomes: dict[str, Outcome] = {}
-        with claimed(self.directory, self.question()):
+        with claimed(self.directory, self.question(), self.store):
             for outcome in advance(self.cells, self.stream, self.store, executor, watch or Watch()):
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]

@@ -40,13 +40,19 @@ class Given:
 
     def advance(self, horizon: int | None, progress: object) -> RecallMatrix:
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "config.json").write_text("{}")
+        recorded = {
+            "config": {"method": self.method, "seed": 41, "stream": {"name": "symbol_qa"}},
+            "stream": {"name": "symbol_qa", "tasks": TASKS},
+        }
+        (self.directory / "config.json").write_text(json.dumps(recorded))
         with (self.directory / "log.jsonl").open("a") as log:
             for task in range(self.horizon + 1, (horizon or TASKS) + 1):
                 event = {"event": "task", "task": task, "seconds": {"training": 2, "commit": 1}}
                 log.write(json.dumps(event) + "\n")
                 self.horizon = task
-        return given(self.rows[self.method][: self.horizon])
+        matrix = given(self.rows[self.method][: self.horizon])
+        matrix.save(self.directory / "matrix.csv")
+        return matrix
 
 
 @pytest.fixture
@@ -67,6 +73,9 @@ def test_the_demo_shows_both_methods_and_the_acceptance_it_met(stubbed, monkeypa
         "acceptance: met: composed / naive final retention = 0.950 / 0.333 = 2.85x "
         "(at least 2.8x), lowest Diag = 1.000 (at least 0.95)"
     )
+    page = tmp_path / "demo" / "report.html"
+    assert f"report: {page}" in outcome.out
+    assert "si_sd_replay_merge" in page.read_text()
     table = {
         words[0]: words[1:]
         for line in outcome.out.splitlines()

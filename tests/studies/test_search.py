@@ -160,6 +160,7 @@ def test_another_schedule_over_the_same_store_learns_nothing_twice(
     other = search("second", "store", schedule={"horizons": [1, 3], "survivors": [4]})
     trace = other.run(second)
     assert set(first.learned).isdisjoint(second.learned)
+    assert json.loads((other.directory / "store.json").read_text()) == {"store": "../store"}
     alone = search("third", "own", schedule={"horizons": [1, 3], "survivors": [4]})
     executor = Inline()
     assert alone.run(executor) == trace

@@ -1,0 +1,37 @@
+"""The acquisition gate: methods that fail to learn, rather than to retain."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from holdfast.analysis.study import final_runs
+
+GATE = 0.96  # every other configuration of the paper holds Diag between 96 and 100
+
+
+def acquisition(cells: pd.DataFrame, gate: float = GATE) -> pd.DataFrame:
+    """The methods of which at least one seed has Diag below the gate, the lowest mean first.
+
+    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
+    gate: share in [0, 1]. Gives ``dataset``, ``method``, ``diag`` (mean over all seeds),
+    ``diag_sd`` (n - 1, NaN for one seed), ``lowest``, ``seeds`` (how many) and ``below`` (the seeds
+    that fail, increasing, such as ``41, 43``); empty when all methods pass. A Diag that is not
+    defined, because not every row was observed, neither passes nor fails and makes the mean NaN.
+    Raises HoldfastError for a method and seed that is there twice.
+    Source: app:res-failures.
+    """
+    columns = ["dataset", "method", "diag", "diag_sd", "lowest", "seeds", "below"]
+    rows = []
+    for (dataset, method), part in final_runs(cells).groupby(["dataset", "method"], sort=False):
+        failing = sorted(part.loc[part["diag"] < gate, "seed"])
+        if failing:
+            diag = part["diag"]
+            values = (
+                diag.mean(skipna=False),
+                diag.std(skipna=False),
+                diag.min(),
+                len(part),
+                ", ".join(map(str, failing)),
+            )
+            rows.append((dataset, method, *values))
+    return pd.DataFrame(rows, columns=columns).sort_values("diag", ignore_index=True)

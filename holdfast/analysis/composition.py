@@ -1,0 +1,62 @@
+"""Which mechanisms a method's tag composes, and the tags of a factorial."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+
+from holdfast.core.errors import HoldfastError
+
+VANILLA = "vanilla"
+# In the order in which a tag names them.
+ANCHORS = ("si", "online_ewc", "sd", "replay")
+ALLOCATIONS = ("merge", "olora", "osrm")
+FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
+
+
+def has(method: str, mechanism: str) -> bool:
+    """Whether a canonical tag such as ``si_sd_replay_merge`` composes a mechanism."""
+    return f"_{mechanism}_" in f"_{method}_"
+
+
+def composition(present: Collection[str]) -> str:
+    """The canonical tag of a set of mechanisms; ``vanilla`` for none.
+
+    present: names of anchors and of at most one allocation rule, in any order.
+    Raises HoldfastError for an unknown name or two rules.
+    """
+    unknown = sorted(set(present) - {*ANCHORS, *ALLOCATIONS})
+    if unknown:
+        known = ", ".join((*ANCHORS, *ALLOCATIONS))
+        raise HoldfastError(f'composition: "{unknown[0]}" is no mechanism; known: {known}')
+    rules = [rule for rule in ALLOCATIONS if rule in present]
+    if len(rules) > 1:
+        raise HoldfastError(
+            f"composition: {' and '.join(rules)} are both allocation rules; choose one"
+        )
+    return "_".join([anchor for anchor in ANCHORS if anchor in present] + rules) or VANILLA
+
+
+def compositions(factors: Sequence[str] = FACTORS) -> dict[str, tuple[bool, ...]]:
+    """The 2^k tags of a full factorial, each with the level of every factor, in ``factors``' order.
+
+    In standard order: the first factor changes fastest, ``vanilla`` comes first.
+    Raises HoldfastError as :func:`composition` does, and for a factor that is named twice.
+    """
+    repeated = [factor for factor in dict.fromkeys(factors) if factors.count(factor) > 1]
+    if repeated:
+        raise HoldfastError(f"factors: {repeated[0]} is named twice; name it once")
+    levels = (
+        reversed_levels[::-1]
+        for reversed_levels in itertools.product((False, True), repeat=len(factors))
+    )
+    return {composition(list(itertools.compress(factors, row))): row for row in levels}
+
+
+def factors_of(methods: Iterable[str]) -> list[str]:
+    """The factors that any composition among some methods has, in the order of ``FACTORS``.
+
+    methods: tags; those outside the paper's factorial say nothing.
+    """
+    composed = [method for method in methods if method in compositions()]
+    return [factor for factor in FACTORS if any(has(method, factor) for method in composed)]

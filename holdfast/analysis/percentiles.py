@@ -1,0 +1,48 @@
+"""The bars of a search: how high each method stood among all at every horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+
+def percentiles(trace: pd.DataFrame) -> pd.DataFrame:
+    """The percentile rank of every method of one search, averaged over its variants.
+
+    A candidate's percentile rank is the share of the other candidates at its horizon that rank
+    below it; of equal scores half count as below, and a failed candidate has the lowest score.
+    trace: ``trace.csv``. Gives ``horizon``, ``method``, ``percentile`` (share; NaN for a candidate
+    that is alone) and ``variants`` (candidates of the method that reached the horizon). A method
+    whose variants were all eliminated before has no row.
+    Source: fig:sho-results.
+    """
+    pool = trace.groupby("horizon")["candidate"].transform("size")
+    place = trace.groupby("horizon")["score"].rank(ascending=False, na_option="bottom")
+    others = (pool - 1).where(pool > 1)
+    ranked = trace.assign(percentile=(pool - place) / others)
+    groups = ranked.groupby(["horizon", "method"], sort=False)["percentile"]
+    table = groups.agg(percentile="mean", variants="size").reset_index()
+    return table.sort_values(
+        ["horizon", "percentile"], ascending=[True, False], kind="stable", ignore_index=True
+    )
+
+
+def percentile_bars(traces: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The mean of :func:`percentiles` over the data sets in which a method is still there.
+
+    traces: by data set, as a study has them. Gives ``horizon``, ``method``, ``percentile`` and
+    ``datasets`` (how many), and a row with NaN and 0 for a method that is gone everywhere.
+    Source: fig:sho-results.
+    """
+    if not traces:
+        return pd.DataFrame(columns=["horizon", "method", "percentile", "datasets"])
+    every = pd.concat([percentiles(trace) for trace in traces.values()])
+    groups = every.groupby(["method", "horizon"])["percentile"]
+    table = groups.agg(percentile="mean", datasets="size")
+    pairs = pd.MultiIndex.from_product(
+        [every["method"].unique(), sorted(every["horizon"].unique())], names=["method", "horizon"]
+    )
+    table = table.reindex(pairs)
+    table["datasets"] = table["datasets"].fillna(0).astype(int)
+    return table.reset_index()[["horizon", "method", "percentile", "datasets"]]

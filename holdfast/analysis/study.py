@@ -1,0 +1,160 @@
+"""A study as tables: every trajectory below some directories, and what is not there.
+
+Source: app:res-all-configs, app:search-outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from holdfast.analysis.reading import METRICS, Reading, places
+from holdfast.core.errors import HoldfastError
+from holdfast.results import RecallMatrix
+
+_TYPES = (
+    dict.fromkeys(("study", "dataset", "method", "candidate"), "object")
+    | {"seed": "int64", "order_seed": "Int64", "horizon": "int64"}
+    | dict.fromkeys((*METRICS, "box_emission", "state_bytes"), "float64")
+    | {"path": "object"}
+)
+_LEVELS = 2  # of folders around a trajectory or a study
+
+
+@dataclass(frozen=True)
+class Study:
+    """What some directories hold.
+
+    cells: one row a trajectory (two where a suite and a search share it): ``study`` (its
+    directory), ``dataset``, ``method`` (tag), ``candidate`` (in a search the tag with its searched
+    settings, otherwise the tag), ``seed``,
+    ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned), the metrics as shares,
+    ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
+    checkpoint), ``state_bytes`` (on disk), ``path``.
+    matrices: by ``path``. traces: of searches, by dataset, as ``trace.csv`` has them.
+    missing: what is not there or not finished, one plain line each.
+    """
+
+    cells: pd.DataFrame
+    matrices: Mapping[str, RecallMatrix]
+    traces: Mapping[str, pd.DataFrame]
+    missing: tuple[str, ...]
+
+
+def read_study(*directories: Path) -> Study:
+    """Read trajectories, suites and searches, finished or not.
+
+    directories: each a trajectory, a suite or a search, a store of trajectories, or a folder that
+    holds some of these, two levels deep at most. Where the store of a study has moved, give
+    that store too. The metrics follow from the matrices, whatever ``metrics.json`` says.
+    Raises HoldfastError when there is no trajectory and no search at all.
+    """
+    reading = Reading()
+    studies, loose = _found(directories, reading)
+    for path, question in studies.items():
+        if question.get("study") != "search":
+            reading.suite(path)
+    for path, question in studies.items():
+        if question.get("study") == "search":
+            reading.search(path, question)
+    for path, directory in loose:
+        # Two stores may hold the same candidate, of which a search has one.
+        if path.name not in reading.searched:
+            reading.lone(path, directory)
+    if not reading.rows and not reading.traces:
+        why = reading.missing[0] if reading.missing else "no directory to read"
+        raise HoldfastError(
+            f"{why}; give a directory that `holdfast run`, `suite` or `search` wrote"
+        )
+    cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
+    missing = [*reading.missing, *_unfinished(cells, reading), *_holes(cells, reading.told)]
+    return Study(cells, reading.matrices, reading.traces, tuple(missing))
+
+
+def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells that tables over trajectories are about.
+
+    These are the cells of suites and single runs, not those of searches; of each data set those at
+    its longest horizon, and those in the stored order of the tasks where it has some.
+    Raises HoldfastError for a method and seed that is there twice.
+    """
+    chosen = _outside_searches(cells)
+    if chosen.empty:
+        return chosen
+    longest = chosen.groupby("dataset")["horizon"].transform("max")
+    chosen = chosen[chosen["horizon"] == longest]
+    stored = chosen["order_seed"].isna()
+    any_stored = stored.groupby(chosen["dataset"]).transform("any")
+    chosen = chosen[stored | ~any_stored]
+    twice = chosen[chosen.duplicated(["dataset", "method", "seed"], keep=False)]
+    if len(twice):
+        one, other = (twice.iloc[place] for place in _first_pair(twice))
+        raise HoldfastError(
+            f"{one['dataset']}: {one['method']} with seed {one['seed']} is there twice, in "
+            f"{one['path']} and {other['path']}; leave one of them out"
+        )
+    return chosen
+
+
+def _found(
+    directories: tuple[Path, ...], reading: Reading
+) -> tuple[dict[Path, Mapping[str, Any]], list[tuple[Path, Path]]]:
+    """Studies with what they ask, and trajectories of none, each with the directory given."""
+    studies: dict[Path, Mapping[str, Any]] = {}
+    loose: list[tuple[Path, Path]] = []
+    seen: set[Path] = set()
+    for directory in map(Path, directories):
+        found = list(places(directory, _LEVELS))
+        if not found:
+            reading.missing.append(f"{directory}: no trajectory there")
+        for path in found:
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            if (path / "study.json").is_file():
+                studies[path] = reading.question(path)
+            else:
+                loose.append((path, directory))
+                reading.stored.setdefault(path.name, path)
+    return studies, loose
+
+
+def _first_pair(twice: pd.DataFrame) -> tuple[int, int]:
+    told = ["dataset", "method", "seed"]
+    same = (twice[told] == twice.iloc[0][told]).all(axis="columns").tolist()
+    return 0, same.index(True, 1)
+
+
+def _outside_searches(cells: pd.DataFrame) -> pd.DataFrame:
+    searched = cells.loc[cells["candidate"] != cells["method"], "study"]
+    return cells[~cells["study"].isin(searched)]
+
+
+def _unfinished(cells: pd.DataFrame, reading: Reading) -> Iterator[str]:
+    outside = _outside_searches(cells)
+    longest = outside.groupby("dataset")["horizon"].max()
+    for row in outside.to_dict("records"):
+        tasks, why = reading.planned.get(row["path"], (0, ""))
+        tasks = max(tasks, longest[row["dataset"]])
+        if row["horizon"] < tasks:
+            name = f"{row['dataset']} {row['method']} seed {row['seed']}"
+            yield f"{name}: {row['horizon']} of {tasks} tasks learned ({row['path']}){why}"
+
+
+def _holes(cells: pd.DataFrame, told: set[tuple[str, str, int]]) -> Iterator[str]:
+    """Seeds that a method lacks and another method of the data set has."""
+    for dataset, part in _outside_searches(cells).groupby("dataset", sort=False):
+        seeds = sorted(part["seed"].unique())
+        for method, own in part.groupby("method", sort=False):
+            lacking = [
+                seed
+                for seed in seeds
+                if seed not in set(own["seed"]) and (dataset, method, seed) not in told
+            ]
+            if lacking:
+                named = ", ".join(map(str, lacking))
+                yield f"{dataset} {method}: no trajectory with seed {named}, which others have"

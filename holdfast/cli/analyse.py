@@ -1,0 +1,98 @@
+"""`holdfast analyse`: what the numbers of a study say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.analysis.study import Study
+    from holdfast.analysis.tables import Analysis
+
+Directories = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR...", help="What run, suite or search wrote, or a folder of these."),
+]
+
+
+def analyse(
+    directories: Directories,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="For the results; DIR/analysis if unsaid.")
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")
+    ] = True,
+) -> None:
+    """Make every table and figure that finished trajectories give; say why others are absent."""
+    from holdfast.analysis.study import read_study
+    from holdfast.analysis.tables import analyse as make_tables
+    from holdfast.analysis.tables import markdown
+
+    place = out or _beside(directories)
+    study = read_study(*directories)
+    analysis = make_tables(study)
+    _write(place, study, analysis)
+    absent = dict(analysis.absent)
+    if figures:
+        absent |= {f"figure {name}": why for name, why in _draw(place, study, analysis).items()}
+    if "configurations" in analysis.tables:
+        print(markdown(analysis.tables["configurations"]), end="\n")
+    for line in study.missing:
+        print(f"missing: {line}")
+    for name, why in absent.items():
+        print(f"no {name}: {why}")
+    print(place)
+
+
+def _beside(directories: list[Path]) -> Path:
+    if len(directories) > 1:
+        raise HoldfastError("several directories: say with --out where the results go")
+    return directories[0] / "analysis"
+
+
+def _write(place: Path, study: Study, analysis: Analysis) -> None:
+    """CSV and JSON of each table, all of them in analysis.md, and the cells behind them."""
+    from holdfast.analysis.tables import markdown
+    from holdfast.core.files import write_text_atomically
+
+    cells = study.cells.assign(
+        **{name: [os.path.relpath(path, place) for path in study.cells[name]] for name in _PATHS}
+    )
+    for name, table in {**analysis.tables, "cells": cells}.items():
+        write_text_atomically(place / f"{name}.csv", table.to_csv(index=False))
+        write_text_atomically(place / f"{name}.json", table.to_json(orient="records", indent=1))
+    parts = ["# Analysis\n\nShares, not percent; a deviation is over seeds, with n - 1.\n"]
+    for name, table in analysis.tables.items():
+        if name not in _LONG:
+            parts.append(f"\n## {name.replace('_', ' ')}\n\n{markdown(table)}")
+    parts += _listed("Missing", dict.fromkeys(study.missing, ""))
+    parts += _listed("Not made", analysis.absent)
+    write_text_atomically(place / "analysis.md", "".join(parts))
+
+
+_PATHS = ("study", "path")
+_LONG = ("survival",)  # a row an age: for figures, not for reading
+
+
+def _listed(title: str, lines: Mapping[str, str]) -> list[str]:
+    if not lines:
+        return []
+    items = [f"- {name}: {why}\n" if why else f"- {name}\n" for name, why in lines.items()]
+    return [f"\n## {title}\n\n", *items]
+
+
+def _draw(place: Path, study: Study, analysis: Analysis) -> Mapping[str, str]:
+    from holdfast.report.figures import save
+    from holdfast.report.paper_figures import paper_figures
+
+    drawn = paper_figures(study, analysis)
+    for name, figure in drawn.figures.items():
+        save(figure, place / "figures" / name)
+    return drawn.absent

@@ -1,0 +1,70 @@
+"""`holdfast compare`: a study beside the paper."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.analyse import Directories
+
+if TYPE_CHECKING:
+    from holdfast.analysis.compare import Comparison
+
+_FLIPS = 10
+
+
+class Other(StrEnum):
+    """What a study is set beside."""
+
+    PAPER = "paper"
+
+
+def compare(
+    directories: Directories,
+    _: Annotated[Other, typer.Option("--with", help="What it is set beside.")] = Other.PAPER,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="Which of the paper's, if the stream has another name."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the tables there too.")] = None,
+) -> None:
+    """Set a study beside the paper: retention, ranks, effects, and where they disagree."""
+    from holdfast.analysis.compare import compare as set_beside
+    from holdfast.analysis.study import final_runs, read_study
+
+    study = read_study(*directories)
+    comparison = set_beside(final_runs(study.cells), dataset)
+    _print(comparison)
+    for line in (*comparison.notes, *study.missing):
+        print(f"note: {line}")
+    if out is not None:
+        _write(comparison, out)
+        print(out)
+
+
+def _print(comparison: Comparison) -> None:
+    from holdfast.analysis.tables import markdown
+
+    print(markdown(comparison.compositions))
+    if len(comparison.effects):
+        print(markdown(comparison.effects))
+    print(markdown(comparison.agreement))
+    for flip in comparison.flips.head(_FLIPS).itertuples():
+        print(
+            f"{flip.dataset}: the paper has {flip.first} {flip.places_paper} above {flip.second}, "
+            f"here it is {flip.places} below"
+        )
+    if (more := len(comparison.flips) - _FLIPS) > 0:
+        print(f"... and {more} more pairs in the opposite order")
+
+
+def _write(comparison: Comparison, place: Path) -> None:
+    from holdfast.core.files import write_text_atomically
+
+    for name in ("compositions", "effects", "agreement", "flips"):
+        table = getattr(comparison, name)
+        write_text_atomically(place / f"{name}.csv", table.to_csv(index=False))
+        write_text_atomically(place / f"{name}.json", table.to_json(orient="records", indent=1))

@@ -1,0 +1,35 @@
+"""`holdfast report`: a study on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.analyse import Directories
+from holdfast.core.errors import HoldfastError
+
+
+def report(
+    directories: Directories,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page; DIR/report.html if unsaid.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+) -> None:
+    """Write one HTML page that works offline: tables, matrices, curves, effects, provenance."""
+    if out is None and len(directories) > 1:
+        raise HoldfastError("several directories: say with --out where the page goes")
+    print(write_report(*directories, out=out, title=title))
+
+
+def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
+    """Write the page of some directories, beside the first unless said; return its path."""
+    from holdfast.analysis.study import read_study
+    from holdfast.analysis.tables import analyse
+    from holdfast.report.page import write_page
+
+    study = read_study(*directories)
+    path = out or directories[0] / "report.html"
+    return write_page(study, path, title=title, tables=analyse(study).tables)

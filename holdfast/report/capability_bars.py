@@ -1,0 +1,84 @@
+"""General capability after the stream, by allocation rule, beside the untouched model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from holdfast.report import names, style
+
+_COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
+_GROUP = 0.84  # the width of a group of bars; 1 leaves no gap
+
+
+def capability_bars(scores: pd.DataFrame, base: Mapping[str, float]) -> Figure:
+    """A group of bars for each method, a bar a benchmark; the base model is a line across each.
+
+    scores: columns dataset, method, benchmark, score (share, mean over seeds), in the order in
+    which they are drawn; a pair that is not there leaves its place empty. base: benchmark -> score
+    of the base model; a benchmark that it lacks has no line. A panel a dataset. Groups that
+    differ in nothing but the allocation rule are named by it.
+    Raises HoldfastError when the table is empty.
+    Source: app:res-capability, fig:capability.
+    """
+    style.refuse_empty(len(scores), "capability")
+    datasets = names.datasets_in_order(scores["dataset"])
+    benchmarks = list(dict.fromkeys(scores["benchmark"]))
+    figure, panels = style.panels(len(datasets), 1.75, sharey=True)
+    highest = max([scores["score"].max(), *(base[name] for name in benchmarks if name in base)])
+    for axes, dataset in zip(panels, datasets, strict=True):
+        _draw(axes, scores[scores["dataset"] == dataset], benchmarks, base)
+        style.share_axis(axes, highest)
+        if style.leads_its_row(axes):
+            axes.set_ylabel("accuracy")
+    handles: list[Patch | Line2D] = [
+        Patch(color=colour, label=name) for name, colour in _coloured(benchmarks).items()
+    ]
+    if base:
+        handles.append(Line2D([], [], color=names.BLACK, linewidth=1, label="base model"))
+    style.bottom_legend(figure, handles)
+    return figure
+
+
+def _draw(
+    axes: Axes, rows: pd.DataFrame, benchmarks: Sequence[str], base: Mapping[str, float]
+) -> None:
+    """One panel."""
+    methods = list(dict.fromkeys(rows["method"]))
+    score = rows.set_index(["method", "benchmark"])["score"]
+    width = _GROUP / len(benchmarks)
+    for group, method in enumerate(methods):
+        for place, (name, colour) in enumerate(_coloured(benchmarks).items()):
+            middle = group + width * (place - (len(benchmarks) - 1) / 2)
+            value = score.get((method, name), math.nan)
+            if not math.isnan(value):
+                axes.bar(middle, value, 0.9 * width, color=colour)
+            if name in base:
+                ends = [middle - 0.45 * width, middle + 0.45 * width]
+                axes.plot(ends, [base[name]] * 2, color=names.BLACK, linewidth=1)
+    labels, shared = _labels(methods)
+    axes.set_xticks(range(len(methods)), labels)
+    axes.set_xlim(-0.55, len(methods) - 0.45)
+    axes.tick_params(axis="x", length=0)
+    name = names.dataset_name(str(rows["dataset"].iloc[0]))
+    style.title(axes, f"{name}: {shared}" if shared else name)
+
+
+def _labels(methods: Sequence[str]) -> tuple[list[str], str]:
+    """The names of the groups, and the anchors that all have where only the rules differ."""
+    parts = [names.mechanisms(method) for method in methods]
+    rules = [rule for _, rule in parts]
+    if len({anchors for anchors, _ in parts}) == 1 and len(set(rules)) == len(rules) > 1:
+        shared = " + ".join(names.SHORT.get(name, name) for name in parts[0][0])
+        return [names.ALLOCATION_NAMES[rule] for rule in rules], shared
+    return [names.method_name(method) for method in methods], ""
+
+
+def _coloured(benchmarks: Sequence[str]) -> dict[str, str]:
+    return {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(benchmarks)}

@@ -1,0 +1,69 @@
+"""Which mechanisms each method composes, as filled and open dots beside its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from matplotlib.axes import Axes
+
+from holdfast.analysis.composition import ALLOCATIONS, ANCHORS, FACTORS
+from holdfast.report import names
+
+
+def dotted(methods: Iterable[str]) -> list[str]:
+    """The mechanisms that need a dot: the factorial's, and what else the methods use.
+
+    In the order of a tag; mechanisms of other packages between anchors and rules.
+    """
+    used = {name for method in methods for name in _active(method)} | set(FACTORS)
+    anchors = [name for name in ANCHORS if name in used]
+    rules = [name for name in ALLOCATIONS if name in used]
+    return [*anchors, *sorted(used - {*anchors, *rules}), *rules]
+
+
+def by_size(methods: Collection[str]) -> list[str]:
+    """Each method once: shared LoRA before other rules, then few anchors before many."""
+    ranks = {name: place for place, name in enumerate(names.SHORT)}
+
+    def place(method: str) -> tuple[int, int, list[int], str]:
+        anchors, rule = names.mechanisms(method)
+        return ranks[rule], len(anchors), [ranks.get(name, len(ranks)) for name in anchors], method
+
+    return sorted(set(methods), key=place)
+
+
+def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
+    """Method k's dots at position k of the long axis; a filled dot is an active mechanism.
+
+    across: methods run from left to right and mechanisms from top to bottom, else the reverse.
+    """
+    rows = dotted(methods)
+    for filled in (False, True):
+        spots = [
+            (place, row)
+            for place, method in enumerate(methods)
+            for row, name in enumerate(rows)
+            if (name in _active(method)) is filled
+        ]
+        x, y = zip(*spots, strict=True) if spots else ((), ())
+        colour = "#333333" if filled else names.PALE
+        axes.plot(
+            *((x, y) if across else (y, x)), "o", color=colour, markersize=4.5, markeredgewidth=0
+        )
+    labels = [names.SHORT.get(name, name) for name in rows]
+    if across:
+        axes.set_yticks(range(len(rows)), labels)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xticks([])
+    else:
+        axes.set_xticks(range(len(rows)), labels)
+        axes.set_xlim(-0.5, len(rows) - 0.5)
+        axes.set_yticks([])
+        axes.xaxis.tick_top()
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _active(method: str) -> tuple[str, ...]:
+    anchors, rule = names.mechanisms(method)
+    return anchors if rule == names.SHARED else (*anchors, rule)

@@ -1,0 +1,112 @@
+"""How methods and datasets are called and coloured, the same in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import cycle
+from typing import NamedTuple
+
+from holdfast.analysis.composition import ALLOCATIONS, ANCHORS, VANILLA, has
+
+# Okabe and Ito's palette: told apart by most colour-blind readers.
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+BLACK, GREY, PALE = "#000000", "#767676", "#DDDDDD"
+
+SHARED = "shared"  # the allocation rule of a tag that names none
+SHORT = {
+    "si": "SI",
+    "online_ewc": "EWC",
+    "sd": "SD",
+    "replay": "R",
+    SHARED: "shared",
+    "merge": "M",
+    "olora": "O-LoRA",
+    "osrm": "OSRM",
+}
+ALLOCATION_NAMES = SHORT | {SHARED: "shared LoRA", "merge": "merged LoRA"}
+ALLOCATION_COLOURS = {SHARED: ORANGE, "merge": BLUE, "olora": GREEN, "osrm": PURPLE}
+_DATASETS = {"symbol_qa": "Symbol-QA", "llm_qa": "LLM-QA", "real_qa": "Real-QA"}
+_LONGEST = 20  # characters of a dataset's name
+
+
+class Look(NamedTuple):
+    """How one method's line is drawn."""
+
+    colour: str
+    marker: str
+    line: str
+
+
+# The colour and the marker tell the anchors, the line the allocation rule, in every figure.
+_LOOKS = {
+    (): (GREY, "x"),
+    ("si",): (SKY, "v"),
+    ("sd",): (ORANGE, "s"),
+    ("replay",): (PURPLE, "D"),
+    ("si", "sd"): ("#8A7A00", "P"),  # the palette's yellow, dark enough for a thin line
+    ("si", "replay"): (GREEN, "^"),
+    ("sd", "replay"): (BLUE, "o"),
+    ("si", "sd", "replay"): (VERMILLION, "*"),
+    ("online_ewc",): (BLACK, "X"),
+}
+_LINES = {SHARED: "--", "merge": "-", "olora": "-.", "osrm": ":"}
+
+
+def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
+    """The anchors and the allocation rule of a tag.
+
+    What this package does not know, an anchor of another one, counts as one anchor.
+    """
+    rest = "_" if method == VANILLA else f"_{method}_"
+    for name in (*ANCHORS, *ALLOCATIONS):
+        rest = rest.replace(f"_{name}_", "_")
+    known = [name for name in ANCHORS if has(method, name)]
+    unknown = [rest.strip("_")] if rest != "_" else []
+    rules = [name for name in ALLOCATIONS if has(method, name)]
+    return (*known, *unknown), rules[0] if rules else SHARED
+
+
+def looks(methods: Iterable[str]) -> dict[str, Look]:
+    """A look for each method: always the same one for the paper's, a free one for any other."""
+    parts = {method: mechanisms(method) for method in methods}
+    known = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
+    free = cycle([look for look in _LOOKS.values() if look not in known.values()] or [(BLACK, "h")])
+    for anchors, _ in parts.values():
+        if anchors not in known:
+            known[anchors] = next(free)
+    return {
+        method: Look(*known[anchors], _LINES[allocation])
+        for method, (anchors, allocation) in parts.items()
+    }
+
+
+def method_name(method: str) -> str:
+    """``si_replay_merge`` as ``SI + R + M``; nothing at all is naive fine-tuning."""
+    anchors, allocation = mechanisms(method)
+    rule = () if allocation == SHARED else (allocation,)
+    return " + ".join(SHORT.get(name, name) for name in (*anchors, *rule)) or "naive"
+
+
+def dataset_name(dataset: str) -> str:
+    """``symbol_qa`` as ``Symbol-QA``; any other name as it is, cut where it would be too long."""
+    name = _DATASETS.get(dataset, dataset)
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return short.replace("$", r"\$")  # which would begin a formula
+
+
+def datasets_in_order(names: Iterable[str]) -> list[str]:
+    """Each dataset once: the paper's in the paper's order, then the others by name."""
+    rank = {name: place for place, name in enumerate(_DATASETS)}
+    return sorted(set(names), key=lambda name: (rank.get(name, len(rank)), name))
+
+
+def percent(share: float) -> str:
+    """0.232 as ``23.2``."""
+    return f"{100 * share:.1f}"

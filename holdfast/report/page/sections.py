@@ -1,0 +1,209 @@
+"""The parts of the page that are text: headline, configurations, factorial table, search stages.
+
+Each is what the template writes out, in plain dictionaries; shares become percent here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from holdfast.analysis.composition import VANILLA
+from holdfast.analysis.factorial import Factorial
+
+SIGNIFICANT = 0.05  # as in tab:anova
+
+# Column, title, and whether it is a share.
+_METRICS = (
+    ("final", "Final, %", True),
+    ("diag", "Diag, %", True),
+    ("forget", "Forget, %", True),
+    ("w10", "W(10), %", True),
+    ("w50", "W(50), %", True),
+    ("half_life", "Half-life, tasks", False),
+)
+
+
+def headline(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The best method beside vanilla; of a single method its Final, Diag and Forget.
+
+    table: configurations of one data set, the best first.
+    """
+    if table.empty:
+        return []
+    best = table.iloc[0]
+    plain = table[table["method"] == VANILLA]
+    if len(table) == 1 or plain.empty:
+        first = "Final" if len(table) == 1 else f"Final of {best['method']}"
+        named = (("final", first), ("diag", "its Diag"), ("forget", "its Forget"))
+        return [
+            {**_figure(best, metric, name), "best": metric == "final"} for metric, name in named
+        ]
+    other = plain.iloc[0]
+    lines = [{**_figure(best, "final", best["method"]), "best": True, "code": True}]
+    if other["method"] != best["method"]:
+        lines.append({**_figure(other, "final", other["method"]), "code": True})
+        if other["final"] > 0:
+            lines.append(_line("ratio", f"{best['final'] / other['final']:.1f}×"))
+    return lines
+
+
+def told(table: pd.DataFrame, whole: pd.DataFrame, horizon: int) -> str:
+    """What the headline's numbers mean, and from how many seeds.
+
+    table: configurations, the best first; whole: the runs behind it.
+    """
+    if table.empty:
+        return "No trajectory has been evaluated yet."
+    if not horizon:
+        return "Nothing has been learned yet."
+    meaning = f"Final is the mean recall of {_count(horizon, 'task')} after the last of them"
+    seeds, known = int(table.iloc[0]["seeds"]), whole["seed"].nunique()
+    if known == 1:
+        return f"{meaning}; one seed, so there is no spread to tell."
+    meaning += ", ± one standard deviation over seeds."
+    if seeds < known:
+        method = table.iloc[0]["method"]
+        meaning += f" Of {method} only {seeds} of {_count(known, 'seed')} is finished."
+    return meaning
+
+
+def studied(
+    dataset: str, table: pd.DataFrame, cells: pd.DataFrame, horizon: int, thing: str
+) -> str:
+    """One line: the data set, how much was learned, by how many of what, with which seeds."""
+    seeds = sorted({int(seed) for seed in cells["seed"]})
+    parts = [dataset]
+    if horizon:
+        parts.append(_count(horizon, "task"))
+    if len(table) == 1:
+        parts.append(str(table.iloc[0]["method"]))
+    elif len(table):
+        parts.append(_count(len(table), thing))
+    if seeds:
+        parts.append(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
+    return " · ".join(parts)
+
+
+def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
+    """The per-configuration table; metrics that no method has are left out.
+
+    Source: app:res-all-configs.
+    """
+    metrics = [one for one in _METRICS if one[0] in table and table[one[0]].notna().any()]
+    columns = [
+        {"title": "Method", "first": "ascending", "sorted": False},
+        {"title": "Seeds", "first": "descending", "sorted": False},
+        *(
+            {"title": title, "first": "descending", "sorted": metric == "final"}
+            for metric, title, _ in metrics
+        ),
+    ]
+    rows = [
+        {
+            "method": row["method"],
+            "best": place == 0,
+            "cells": [
+                {"value": int(row["seeds"]), "text": int(row["seeds"]), "sd": ""},
+                *(_metric(row, metric, share) for metric, _, share in metrics),
+            ],
+        }
+        for place, row in enumerate(table.to_dict("records"))
+    ]
+    note = "Mean ± standard deviation over seeds. Click a heading to sort."
+    if "half_life" in table and table["half_life"].isna().any():
+        note += " No half-life: recall does not halve within the horizon in every seed."
+    return {"columns": columns, "rows": rows, "note": note}
+
+
+def factorial_table(result: Factorial) -> dict[str, Any]:
+    """Every effect with its share of the variance, F and p.
+
+    Source: app:res-anova.
+    """
+    power = "⁰¹²³⁴"[len(result.factors)]
+    note = f"Saturated 2{power} factorial on Final, N = {result.n}"
+    if math.isfinite(result.rmse):
+        note += (
+            f", error df {result.error_df}, RMSE {100 * result.rmse:.2f} points, "
+            f"{100 * result.r2:.0f}% of variance explained; the standard error of any effect is "
+            f"{100 * result.standard_error:.2f} points. Bold: p < {SIGNIFICANT}."
+        )
+    else:
+        note += ". One seed estimates no error, so there is no F and no p."
+    return {
+        "note": note,
+        "terms": [
+            {
+                "name": row["term"].replace(":", " × "),
+                "significant": bool(row["p"] < SIGNIFICANT),
+                "cells": [
+                    _cell(row["effect"], f"{100 * row['effect']:+.1f}".replace("-", "−")),
+                    _cell(row["share"], f"{100 * row['share']:.1f}"),
+                    _cell(row["f"], f"{row['f']:.1f}"),
+                    _cell(row["p"], probability(row["p"])),
+                ],
+            }
+            for row in result.effects.to_dict("records")
+        ],
+    }
+
+
+def probability(p: float) -> str:
+    """A p value as the paper writes it."""
+    if math.isnan(p):
+        return "–"
+    return "<0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def stages(trace: pd.DataFrame) -> list[dict[str, Any]]:
+    """A line for each horizon of a search: how many came, how many went on, who was best."""
+    lines = []
+    for horizon, part in trace.groupby("horizon", sort=True):
+        best = part.sort_values("rank").iloc[0]
+        lines.append(
+            {
+                "horizon": horizon,
+                "candidates": len(part),
+                "went_on": int((part["fate"] == "promoted").sum()),
+                "failed": int((part["fate"] == "failed").sum()),
+                "score": _percent(best["score"], "%"),
+                "best": best["candidate"],
+            }
+        )
+    return lines
+
+
+def _figure(row: Any, metric: str, name: str) -> dict[str, Any]:
+    sd = row.get(f"{metric}_sd", math.nan)
+    spread = "" if math.isnan(sd) else f"± {100 * sd:.1f} "
+    shown = _percent(row[metric])
+    return _line(name, shown, f"{spread}%" if shown != "–" else "")
+
+
+def _line(name: str, value: str, unit: str = "") -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit, "best": False, "code": False}
+
+
+def _metric(row: Any, metric: str, share: bool) -> dict[str, str]:
+    value, sd = row[metric], row.get(f"{metric}_sd", math.nan)
+    if not share:
+        return {**_cell(value, f"{value:.1f}"), "sd": ""}
+    return {**_cell(value, _percent(value)), "sd": "" if math.isnan(sd) else f"{100 * sd:.1f}"}
+
+
+def _cell(value: float, text: str) -> dict[str, str]:
+    """What is shown, and what a column sorts by; nothing to sort by where nothing is known."""
+    if math.isnan(value):
+        return {"value": "", "text": "–"}
+    return {"value": f"{value:.10g}", "text": text}
+
+
+def _percent(share: float | None, sign: str = "") -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.1f}{sign}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"one {thing}" if number == 1 else f"{number} {thing}s"

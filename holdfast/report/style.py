@@ -1,0 +1,121 @@
+"""What the figures share: sizes, a row of panels, axes, numbers and legends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
+
+from holdfast.core.errors import HoldfastError
+from holdfast.report.names import ALLOCATION_COLOURS, ALLOCATION_NAMES, mechanisms
+
+# Widths of a column and of a page of a two-column paper, in inches; text in points.
+COLUMN, PAGE = 3.3, 6.9
+SMALL, MEDIUM = 6.5, 7.0
+DPI = 300  # of the PNG; the PDF has none
+_MOST_COLUMNS = 3
+
+
+def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels: one at column width, more over the page, three in a row.
+
+    height: of a row, in inches; options: of ``Figure.subplots``.
+    """
+    columns = min(count, _MOST_COLUMNS)
+    rows = -(-count // columns)
+    figure = Figure(
+        figsize=(COLUMN if count == 1 else PAGE, height * rows), dpi=DPI, layout="constrained"
+    )
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
+    for unused in grid.flat[count:]:
+        unused.remove()
+    drawn = list(grid.flat[:count])
+    for axes in drawn:
+        dress(axes)
+    return figure, drawn
+
+
+def leads_its_row(axes: Axes) -> bool:
+    """Whether this panel is the first of its row, which alone names the vertical axis."""
+    place = axes.get_subplotspec()
+    return place is not None and place.is_first_col()
+
+
+def dress(axes: Axes) -> None:
+    """Text of a size that can be read in a column, and no more frame than needed."""
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set_fontsize(MEDIUM)
+    axes.tick_params(labelsize=SMALL, length=2.5, pad=2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_linewidth(0.6)
+
+
+def title(axes: Axes, text: str, place: Literal["left", "center"] = "center") -> None:
+    """Name a panel."""
+    axes.set_title(text, loc=place, fontsize=MEDIUM, pad=3)
+
+
+def share_axis(axes: Axes, highest: float) -> None:
+    """A vertical axis of shares from 0, in per cent, with room for ``highest`` and its label."""
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_ylim(0, 1.12 * highest if np.isfinite(highest) and highest > 0 else 1)
+    axes.grid(axis="y", alpha=0.25, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def number_above(
+    axes: Axes,
+    place: float,
+    top: float,
+    text: str,
+    *,
+    bold: bool = False,
+    align: Literal["right", "center"] = "center",
+) -> None:
+    """Write a number just above what is drawn at ``place`` up to ``top``."""
+    axes.annotate(
+        text,
+        (place, top),
+        (0, 1.5),
+        textcoords="offset points",
+        ha=align,
+        va="bottom",
+        fontsize=SMALL,
+        weight="bold" if bold else "normal",
+    )
+
+
+def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
+    """Below a figure, the colours of the allocation rules that its methods use."""
+    used = {mechanisms(method)[1] for method in methods}
+    handles: list[Artist] = [
+        Patch(color=colour, label=ALLOCATION_NAMES[rule])
+        for rule, colour in ALLOCATION_COLOURS.items()
+        if rule in used
+    ]
+    bottom_legend(figure, [*handles, *more])
+
+
+def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """A legend below all panels, in one row where the figure is wide enough."""
+    wide = figure.get_figwidth() > (COLUMN + PAGE) / 2
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles) if wide else 3,
+        fontsize=SMALL,
+        frameon=False,
+        handlelength=1,
+    )
+
+
+def refuse_empty(rows: int, what: str) -> None:
+    """Raise HoldfastError when there is nothing to draw."""
+    if not rows:
+        raise HoldfastError(f"{what}: the table is empty; give at least one finished trajectory")

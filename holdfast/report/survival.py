@@ -1,0 +1,105 @@
+"""Survival curves: how much of a task is known, a tasks after it was learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from holdfast.analysis import curves as analysis
+from holdfast.core.errors import HoldfastError
+from holdfast.report import names, style
+
+_MARKS = 8  # about how many points of a curve carry its marker
+
+
+def survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figure:
+    """R(a) of each method with the band of its seeds, a panel a dataset, half-lives marked.
+
+    The band goes from the lowest seed to the highest. A legend below each panel gives half-lives
+    in tasks; ``>99`` says that the mean curve does not fall so far in 99 tasks.
+
+    bands: columns dataset, method, age (tasks), mean, lowest, highest (shares), as analysis.bands
+    gives them; methods: those drawn, in this order, all by default; a dataset may lack some.
+    Raises HoldfastError when the table is empty or lacks a method everywhere.
+    Source: sec:res-time, fig:survival.
+    """
+    style.refuse_empty(len(bands), "survival curves")
+    chosen = list(dict.fromkeys(bands["method"] if methods is None else methods))
+    absent = sorted(set(chosen) - set(bands["method"]))
+    if absent:
+        raise HoldfastError(
+            f"survival curves: no curve of {', '.join(absent)}; "
+            f"choose from {', '.join(sorted(set(bands['method'])))}"
+        )
+    looks = names.looks(chosen)
+    bands = bands[bands["method"].isin(chosen)].sort_values("age")
+    half_lives = analysis.half_lives(bands).set_index(["dataset", "method"])["half_life"]
+    datasets = names.datasets_in_order(bands["dataset"])
+    by_method = list(bands.groupby(["dataset", "method"]))
+    most = bands.groupby("dataset")["method"].nunique().max()
+    figure, panels = style.panels(len(datasets), 1.95 + 0.12 * (most + 1), sharey=True)
+    for axes, dataset in zip(panels, datasets, strict=True):
+        curves = {method: rows for (name, method), rows in by_method if name == dataset}
+        for method in [method for method in chosen if method in curves]:
+            curve = curves[method].set_index("age")
+            _draw(axes, method, curve, half_lives[dataset, method], looks[method])
+        _finish(axes)
+        style.title(axes, names.dataset_name(dataset))
+        if style.leads_its_row(axes):
+            axes.set_ylabel("recall $R(a)$")
+    return figure
+
+
+def _draw(axes: Axes, method: str, curve: pd.DataFrame, half_life: float, look: names.Look) -> None:
+    """One curve, by age, with its band and half-life."""
+    axes.fill_between(
+        curve.index, curve["lowest"], curve["highest"], color=look.colour, alpha=0.2, linewidth=0
+    )
+    axes.plot(
+        curve.index,
+        curve["mean"],
+        color=look.colour,
+        linestyle=look.line,
+        linewidth=1.2,
+        marker=look.marker,
+        markersize=3,
+        markevery=1 + len(curve) // _MARKS,
+        label=f"{names.method_name(method)}: {_lifetime(half_life, curve)}",
+    )
+    if not math.isnan(half_life):
+        # A ring on the curve, and a line down to the age.
+        height = curve["mean"].loc[half_life]
+        axes.plot([half_life] * 2, [0, height], ":", color=look.colour, linewidth=0.8)
+        axes.plot(
+            half_life, height, "o", color="white", markeredgecolor=look.colour, markersize=4.5
+        )
+
+
+def _lifetime(half_life: float, curve: pd.DataFrame) -> str:
+    if not math.isnan(half_life):
+        return f"{half_life:.0f}"
+    # An age that a seed did not observe may have been the one.
+    return "not known" if curve["mean"].isna().any() else f">{curve.index.max()}"
+
+
+def _finish(axes: Axes) -> None:
+    axes.set(xlabel="age $a$: tasks learned since", ylim=(0, 1.03))
+    axes.set_xlim(left=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.legend(
+        title="half-life in tasks",
+        title_fontsize=style.SMALL,
+        fontsize=style.SMALL,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2),
+        handlelength=2.4,
+        labelspacing=0.25,
+    )

@@ -1,0 +1,264 @@
+"""A writer of synthetic studies: directories as real ones are, in a second and without a model.
+
+``write_suite`` and ``write_search`` write what ``holdfast suite`` and ``holdfast search`` leave:
+``study.json``, the tables, and below ``cells/`` a directory for each trajectory with its
+``config.json``, ``matrix.csv``, ``metrics.json`` and ``log.jsonl``. ``write_trajectory`` writes one
+of them. Recall fades exponentially with age, slower with every mechanism of the method; a seed
+changes it by a few percent. The same arguments give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.config import sha256_of
+from holdfast.results import RecallMatrix, summarise
+from holdfast.results.matrix import HEADER
+
+SEEDS = (41, 42, 43)
+FACTORIAL = (
+    "vanilla",
+    "merge",
+    "replay",
+    "replay_merge",
+    "sd",
+    "sd_merge",
+    "sd_replay",
+    "sd_replay_merge",
+    "si",
+    "si_merge",
+    "si_replay",
+    "si_replay_merge",
+    "si_sd",
+    "si_sd_merge",
+    "si_sd_replay",
+    "si_sd_replay_merge",
+)
+PAPER = (*FACTORIAL, "online_ewc", "olora", "osrm", "si_sd_replay_olora", "si_sd_replay_osrm")
+ADAPTER_BYTES = 4_000
+SPREAD = 0.01
+
+# Tasks until recall has fallen to 1/e: of nothing, and the factor of each mechanism.
+_BASE = 1.0
+_FACTOR = {"si": 1.1, "sd": 2.0, "replay": 4.0, "merge": 3.0, "olora": 2.8, "osrm": 2.5}
+
+
+def lifetime(method: str) -> float:
+    """Tasks until a method's recall has fallen to 1/e, on average over seeds."""
+    return _BASE * float(np.prod([_FACTOR.get(part, 1.0) for part in method.split("_")]))
+
+
+def counts(method: str, seed: int, tasks: int, items: int) -> NDArray[np.int64]:
+    """Correct answers [tasks, tasks], indexed [after_task - 1, on_task - 1], fading with age."""
+    age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
+    jitter = np.random.default_rng([seed, *method.encode()]).normal(0, 0.05)
+    recall = np.exp(-age / (lifetime(method) * (1 + jitter)))
+    correct: NDArray[np.int64] = np.rint(items * recall).astype(np.int64)
+    return correct
+
+
+def matrix_text(correct: NDArray[np.int64], items: int) -> str:
+    """matrix.csv of counts [T, T], with nothing known of a task before its turn."""
+    share = [f"{count},{items},{count / items!r}" for count in range(items + 1)]
+    lines = [HEADER]
+    for after_task in range(len(correct) + 1):
+        row = correct[after_task - 1, :after_task] if after_task else ()
+        lines += [f"{after_task},{task},{share[n]}" for task, n in enumerate(row, start=1)]
+        if after_task < len(correct):
+            lines.append(f"{after_task},{after_task + 1},{share[0]}")
+    return "\n".join(lines) + "\n"
+
+
+class _Counted(RecallMatrix):
+    """A matrix that only has its accuracies, for which nobody needs to read 5,000 lines."""
+
+    def __init__(self, correct: NDArray[np.int64], items: int) -> None:
+        tasks = len(correct)
+        self.table = np.full((tasks + 1, tasks + 2), np.nan)
+        self.table[1:, 1:-1] = np.where(np.tri(tasks, dtype=bool), correct / items, np.nan)
+        self.table[range(tasks), range(1, tasks + 1)] = 0.0
+
+    @property
+    def horizon(self) -> int:
+        return len(self.table) - 1
+
+    def accuracies(self) -> NDArray[np.float64]:
+        return self.table
+
+
+def write_trajectory(
+    path: Path,
+    method: str = "vanilla",
+    seed: int = 41,
+    tasks: int = 10,
+    items: int = 20,
+    *,
+    correct: NDArray[np.int64] | None = None,
+    learned: int | None = None,
+    dataset: str = "symbol_qa",
+    settings: Mapping[str, Any] | None = None,
+    order_seed: int | None = None,
+    emission: float = 1.0,
+) -> None:
+    """Write one trajectory.
+
+    tasks: of the stream; learned: so many of them, all unless said; correct: counts [T, T] in
+    place of the fading ones; settings: dotted, of config.json; emission: share of answers with a
+    box.
+    """
+    learned = tasks if learned is None else learned
+    correct = counts(method, seed, tasks, items) if correct is None else correct
+    correct = correct[:learned, :learned]
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "matrix.csv").write_text(matrix_text(correct, items))
+    metrics = summarise(_Counted(correct, items), {"diagonal": 1.0, "final": emission})
+    (path / "metrics.json").write_text(json.dumps(metrics))
+    config: dict[str, Any] = {
+        "method": method,
+        "seed": seed,
+        "stream": {"name": dataset, "tasks": tasks, "order_seed": order_seed},
+        "lora": {"rank": 32},
+    }
+    for key, value in (settings or {}).items():
+        section, _, name = key.rpartition(".")
+        config.setdefault(section, {})[name] = value
+    record = {
+        "config": config,
+        "identity": sha256_of(config),
+        "stream": {"name": dataset, "tasks": tasks, "fingerprint": sha256_of(dataset)},
+        "backbone": {"name": "embedded", "fingerprint": sha256_of("embedded")},
+        "versions": {"holdfast": "0.1.0"},
+    }
+    (path / "config.json").write_text(json.dumps(record, indent=1))
+    grows = "olora" in method or "osrm" in method
+    events = (
+        {"event": "task", "task": task, "state_bytes": ADAPTER_BYTES * (task if grows else 1)}
+        for task in range(1, learned + 1)
+    )
+    (path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def key(method: str, seed: int, *rest: object) -> str:
+    """The name of a trajectory's directory in a store."""
+    return f"{method}-{seed}-{sha256_of([method, seed, *map(str, rest)])[:12]}"
+
+
+def write_suite(
+    directory: Path,
+    methods: Iterable[str] = FACTORIAL,
+    seeds: Iterable[int] = SEEDS,
+    tasks: int = 10,
+    items: int = 20,
+    *,
+    dataset: str = "symbol_qa",
+    learned: Mapping[tuple[str, int], int] | None = None,
+    absent: Iterable[tuple[str, int]] = (),
+    tables: bool = True,
+    store: Path | None = None,
+) -> Path:
+    """Write a suite; return its directory.
+
+    learned: fewer tasks, by (method, seed); absent: cells that never began; tables: whether the
+    suite has come to write ``cells.csv``; store: in place of ``cells/``.
+    """
+    _write_question(directory, {"study": "suite", "stream": dataset, "settings": {}})
+    absent, rows = set(absent), []
+    for method in methods:
+        for seed in seeds:
+            name = key(method, seed, dataset)
+            done = (learned or {}).get((method, seed), tasks)
+            if (method, seed) not in absent:
+                path = (store or directory / "cells") / name
+                write_trajectory(path, method, seed, tasks, items, learned=done, dataset=dataset)
+            whole = done == tasks and (method, seed) not in absent
+            error = None if whole else "RuntimeError: out of memory"
+            rows.append(
+                {"method": method, "seed": seed, "horizon": tasks, "cell": name, "error": error}
+            )
+    if tables:
+        _write_table(directory / "cells.csv", rows)
+    return directory
+
+
+def write_search(
+    directory: Path,
+    candidates: Mapping[str, Sequence[float]],
+    horizons: Sequence[int] = (2, 4, 8),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    dataset: str = "symbol_qa",
+    order_seed: int | None = 1234,
+    cells: bool = True,
+    items: int = 20,
+) -> Path:
+    """Write a search; return its directory.
+
+    candidates: by name (``sd function.strength=1``), the score at each horizon that it reaches:
+    one that has fewer is eliminated there, a NaN is a failure. cells: whether to write the
+    trajectories, whose matrices fade as their methods do and know nothing of the scores. By seed
+    the trace has the score and what lies evenly around it, up to ``SPREAD``.
+    """
+    names = {name: [key(name.split()[0], seed, name, order_seed) for seed in seeds]
+             for name in candidates}  # fmt: skip
+    schedule = {"horizons": list(horizons), "survivors": ["half"] * (len(horizons) - 1)}
+    question = {"study": "search", "schedule": schedule, "seeds": list(seeds), "cells": names}
+    _write_question(directory, {**question, "stream": sha256_of(dataset)})
+    for name, scores in candidates.items() if cells else ():
+        method, *settings = name.split()
+        for seed, cell in zip(seeds, names[name], strict=True):
+            write_trajectory(
+                directory / "cells" / cell,
+                method,
+                seed,
+                horizons[-1],
+                items,
+                learned=horizons[len(scores) - 1],
+                dataset=dataset,
+                settings={pair.split("=")[0]: float(pair.split("=")[1]) for pair in settings},
+                order_seed=order_seed,
+            )
+    spread = np.linspace(-SPREAD, SPREAD, len(seeds)) if len(seeds) > 1 else np.zeros(1)
+    rows = []
+    for place, horizon in enumerate(horizons):
+        going = [name for name, scores in candidates.items() if len(scores) > place]
+        order = sorted(going, key=lambda name: _worst_last(candidates[name][place]))
+        for rank, name in enumerate(order, start=1):
+            value = candidates[name][place]
+            score = None if np.isnan(value) else value
+            fate = "promoted" if len(candidates[name]) > place + 1 else "eliminated"
+            fate = "finished" if place + 1 == len(horizons) else fate
+            row = {"horizon": horizon, "rank": rank, "candidate": name, "method": name.split()[0]}
+            row["score"] = score
+            finals = value + spread
+            row |= {
+                f"final_{seed}": None if score is None else share
+                for seed, share in zip(seeds, finals.tolist(), strict=True)
+            }
+            row["fate"] = "failed" if score is None else fate
+            row["error"] = "RuntimeError: diverged" if score is None else None
+            rows.append(row)
+    _write_table(directory / "trace.csv", rows)
+    return directory
+
+
+def _worst_last(score: float) -> tuple[bool, float]:
+    return bool(np.isnan(score)), -score
+
+
+def _write_question(directory: Path, question: Mapping[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "study.json").write_text(json.dumps(question, indent=1))
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

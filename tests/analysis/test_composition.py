@@ -1,0 +1,69 @@
+"""Tags read and written as the learner writes them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.allocation import ALLOCATIONS as RULES
+from holdfast.analysis.composition import (
+    ALLOCATIONS,
+    ANCHORS,
+    FACTORS,
+    composition,
+    compositions,
+    has,
+)
+from holdfast.anchors import ANCHORS as LEARNED
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.method import parse_method
+
+
+def test_the_mechanisms_are_those_of_the_learner() -> None:
+    # Written down again in the analysis, which may not import them: this keeps them the same.
+    assert tuple(LEARNED) == ANCHORS
+    assert tuple(RULES) == ("shared", *ALLOCATIONS)
+
+
+@pytest.mark.parametrize("rule", ["", *ALLOCATIONS])
+def test_a_tag_is_the_learners_and_reads_back(rule: str) -> None:
+    for size in range(len(ANCHORS) + 1):
+        for anchors in itertools.combinations(ANCHORS, size):
+            present = {*anchors, rule} - {""}
+            tag = composition(sorted(present, reverse=True))
+            assert parse_method(tag).tag == tag
+            assert {name for name in (*ANCHORS, *ALLOCATIONS) if has(tag, name)} == present
+
+
+def test_names_within_names_are_told_apart() -> None:
+    assert has("online_ewc_sd_olora", "online_ewc")
+    assert has("online_ewc_sd_olora", "olora")
+    assert not has("online_ewc_sd_olora", "si")
+    assert not has("osrm", "sd")
+    assert not has("vanilla", "si")
+    assert has("si_my_anchor_merge", "my_anchor")  # another package's
+
+
+def test_unknown_and_conflicting_mechanisms_are_refused() -> None:
+    with pytest.raises(HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, sd'):
+        composition(["ewc", "si"])
+    with pytest.raises(HoldfastError, match="merge and osrm are both allocation rules"):
+        composition(["osrm", "merge"])
+    with pytest.raises(HoldfastError, match="sd is named twice"):
+        compositions(["sd", "merge", "sd"])
+
+
+def test_the_factorial_has_every_composition_once_with_its_levels() -> None:
+    table = compositions()
+    assert len(table) == 16
+    assert list(table)[:4] == ["vanilla", "si", "sd", "si_sd"]
+    assert list(table)[-1] == "si_sd_replay_merge"
+    for tag, levels in table.items():
+        assert levels == tuple(has(tag, factor) for factor in FACTORS)
+    assert compositions(["merge", "sd"]) == {
+        "vanilla": (False, False),
+        "merge": (True, False),
+        "sd": (False, True),
+        "sd_merge": (True, True),
+    }

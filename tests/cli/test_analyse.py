@@ -1,0 +1,125 @@
+"""`holdfast analyse`, `compare` and `report`, on studies that took no model."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.analysis.synthetic import FACTORIAL, PAPER, SEEDS, write_search, write_suite
+
+COMMAND = "from holdfast.cli.main import app; app()"
+
+
+def test_a_whole_factorial_gives_every_table_of_a_suite(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=12)
+    done = holdfast("analyse", tmp_path / "suite")
+    assert done.status == 0, done.err
+    place = tmp_path / "suite" / "analysis"
+    assert done.out.splitlines()[-1] == str(place)
+    effects = pd.read_csv(place / "effects.csv")
+    assert len(effects) == 15
+    assert effects["effect"].abs().is_monotonic_decreasing
+    assert json.loads((place / "effects.json").read_text())[0]["term"] == effects["term"][0]
+    table = pd.read_csv(place / "configurations.csv")
+    assert list(table["method"])[-1] == "vanilla"
+    assert set(table["seeds"]) == {3}
+    text = (place / "analysis.md").read_text()
+    assert "## effects" in text
+    assert "- search_transfer: no search" in text
+    cells = pd.read_csv(place / "cells.csv")
+    assert all((place / path / "matrix.csv").exists() for path in cells["path"])  # relative
+    drawn = {path.name for path in (place / "figures").iterdir()}
+    assert drawn == {
+        f"{name}.{kind}"
+        for name in ("survival", "compositions", "build_up", "matrices")
+        for kind in ("pdf", "png")
+    }
+    assert "no figure search: no search" in done.out
+
+
+def test_analysed_twice_the_results_are_the_same_bytes(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", methods=("vanilla", "replay"), seeds=SEEDS, tasks=4)
+    found = []
+    for _ in range(2):
+        assert holdfast("analyse", tmp_path / "suite").status == 0
+        place = tmp_path / "suite" / "analysis"
+        files = [path for path in sorted(place.rglob("*")) if path.is_file()]
+        found.append({path.name: path.read_bytes() for path in files})
+    assert found[0] == found[1]
+
+
+def test_what_is_missing_is_named_and_the_rest_is_there(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=4)
+    (gone,) = (tmp_path / "suite" / "cells").glob("si_merge-42-*")
+    (gone / "config.json").unlink()
+    done = holdfast("analyse", tmp_path / "suite", "--no-figures")
+    assert done.status == 0, done.err
+    assert "si_merge" in next(line for line in done.out.splitlines() if line.startswith("missing"))
+    assert "no effects: symbol_qa: si_merge has no cell with seed 42" in done.out
+    table = pd.read_csv(tmp_path / "suite" / "analysis" / "configurations.csv")
+    assert table.set_index("method").at["si_merge", "seeds"] == 2
+
+
+def test_a_suite_and_its_search_are_set_beside_each_other(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=8)
+    scores = {method: [0.9 - 0.01 * place] for place, method in enumerate(FACTORIAL)}
+    for method in FACTORIAL[:8]:
+        scores[method].append(scores[method][0] / 2)
+    write_search(tmp_path / "search", scores, horizons=(2, 8))
+    done = holdfast("analyse", tmp_path / "suite", tmp_path / "search", "--out", tmp_path / "both")
+    assert done.status == 0, done.err
+    transfer = pd.read_csv(tmp_path / "both" / "search_transfer.csv")
+    assert list(transfer["horizon"]) == [2, 8]
+    assert (tmp_path / "both" / "figures" / "search.pdf").exists()
+    assert (tmp_path / "both" / "selection.csv").exists()
+
+
+def test_beside_the_paper(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=6)
+    done = holdfast("compare", tmp_path / "suite", "--with", "paper", "--out", tmp_path / "beside")
+    assert done.status == 0, done.err
+    assert "note: symbol_qa: final retention after 6 tasks, the paper's after 100" in done.out
+    beside = pd.read_csv(tmp_path / "beside" / "compositions.csv")
+    paper = beside.set_index("method")["final_paper"]
+    assert paper["sd_replay_merge"] == pytest.approx(0.232)
+    assert len(pd.read_csv(tmp_path / "beside" / "effects.csv")) == 15
+
+
+@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+def test_a_place_without_results_is_one_line(holdfast, tmp_path: Path, verb: str) -> None:
+    refused = holdfast(verb, tmp_path / "nothing")
+    assert refused.status == 2
+    assert refused.err.startswith("holdfast: ")
+    assert refused.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["analyse", "report"])
+def test_several_places_need_one_for_the_results(holdfast, tmp_path: Path, verb: str) -> None:
+    for name in ("one", "other"):
+        write_suite(tmp_path / name, methods=("vanilla",), seeds=(41,), tasks=2)
+    refused = holdfast(verb, tmp_path / "one", tmp_path / "other")
+    assert refused.status == 2
+    assert "--out" in refused.err
+
+
+def test_the_papers_size_is_analysed_and_reported_in_half_a_minute_and_a_gigabyte(
+    tmp_path: Path,
+) -> None:
+    write_suite(tmp_path / "suite", methods=PAPER, seeds=SEEDS, tasks=100)
+    began = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    for verb in ("analyse", "report"):
+        subprocess.run([sys.executable, "-c", COMMAND, verb, tmp_path / "suite"], check=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Of processors, not of the clock: other tests run beside this one.
+    seconds = used.ru_utime + used.ru_stime - began[1].ru_utime - began[1].ru_stime
+    assert seconds < 30
+    assert used.ru_maxrss < 1024**2  # kB
+    assert (tmp_path / "suite" / "report.html").stat().st_size < 6e6
