@@ -1,5 +1,9 @@
-"""What finished trajectories say, as tidy tables. Never imports torch.
+"""What finished trajectories say, as tidy tables: the paper's statistics for any study.
 
-Every function takes the ``cells`` of a study, one row a trajectory, and either gives its table or
-refuses with one line that names the cell it lacks. Values are shares in [0, 1], not percentages.
+Imports no deep-learning library. Values are shares in [0, 1], except in ``paper_tables``.
 """
+
+from holdfast.analysis.study import Study, final_runs, read_study
+from holdfast.analysis.tables import Analysis, analyse
+
+__all__ = ["Analysis", "Study", "analyse", "final_runs", "read_study"]
