@@ -20,8 +20,9 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     """Hold a directory for a study and the time of the block; what it asks is in ``study.json``.
 
     question: JSON values; store: where the trajectories lie, which may move. If that is not
-    ``cells`` in the directory, ``store.json`` tells readers its path from there. Raises HoldfastError, having changed nothing, when the directory holds
-    another study, or something else, or is held by another process.
+    ``cells`` in the directory, ``store.json`` tells readers its path from there.
+    Raises HoldfastError, having changed nothing, when the directory holds another study, or
+    something else, or is held by another process.
     """
     path = directory / "study.json"
     if path.exists():
