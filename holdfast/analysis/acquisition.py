@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from holdfast.analysis.study import final_runs
+from holdfast.core.errors import HoldfastError
 
 GATE = 0.96  # every other configuration of the paper holds Diag between 96 and 100
 
@@ -17,12 +18,14 @@ def acquisition(cells: pd.DataFrame, gate: float = GATE) -> pd.DataFrame:
     ``diag_sd`` (n - 1, NaN for one seed), ``lowest``, ``seeds`` (how many) and ``below`` (the seeds
     that fail, increasing, such as ``41, 43``); empty when all methods pass. A Diag that is not
     defined, because not every row was observed, neither passes nor fails and makes the mean NaN.
-    Raises HoldfastError for a method and seed that is there twice.
+    Raises HoldfastError for a method and seed that is there twice, and where none fails but some
+    Diag is not defined, so that nobody can say whether all pass.
     Source: app:res-failures.
     """
     columns = ["dataset", "method", "diag", "diag_sd", "lowest", "seeds", "below"]
+    runs = final_runs(cells)
     rows = []
-    for (dataset, method), part in final_runs(cells).groupby(["dataset", "method"], sort=False):
+    for (dataset, method), part in runs.groupby(["dataset", "method"], sort=False):
         failing = sorted(part.loc[part["diag"] < gate, "seed"])
         if failing:
             diag = part["diag"]
@@ -34,4 +37,11 @@ def acquisition(cells: pd.DataFrame, gate: float = GATE) -> pd.DataFrame:
                 ", ".join(map(str, failing)),
             )
             rows.append((dataset, method, *values))
+    unknown = runs[runs["diag"].isna()]
+    if not rows and len(unknown):
+        one = unknown.iloc[0]
+        raise HoldfastError(
+            f"{one['dataset']}: Diag of {one['method']} with seed {one['seed']} is not defined; "
+            "it needs every row (evaluation.rows=every)"
+        )
     return pd.DataFrame(rows, columns=columns).sort_values("diag", ignore_index=True)

@@ -85,6 +85,7 @@ class Reading:
             row = dict(row)
         if row:
             row |= {"study": str(study), "candidate": candidate or row["method"]}
+            row["searched"] = candidate is not None
             self.rows.append(row)
         return row
 
@@ -108,8 +109,8 @@ class Reading:
         plan = self._plan(directory)
         # A search may keep its trajectories in the same store.
         own = [path for path in _children(directory / "cells") if path.name not in self.searched]
-        paths = {path.name: path for path in own}
-        paths |= {cell: self.stored[cell] for cell in plan if cell in self.stored}
+        paths = {cell: self.stored[cell] for cell in plan if cell in self.stored}
+        paths |= {path.name: path for path in own}  # whatever a store has under the same name
         rows = {name: self.trajectory(path, directory) for name, path in paths.items()}
         if plan and not rows:
             self.missing.append(
@@ -206,6 +207,8 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             "method": str(config["method"]),
             "seed": int(config["seed"]),
             "order_seed": config["stream"].get("order_seed"),
+            "fingerprint": stream.get("fingerprint"),
+            "numbers": recorded.get("numbers"),
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         raise HoldfastError(f"{path / 'config.json'}: is no trajectory's configuration") from None
@@ -250,7 +253,8 @@ def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
     size = math.nan
     for event in RunRecord(path, {}, matrix, None).events():
         if event.get("event") == "task" and event.get("task") == matrix.horizon:
-            size = float(event.get("state_bytes", math.nan))
+            told = event.get("state_bytes")
+            size = float(told) if isinstance(told, int | float) else math.nan
     return size
 
 

@@ -23,13 +23,14 @@ def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
 
     cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses. A method
     with one seed has no spread and no row.
-    Gives ``dataset``, ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds``,
-    by data set, those with the data anchor first, the largest deviation first.
+    Gives ``dataset``, ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds``
+    (of which Final is defined), by data set, those with the data anchor first, the largest
+    deviation first.
     Raises HoldfastError for a method and seed that is there twice.
     Source: app:res-seeds.
     """
     groups = final_runs(cells).groupby(["dataset", "method"], sort=False)["final"]
-    table = groups.agg(final="mean", final_sd="std", seeds="size").reset_index()
+    table = groups.agg(final="mean", final_sd="std", seeds="count").reset_index()
     table = table[table["seeds"] > 1]
     table.insert(2, "data_anchor", [has(method, _DATA_ANCHOR) for method in table["method"]])
     return table.sort_values(

@@ -5,7 +5,7 @@ Source: app:res-all-configs, app:search-outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.reading import METRICS, Reading, places
+from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RecallMatrix
 
@@ -20,7 +21,7 @@ _TYPES = (
     dict.fromkeys(("study", "dataset", "method", "candidate"), "object")
     | {"seed": "int64", "order_seed": "Int64", "horizon": "int64"}
     | dict.fromkeys((*METRICS, "box_emission", "state_bytes"), "float64")
-    | {"path": "object"}
+    | {"searched": "bool", "path": "object"}
 )
 _LEVELS = 2  # of folders around a trajectory or a study
 
@@ -34,9 +35,9 @@ class Study:
     settings, otherwise the tag), ``seed``,
     ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned), the metrics as shares,
     ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
-    checkpoint), ``state_bytes`` (on disk), ``path``.
+    checkpoint), ``state_bytes`` (on disk), ``searched`` (whether it is a search's row), ``path``.
     matrices: by ``path``. traces: of searches, by dataset, as ``trace.csv`` has them.
-    missing: what is not there or not finished, one plain line each.
+    missing: what is not there, not finished, or not comparable, one plain line each.
     """
 
     cells: pd.DataFrame
@@ -72,24 +73,22 @@ def read_study(*directories: Path) -> Study:
         )
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
     missing = [*reading.missing, *_unfinished(cells, reading), *_holes(cells, reading.told)]
+    missing += _unlike(reading.rows)
     return Study(cells, reading.matrices, reading.traces, tuple(missing))
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells that tables over trajectories are about.
 
-    These are the cells of suites and single runs, not those of searches; of each data set those at
-    its longest horizon, and those in the stored order of the tasks where it has some.
+    These are the cells that :func:`in_report_order` gives, of each data set those at the longest
+    horizon.
     Raises HoldfastError for a method and seed that is there twice.
     """
-    chosen = _outside_searches(cells)
+    chosen = in_report_order(cells)
     if chosen.empty:
         return chosen
     longest = chosen.groupby("dataset")["horizon"].transform("max")
     chosen = chosen[chosen["horizon"] == longest]
-    stored = chosen["order_seed"].isna()
-    any_stored = stored.groupby(chosen["dataset"]).transform("any")
-    chosen = chosen[stored | ~any_stored]
     twice = chosen[chosen.duplicated(["dataset", "method", "seed"], keep=False)]
     if len(twice):
         one, other = (twice.iloc[place] for place in _first_pair(twice))
@@ -98,6 +97,17 @@ def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
             f"{one['path']} and {other['path']}; leave one of them out"
         )
     return chosen
+
+
+def in_report_order(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells of suites and single runs, not those of searches, at any horizon.
+
+    Of each data set they are those in the stored order of the tasks, where it has some.
+    """
+    # Cells that no directory holds, such as the paper's, need not say that they are no search's.
+    chosen = cells[~cells["searched"]] if "searched" in cells else cells
+    stored = chosen["order_seed"].isna()
+    return chosen[stored | ~stored.groupby(chosen["dataset"]).transform("any")]
 
 
 def _found(
@@ -129,17 +139,12 @@ def _first_pair(twice: pd.DataFrame) -> tuple[int, int]:
     return 0, same.index(True, 1)
 
 
-def _outside_searches(cells: pd.DataFrame) -> pd.DataFrame:
-    searched = cells.loc[cells["candidate"] != cells["method"], "study"]
-    return cells[~cells["study"].isin(searched)]
-
-
 def _unfinished(cells: pd.DataFrame, reading: Reading) -> Iterator[str]:
-    outside = _outside_searches(cells)
-    longest = outside.groupby("dataset")["horizon"].max()
-    for row in outside.to_dict("records"):
+    longest = in_report_order(cells).groupby("dataset")["horizon"].max()
+    for row in cells[~cells["searched"]].to_dict("records"):
         tasks, why = reading.planned.get(row["path"], (0, ""))
-        tasks = max(tasks, longest[row["dataset"]])
+        if pd.isna(row["order_seed"]):
+            tasks = max(tasks, longest[row["dataset"]])
         if row["horizon"] < tasks:
             name = f"{row['dataset']} {row['method']} seed {row['seed']}"
             yield f"{name}: {row['horizon']} of {tasks} tasks learned ({row['path']}){why}"
@@ -147,7 +152,7 @@ def _unfinished(cells: pd.DataFrame, reading: Reading) -> Iterator[str]:
 
 def _holes(cells: pd.DataFrame, told: set[tuple[str, str, int]]) -> Iterator[str]:
     """Seeds that a method lacks and another method of the data set has."""
-    for dataset, part in _outside_searches(cells).groupby("dataset", sort=False):
+    for dataset, part in in_report_order(cells).groupby("dataset", sort=False):
         seeds = sorted(part["seed"].unique())
         for method, own in part.groupby("method", sort=False):
             lacking = [
@@ -158,3 +163,29 @@ def _holes(cells: pd.DataFrame, told: set[tuple[str, str, int]]) -> Iterator[str
             if lacking:
                 named = ", ".join(map(str, lacking))
                 yield f"{dataset} {method}: no trajectory with seed {named}, which others have"
+
+
+def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Runs that one table would set beside each other, and that learned or were set otherwise."""
+    streams: dict[Any, Mapping[str, Any]] = {}
+    methods: dict[Any, Mapping[str, Any]] = {}
+    for row in (row for row in rows if not row["searched"]):
+        # Of streams of other lengths or orders the fingerprints differ anyway.
+        same = (row["dataset"], row["order_seed"], row["tasks"])
+        first = streams.setdefault(same, row)
+        if row["fingerprint"] != first["fingerprint"]:
+            yield (
+                f"{row['dataset']}: {row['path']} and {first['path']} have learned two streams of "
+                "that name; their numbers do not compare"
+            )
+        first = methods.setdefault((row["dataset"], row["order_seed"], row["method"]), row)
+        if changed := differences(_settings(first), _settings(row)):
+            yield (
+                f"{row['dataset']} {row['method']}: seed {row['seed']} has other settings than "
+                f"seed {first['seed']} ({'; '.join(changed[:2])}); a mean over both mixes them"
+            )
+
+
+def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = row["numbers"]
+    return {**numbers, "seed": None} if isinstance(numbers, dict) else {}

@@ -13,6 +13,7 @@ import pandas as pd
 from holdfast.analysis.acquisition import acquisition
 from holdfast.analysis.allocation_swap import allocation_swap
 from holdfast.analysis.build_up import build_up
+from holdfast.analysis.capability import capability
 from holdfast.analysis.composition import factors_of
 from holdfast.analysis.configurations import configurations
 from holdfast.analysis.curves import bands, curves, half_lives
@@ -122,6 +123,7 @@ _OF_RUNS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "seed_spread": seed_spread,
     "seed_spread_by_data_anchor": spread_groups,
     "state_size": state_size,
+    "capability": capability,
 }
 _OF_STUDIES: dict[str, Callable[[Study], pd.DataFrame]] = {
     "survival": _survival,
@@ -132,6 +134,7 @@ _OF_STUDIES: dict[str, Callable[[Study], pd.DataFrame]] = {
     "selection": partial(_of_searches, selection),
 }
 _EMPTY = {
+    "capability": "holdfast capability has not been asked of any final run",
     "acquisition": "every run passes the gate",
     "seed_spread": "a spread needs two seeds",
     "seed_spread_by_data_anchor": "a spread needs two seeds",

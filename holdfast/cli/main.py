@@ -12,6 +12,7 @@ try:
     import typer
 
     from holdfast.cli.analyse import analyse
+    from holdfast.cli.capability import capability
     from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
@@ -33,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verb in (run, suite, search, analyse, report, compare, recipes, doctor, demo):
+for _verb in (run, suite, search, analyse, report, compare, capability, recipes, doctor, demo):
     app.command(cls=Verb)(_verb)
 app.add_typer(stream)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from holdfast.allocation.base import Allocation
 from holdfast.allocation.o_lora import OLoRA
@@ -54,9 +60,23 @@ class Keep(Config):
 
 
 class Evaluation(Recall.Config):
-    """How recall is scored, and when."""
+    """How recall is scored, and when; what else is measured while learning.
+
+    capability: suites that are asked before the first task, after every ``capability_every``
+    tasks and at the horizon. They change no number, and where there are none, a record of the
+    settings does not speak of them.
+    """
 
     rows: Literal["every", "horizon"] = "every"
+    capability: tuple[Literal["text"], ...] = ()
+    capability_every: int = Field(10, ge=1)
+
+    @model_serializer(mode="wrap")
+    def _without_measurements(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialized(self)
+        if not self.capability:
+            del values["capability"], values["capability_every"]
+        return values
 
 
 class RunConfig(Config):

@@ -31,12 +31,14 @@ from holdfast.core.files import (
 )
 from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.learning.boundary import TaskReport, learn_task
+from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import restore_learner, save_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.state import Commit, Store
 from holdfast.results import RecallMatrix, summarise
+from holdfast.results.capability import model_after
 from holdfast.streams import Stream, load_stream
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
@@ -117,6 +119,7 @@ class Trajectory:
     def _learn_one(self, learner: Learner, recall: Recall, target: int, progress: Progress) -> None:
         watch = Stopwatch()
         number = learner.completed + 1
+        measured = self._measured(learner, 0, watch) if number == 1 else {}
         task = self.stream.tasks[number - 1]
         matrix = self.matrix
         every_row = self.config.evaluation.rows == "every"
@@ -137,13 +140,34 @@ class Trajectory:
             boxed[str(number)] = [
                 diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
             ]  # fmt: skip
+        if number == target or number % self.config.evaluation.capability_every == 0:
+            measured |= self._measured(learner, number, watch)
         with watch.phase("commit"):
             fingerprints = [*self._commit.tasks, task.fingerprint]
             commit = Commit(number, fingerprints, matrix.to_csv(), boxed)
-            self._save(learner, report, commit, watch)
+            self._save(learner, report, commit, watch, measured)
         progress.task_done(number, target, matrix)
 
-    def _save(self, learner: Learner, report: TaskReport, commit: Commit, watch: Stopwatch) -> None:
+    def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
+        """What the log says of the text after ``number`` tasks; nothing where nobody asked."""
+        if "text" not in self.config.evaluation.capability:
+            return {}
+        model = learner.backbone.fingerprint
+        if number:
+            learned = [task.fingerprint for task in self.stream.tasks[:number]]
+            model = model_after(sha256_of(self._numbers(model)), learned)
+        with watch.phase("capability"):
+            bits = measure_text(learner, self.directory, number, model)
+        return {"text_bits_per_byte": bits} if number else {"text_bits_per_byte_before": bits}
+
+    def _save(
+        self,
+        learner: Learner,
+        report: TaskReport,
+        commit: Commit,
+        watch: Stopwatch,
+        measured: dict[str, Any],
+    ) -> None:
         files, snapshot = save_learner(self._store, learner, report, self._commit)
         self._keep_samples(learner, report)
         event = {
@@ -154,6 +178,7 @@ class Trajectory:
             "seconds": {**report.seconds, **watch.seconds},
             "peak_memory_bytes": _peak_memory(learner),
             "state_bytes": sum(size for size, _ in files.values()),
+            **measured,
         }
         log_bytes = self._append_log(event)
         commit = replace(commit, log_bytes=log_bytes, snapshot=snapshot, files=files)

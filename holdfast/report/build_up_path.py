@@ -47,7 +47,7 @@ def _draw(axes: Axes, rows: pd.DataFrame) -> None:
         capsize=1.5,
     )
     best = rows[rows["strongest"]]
-    axes.plot(best["step"], best["final"], "^", color=names.VERMILLION, markersize=7, zorder=3)
+    axes.plot(best["step"], best["final"], "^", color=names.VERMILION, markersize=7, zorder=3)
     following = [*rows["final"].iloc[1:], -math.inf]
     for row, after in zip(rows.itertuples(), following, strict=True):
         top = row.final + (0 if math.isnan(row.final_sd) else row.final_sd)

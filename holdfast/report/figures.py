@@ -14,11 +14,11 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from holdfast.core.files import replacing
-from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from holdfast.results import RecallMatrix, retention_by_age
 
 # In this order also told apart in grey.
-_COLOURS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, SKY)
+_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of another length: pairs repeat late
 _MARKED_AGES = 20  # about how many points of a long curve carry their marker
 _SCREEN_DPI = 160

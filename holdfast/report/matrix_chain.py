@@ -99,7 +99,7 @@ def _draw(axes: Axes, matrix: RecallMatrix | None, *, outlined: bool) -> None:
     ends = sorted({1, max(1, matrix.horizon // 2), max(1, matrix.horizon)})
     axes.set(xlabel="", ylabel="", xticks=ends, yticks=ends)
     if outlined:
-        axes.spines[:].set(visible=True, color=names.VERMILLION, linewidth=1.6)
+        axes.spines[:].set(visible=True, color=names.VERMILION, linewidth=1.6)
 
 
 def _crop(figure: Figure) -> None:

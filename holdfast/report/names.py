@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.analysis.composition import ALLOCATIONS, ANCHORS, VANILLA, has
 
 # Okabe and Ito's palette: told apart by most colour-blind readers.
-ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
+ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#E69F00",
     "#56B4E9",
     "#009E73",
@@ -53,7 +53,7 @@ _LOOKS = {
     ("si", "sd"): ("#8A7A00", "P"),  # the palette's yellow, dark enough for a thin line
     ("si", "replay"): (GREEN, "^"),
     ("sd", "replay"): (BLUE, "o"),
-    ("si", "sd", "replay"): (VERMILLION, "*"),
+    ("si", "sd", "replay"): (VERMILION, "*"),
     ("online_ewc",): (BLACK, "X"),
 }
 _LINES = {SHARED: "--", "merge": "-", "olora": "-.", "osrm": ":"}

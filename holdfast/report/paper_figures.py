@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from holdfast.analysis.composition import ANCHORS, VANILLA
@@ -12,6 +13,7 @@ from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
 from holdfast.report.build_up_path import build_up_path
+from holdfast.report.capability_bars import capability_bars
 from holdfast.report.composition_grid import composition_grid
 from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
 from holdfast.report.search_bars import search_bars
@@ -31,7 +33,8 @@ class PaperFigures:
 def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
     """Draw every figure that a study and its tables give.
 
-    Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup.
+    Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup,
+    fig:capability.
     """
     tables = analysis.tables
     learned = list(tables["configurations"]["method"]) if "configurations" in tables else []
@@ -43,6 +46,7 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
         ),
         "build_up": ("build_up", lambda: build_up_path(tables["build_up"])),
         "search": ("search_percentiles", lambda: search_bars(tables["search_percentiles"])),
+        "capability": ("capability", lambda: _capability(tables["capability"])),
         "matrices": ("configurations", lambda: _matrices(study, learned)),
     }
     drawn: dict[str, Figure] = {}
@@ -68,6 +72,16 @@ def telling(methods: Sequence[str]) -> list[str]:
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
     chosen = {*fixed, *best[: _CURVES - len(fixed)]}
     return [method for method in dict.fromkeys(methods) if method in chosen]
+
+
+def _capability(table: pd.DataFrame) -> Figure:
+    """Of the last boundary that was measured, the suites that have right answers."""
+    answered = table[table["unit"] == "share"]
+    last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
+    scores = answered[answered["after_task"] == last]
+    base = scores.dropna(subset="before").groupby("suite")["before"].mean()
+    named = scores.rename(columns={"suite": "benchmark", "value": "score"})
+    return capability_bars(named, {str(name): float(value) for name, value in base.items()})
 
 
 def _matrices(study: Study, learned: Sequence[str]) -> Figure:

@@ -3,6 +3,7 @@
 Imports no torch, so that analysis and reports read results anywhere.
 """
 
+from holdfast.results.capability import CapabilityRow, read_capability
 from holdfast.results.matrix import Recall, RecallMatrix
 from holdfast.results.metrics import (
     diagonal,
@@ -17,6 +18,7 @@ from holdfast.results.metrics import (
 from holdfast.results.record import RunRecord
 
 __all__ = [
+    "CapabilityRow",
     "Recall",
     "RecallMatrix",
     "RunRecord",
@@ -25,6 +27,7 @@ __all__ = [
     "forget",
     "forward_transfer",
     "half_life",
+    "read_capability",
     "retention_by_age",
     "summarise",
     "window",

@@ -69,6 +69,8 @@ class Suite:
         left = ("method", "seed", "keep", "sampling")
         shared = {key: value for key, value in values.items() if key not in left}
         shared["stream"].pop("tasks")
+        for measurement in ("capability", "capability_every"):
+            shared["evaluation"].pop(measurement, None)
         return shared
 
     def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:

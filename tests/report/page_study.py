@@ -43,7 +43,8 @@ def study_of(
             {"study": dataset, "dataset": dataset, "method": method, "candidate": method}
             | {"seed": seed, "order_seed": pd.NA, "horizon": matrix.horizon}
             | {name: np.nan if metrics[name] is None else metrics[name] for name in METRICS}
-            | {"box_emission": 1.0, "state_bytes": 4000.0, "path": path}
+            | {"box_emission": 1.0, "state_bytes": 4000.0}
+            | {"searched": False, "path": path}
         )
     cells = pd.DataFrame(rows).astype({"order_seed": "Int64"})
     return Study(cells, by_path, {}, missing)

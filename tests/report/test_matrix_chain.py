@@ -10,7 +10,7 @@ from holdfast.analysis.study import Study
 from holdfast.core.errors import HoldfastError
 from holdfast.report.figures import save
 from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
-from holdfast.report.names import VERMILLION
+from holdfast.report.names import VERMILION
 from holdfast.results import RecallMatrix, final
 from tests.report.drawn import assert_readable
 from tests.report.test_figures import fading
@@ -33,7 +33,7 @@ def shown(axes) -> list[str]:
 
 def outlined(axes) -> bool:
     return axes.spines["top"].get_visible() and axes.spines["top"].get_edgecolor()[:3] == (
-        pytest.approx([int(VERMILLION[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+        pytest.approx([int(VERMILION[start : start + 2], 16) / 255 for start in (1, 3, 5)])
     )
 
 

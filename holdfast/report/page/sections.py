@@ -151,6 +151,31 @@ def factorial_table(result: Factorial) -> dict[str, Any]:
     }
 
 
+def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """What each suite gave before and after the stream, a line a method and boundary.
+
+    Source: app:res-capability.
+    """
+    lines = []
+    for row in table.to_dict("records"):
+        share = row["unit"] == "share"
+        numbers = [
+            _cell(row[name], _percent(row[name], "%") if share else f"{row[name]:.3f}")
+            for name in ("before", "value")
+        ]
+        change = f"{100 * row['change']:+.1f}" if share else f"{row['change']:+.3f}"
+        lines.append(
+            {
+                "method": row["method"],
+                "suite": row["suite"] if share else f"{row['suite']}, bits per byte",
+                "after_task": row["after_task"],
+                "seeds": row["seeds"],
+                "cells": [*numbers, _cell(row["change"], change.replace("-", "−"))],
+            }
+        )
+    return lines
+
+
 def probability(p: float) -> str:
     """A p value as the paper writes it."""
     if math.isnan(p):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.analysis.capability import capability
 from holdfast.analysis.composition import (
     FACTORS,
     VANILLA,
@@ -18,7 +19,7 @@ from holdfast.analysis.composition import (
 from holdfast.analysis.configurations import configurations
 from holdfast.analysis.curves import bands, curves, half_lives
 from holdfast.analysis.factorial import Factorial, factorial
-from holdfast.analysis.study import Study, final_runs
+from holdfast.analysis.study import Study, final_runs, in_report_order
 from holdfast.core.errors import HoldfastError
 from holdfast.report.page import sections
 from holdfast.report.page.embedding import by_column, encoded, plain
@@ -51,6 +52,7 @@ def view(study: Study, dataset: str) -> View:
     retention = curves(replace(study, cells=whole)) if len(whole) else pd.DataFrame()
     survival = bands(retention) if len(retention) else pd.DataFrame()
     trace = study.traces.get(dataset, pd.DataFrame())
+    measured, unlike = _capability(whole)
     finished = list(table["method"]) if len(table) else []
     methods = list(dict.fromkeys([*finished, *cells["method"]]))
     explorer, result, refused = _factors(whole, finished)
@@ -79,10 +81,17 @@ def view(study: Study, dataset: str) -> View:
         "banded": any(known is not None for one in drawn.values() for known in one["low"]),
         "half_lives": any(one["half_life"] is not None for one in drawn.values()),
         "factorial": _factorial(result, refused),
+        "capability": sections.capability_rows(measured),
+        "capability_refused": unlike,
         "search": bool(script["search"]),
         "stages": sections.stages(trace) if len(trace) else [],
     }
-    tables = {"configurations": table, "survival": survival, "search": trace}
+    tables = {
+        "configurations": table,
+        "survival": survival,
+        "capability": measured,
+        "search": trace,
+    }
     if result is not None:
         tables["factorial"] = result.effects.assign(dataset=dataset)
     return View(text, script, {name: one for name, one in tables.items() if len(one)})
@@ -90,12 +99,20 @@ def view(study: Study, dataset: str) -> View:
 
 def _shown(cells: pd.DataFrame) -> pd.DataFrame:
     """Runs of methods as they are; of a search alone the finalists, under their own names."""
-    searched = cells.loc[cells["candidate"] != cells["method"], "study"]
-    evaluated = cells[~cells["study"].isin(searched)]
+    evaluated = in_report_order(cells)
     if len(evaluated):
         return evaluated
-    finalists = cells[cells["horizon"] == cells["horizon"].max()]
-    return finalists.assign(method=finalists["candidate"])
+    # Two searches may share a trajectory.
+    finalists = cells[cells["horizon"] == cells["horizon"].max()].drop_duplicates("path")
+    return finalists.assign(method=finalists["candidate"], searched=False)
+
+
+def _capability(whole: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """What was measured, or why it cannot be shown."""
+    try:
+        return (capability(whole), "") if len(whole) else (pd.DataFrame(), "")
+    except HoldfastError as error:
+        return pd.DataFrame(), str(error)
 
 
 def _run(cell: Any, study: Study) -> dict[str, Any]:

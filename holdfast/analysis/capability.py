@@ -1,0 +1,83 @@
+"""General capability before and after a stream, as far as it was measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from holdfast.analysis.study import final_runs
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.results.capability import CapabilityRow, read_capability
+
+_COLUMNS = ["dataset", "method", "after_task", "suite", "unit", "value", "value_sd", "seeds"]
+_COLUMNS += ["before", "change", "items"]
+
+
+def capability(cells: pd.DataFrame) -> pd.DataFrame:
+    """What each suite gave at each boundary, mean over seeds, and its change against no task.
+
+    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
+    Gives ``dataset``, ``method``, ``after_task``, ``suite``, ``unit`` (``share`` of items that are
+    correct, or ``bits per byte`` of a suite of text, where less is better), ``value``,
+    ``value_sd`` (n - 1, NaN for one seed), ``seeds`` (of which it was measured), ``before`` (of
+    the unmodified backbone, NaN where nobody measured it), ``change`` and ``items`` (of one seed).
+    Raises HoldfastError for seeds that were asked different questions, for a damaged result, and
+    for a method and seed that is there twice.
+    Source: app:res-capability, fig:capability.
+    """
+    found = [
+        {"dataset": cell["dataset"], "method": cell["method"], **_told(row, cell["path"])}
+        for cell in final_runs(cells).to_dict("records")
+        for row in read_capability(Path(cell["path"]))
+    ]
+    if not found:
+        return pd.DataFrame(columns=_COLUMNS)
+    table = pd.DataFrame(found)
+    before = {
+        (row["dataset"], row["suite"], row["asked"]): row["value"]
+        for row in found
+        if row["after_task"] == 0
+    }
+    rows = []
+    groups = ["dataset", "method", "after_task", "suite"]
+    for key, part in table[table["after_task"] > 0].groupby(groups, sort=False):
+        named = dict(zip(groups, key, strict=True))
+        rows.append(named | _line(part, named, before))
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _told(row: CapabilityRow, path: str) -> dict[str, object]:
+    return {
+        "after_task": row.after_task,
+        "suite": row.suite,
+        "unit": "share" if row.bits_per_byte is None else "bits per byte",
+        "value": row.value,
+        "items": row.items,
+        "asked": sha256_of(row.settings),
+        "path": path,
+    }
+
+
+def _line(
+    part: pd.DataFrame, named: dict[str, str], before: dict[tuple[str, str, str], float]
+) -> dict[str, object]:
+    if part["asked"].nunique() > 1:
+        one, other = part.drop_duplicates("asked")["path"].iloc[:2]
+        raise HoldfastError(
+            f"{named['dataset']} {named['method']}: {named['suite']} was not asked alike in {one} "
+            f"and {other}; measure both with the same options"
+        )
+    value = part["value"].mean()
+    base = before.get((named["dataset"], named["suite"], part["asked"].iloc[0]), math.nan)
+    return {
+        "unit": part["unit"].iloc[0],
+        "value": value,
+        "value_sd": part["value"].std(),
+        "seeds": len(part),
+        "before": base,
+        "change": value - base,
+        "items": part["items"].iloc[0],
+    }

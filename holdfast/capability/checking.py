@@ -1,0 +1,143 @@
+"""Whether an answer equals the target, by math-verify, in a process of its own.
+
+Computer algebra has no bound in time or memory, and math-verify guards itself by signals, which
+only the main thread of a process has, and which do not interrupt one large power. A process can
+be ended from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from types import TracebackType
+
+from holdfast.core.errors import HoldfastError
+
+_START_SECONDS = 120.0
+_SECONDS = 10.0  # an answer that takes longer counts as wrong
+_EACH_STEP_SECONDS = 3  # math-verify's own bound: of parsing, and of one comparison
+_MEMORY_BYTES = 4 * 2**30
+
+
+class Checker:
+    """Compares answers with targets; the process behind it runs while the context is open."""
+
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        """seconds: the most that one comparison may take.
+
+        Raises HoldfastError when math-verify is not installed.
+        """
+        if None in map(importlib.util.find_spec, ("math_verify", "antlr4")):
+            raise HoldfastError(
+                'checking answers needs math-verify; pip install "holdfast[capability]"'
+            )
+        self._seconds = seconds
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def correct(self, extracted: str | None, target: str) -> bool:
+        """Whether the answer equals the target, both LaTeX or plain numbers; None never does."""
+        if extracted is None:
+            return False
+        if extracted == target:
+            return True
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = _started()
+        process = self._process
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps([extracted, target]) + "\n")
+            process.stdin.flush()
+        verdict = _line(process, self._seconds)
+        if not verdict:
+            self.close()
+        return verdict == "true"
+
+    def close(self) -> None:
+        """End the process; the next comparison starts another."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        # What was not read by an ended process cannot be flushed any more.
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate()
+
+
+def _started() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+    )
+    ready = _line(process, _START_SECONDS)
+    assert ready == "ready", "the process that checks answers did not start"
+    return process
+
+
+def _line(process: subprocess.Popen[str], seconds: float) -> str:
+    """The next line that the process writes; empty when it ends, or is ended for its slowness."""
+    assert process.stdout is not None
+    patience = threading.Timer(seconds, process.kill)
+    patience.start()
+    try:
+        return process.stdout.readline().strip()
+    finally:
+        patience.cancel()
+
+
+def equal(extracted: str, target: str) -> bool:
+    """What math-verify says, in this process; only in its main thread."""
+    from math_verify import parse, verify
+
+    gold, answer = (
+        parse(rf"\boxed{{{text}}}", parsing_timeout=_EACH_STEP_SECONDS)
+        for text in (target, extracted)
+    )
+    return bool(verify(gold, answer, timeout_seconds=_EACH_STEP_SECONDS))
+
+
+def _serve() -> None:
+    """Answer each line of standard input by one of standard output, until the input ends."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    # Whatever a library says on its standard output goes nowhere.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    import math_verify  # noqa: F401 - so that the first answer does not wait for it
+
+    replies.write("ready\n")
+    replies.flush()
+    for line in sys.stdin:
+        try:
+            verdict = equal(*json.loads(line))
+        # Of the parser, of sympy, of arithmetic: what cannot be compared is not equal.
+        except Exception:  # noqa: BLE001
+            verdict = False
+        replies.write(json.dumps(verdict) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    _serve()

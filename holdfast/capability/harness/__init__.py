@@ -1,0 +1,19 @@
+r"""The generated suites as tasks of the lm-evaluation-harness.
+
+The folder of this package is what the harness calls an include path. Prompts, extraction, targets
+and the comparison are those of :mod:`holdfast.capability.generation`. Where a context is short,
+the harness cuts prompts from the left; ``"shots": 2`` in the metadata gives it shorter ones. No
+special token stands before a prompt, as in Holdfast's training.
+
+```console
+lm_eval run --model hf --model_args pretrained=...,add_bos_token=False \
+  --include_path "$(python -c 'from holdfast.capability import harness; print(harness.FOLDER)')" \
+  --tasks holdfast_gsm8k,holdfast_math,holdfast_mgsm --metadata '{"data_root": "..."}'
+```
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent

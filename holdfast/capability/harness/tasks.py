@@ -1,0 +1,82 @@
+"""What the task files of this folder call: rows from our loaders, results from our extraction."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.capability.checking import Checker
+from holdfast.capability.extraction import Kind, extract
+from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
+from holdfast.capability.prompts import few_shot
+from holdfast.streams.hf_dataset import library
+
+
+def gsm8k(**settings: Any) -> dict[str, Any]:
+    """The rows of GSM8K; ``settings`` as :func:`rows` has them."""
+    return rows(GSM8K, **settings)
+
+
+def math(**settings: Any) -> dict[str, Any]:
+    """The rows of MATH; ``settings`` as :func:`rows` has them."""
+    return rows(MATH, **settings)
+
+
+def mgsm(**settings: Any) -> dict[str, Any]:
+    """The rows of MGSM in one language; ``settings`` as :func:`rows` has them."""
+    return rows(MGSM, **settings)
+
+
+def rows(
+    suite: GeneratedSuite,
+    data_root: str | None = None,
+    shots: int | None = None,
+    language: str = "en",
+    **_: Any,
+) -> dict[str, Any]:
+    """A suite's problems as a data set with the split ``test``.
+
+    data_root: the folder of the published files, by default the hub; shots: worked examples, which
+    the harness cannot drop where a context is short; language: of the problems.
+    Raises HoldfastError in one line when the problems cannot be had.
+    """
+    root = None if data_root is None else Path(data_root)
+    examples = few_shot(suite.name, language)
+    table = [
+        {
+            "id": item.id,
+            "prompt": examples.prompt(item.prompt, suite.shots if shots is None else shots),
+            "target": item.target,
+            "language": language,
+        }
+        for item in suite.items(root, None)
+        if suite.language(item) == language
+    ]
+    return {"test": library().Dataset.from_list(table)}
+
+
+def number(row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+    """The results of one row whose answer is a number."""
+    return _results("number", row, outputs)
+
+
+def expression(row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+    """The results of one row whose answer may be any expression."""
+    return _results("expression", row, outputs)
+
+
+def _results(kind: Kind, row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+    extracted = extract(outputs[0], kind, row["language"])
+    correct = checker().correct(extracted, row["target"])
+    return {"correct": float(correct), "extracted": float(extracted is not None)}
+
+
+@functools.cache
+def checker() -> Checker:
+    """The one checker of this process, which the harness gives no end to close it at."""
+    opened = Checker()
+    atexit.register(opened.close)
+    return opened

@@ -1,0 +1,83 @@
+"""The likelihood of what may come next after each of many prompts that begin alike."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.backbone.cache import BlockCache, cache_for
+from holdfast.backbone.decoding import batches, evaluating
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sequences import pad_right
+
+_TOKENS_PER_BATCH = 8192
+
+
+def next_token_log_probabilities(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    candidates: Sequence[int],
+    tokens_per_batch: int = _TOKENS_PER_BATCH,
+) -> Iterator[tuple[int, list[float]]]:
+    """Yield (place, natural log-probability of each candidate after that prompt), longest first.
+
+    What all prompts begin with passes through the model once, the rest of each once; no prompt
+    is padded on the left, so that every position is its own.
+
+    prompts: token ids, none of them empty; candidates: token ids; tokens_per_batch: of whole
+    prompts, memory only.
+    """
+    shared = _shared(backbone, prompts)
+    with evaluating(backbone.model):
+        prefix = _prefix(backbone, list(prompts[0][:shared])) if shared else None
+    for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
+        # Entered anew for each batch: whoever takes what is yielded works in their own mode.
+        with evaluating(backbone.model):
+            found = _last(backbone, prefix, [prompts[row][shared:] for row in rows], candidates)
+        yield from zip(rows, found.tolist(), strict=True)
+
+
+def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with; each keeps at least one of its own.
+
+    0 where the model's cache is not of keys and values alone, which cannot be handed out.
+    """
+    if not prompts or not isinstance(cache_for(backbone.model), BlockCache):
+        return 0
+    # What the first and the last in alphabetical order share, all between them share.
+    ordered = sorted(map(list, prompts))
+    pairs = zip(ordered[0], ordered[-1], strict=False)
+    shortest = min(map(len, prompts))
+    common = next((place for place, (one, other) in enumerate(pairs) if one != other), shortest)
+    return min(common, shortest - 1)
+
+
+def _prefix(backbone: Backbone, tokens: list[int]) -> Any:
+    cache = cache_for(backbone.model)
+    ids = torch.tensor([tokens], device=backbone.device)
+    backbone.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    return cache
+
+
+def _last(
+    backbone: Backbone, prefix: Any, rests: list[Sequence[int]], candidates: Sequence[int]
+) -> Tensor:
+    """The log-probabilities after the last token of each row: [rows, candidates]."""
+    ids, mask = pad_right(rests, backbone.pad_token, backbone.device)
+    if prefix is None:
+        hidden = backbone.hidden(ids)
+    else:
+        cache = copy.deepcopy(prefix)
+        cache.batch_select_indices(torch.zeros(len(rests), dtype=torch.long, device=ids.device))
+        # Padding stands on the right, where no real token looks, so the mask is the causal one.
+        hidden = backbone.model.base_model(
+            input_ids=ids, past_key_values=cache, use_cache=True
+        ).last_hidden_state
+    last = mask.sum(dim=1) - 1
+    logits = backbone.logits(hidden[torch.arange(len(rests), device=ids.device), last])
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    return wide[:, torch.tensor(list(candidates), device=ids.device)].cpu()

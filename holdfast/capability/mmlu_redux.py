@@ -1,0 +1,142 @@
+"""MMLU-Redux, and MMLU itself, by the likelihood of the answer's letter; nothing is generated.
+
+Source: app:res-capability.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.backbone.load import Backbone
+from holdfast.capability.likelihood import next_token_log_probabilities
+from holdfast.capability.mmlu_files import LETTERS, Errors, hub_items, mmlu_items, redux_items
+from holdfast.capability.outcome import Item, Progress, Sample, spread
+from holdfast.core.errors import HoldfastError
+
+# Our own, so that no question of a published split is in a prompt.
+EXAMPLES = (
+    "Question: Which of these instruments shows how warm the air is?\n"
+    "A. a compass\nB. a thermometer\nC. a ruler\nD. a stopwatch\nAnswer: B\n\n",
+    "Question: What does a tree take in through its roots?\n"
+    "A. light\nB. sound\nC. wind\nD. water\nAnswer: D\n\n",
+)
+
+
+@dataclass(frozen=True)
+class LetterChoice:
+    """A suite of questions with four choices.
+
+    errors: what becomes of items that MMLU-Redux marks as wrong. drop: they are left out; keep:
+    they count with their original answer; correct: with the corrected answer where there is a
+    single one, and are left out otherwise.
+    """
+
+    name: Literal["mmlu_redux", "mmlu"] = "mmlu_redux"
+    errors: Errors = "drop"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        options = {"examples": len(EXAMPLES)}
+        return options if self.name == "mmlu" else {**options, "errors": self.errors}
+
+    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+        if self.name == "mmlu":
+            found = mmlu_items(data_root)
+        elif data_root is None:
+            found = hub_items(self.errors)
+        else:
+            found = redux_items(data_root, self.errors)
+        return spread(found, limit)
+
+    def check(self, backbone: Backbone) -> None:
+        letter_tokens(backbone)
+
+    def answer(
+        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+    ) -> Iterator[Sample]:
+        """Yield a sample of each item; every item gets a prediction.
+
+        Where the model's positions do not hold the examples too, examples are left out, the
+        first one first; a question that is too long by itself loses its beginning. How many
+        examples there were, and how many tokens were lost, is in the details.
+        Raises HoldfastError when the tokenizer cannot tell the letters apart.
+        """
+        letters = letter_tokens(backbone)
+        groups: dict[int, list[_Prompt]] = defaultdict(list)
+        for item in items:
+            prompt = _prompt(backbone, item)
+            groups[prompt.examples].append(prompt)
+        done = 0
+        for prompts in groups.values():
+            tokens = [prompt.tokens for prompt in prompts]
+            for place, found in next_token_log_probabilities(backbone, tokens, letters):
+                done += 1
+                progress(done, len(items), "")
+                yield _sample(prompts[place], found)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """tokens: at most as many as the model has positions; lost: how many more there were."""
+
+    item: Item
+    text: str
+    tokens: list[int]
+    examples: int
+    lost: int
+
+
+def question(item: Item) -> str:
+    """The question and its labelled choices; ends with ``Answer:``."""
+    choices = zip(LETTERS, item.details["choices"], strict=True)
+    lines = [f"Question: {item.prompt}", *(f"{letter}. {choice}" for letter, choice in choices)]
+    return "\n".join([*lines, "Answer:"])
+
+
+def letter_tokens(backbone: Backbone) -> list[int]:
+    """The first token of each letter with a space before it.
+
+    Raises HoldfastError when two letters begin with the same one, or a letter has none.
+    """
+    tokens = [backbone.tokenize(f" {letter}") for letter in LETTERS]
+    first = [ids[0] for ids in tokens if ids]
+    if len(set(first)) < len(LETTERS):
+        raise HoldfastError(
+            'mmlu_redux: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart by '
+            "their first token, which the score compares; leave mmlu_redux out of --tasks"
+        )
+    return first
+
+
+def _prompt(backbone: Backbone, item: Item) -> _Prompt:
+    room = getattr(backbone.model.config, "max_position_embeddings", None)
+    for left_out in range(len(EXAMPLES) + 1):
+        text = "".join(EXAMPLES[left_out:]) + question(item)
+        tokens = backbone.tokenize(text)
+        lost = 0 if room is None else max(len(tokens) - room, 0)
+        if lost == 0:
+            break
+    return _Prompt(item, text, tokens[lost:], len(EXAMPLES) - left_out, lost)
+
+
+def _sample(prompt: _Prompt, log_probabilities: list[float]) -> Sample:
+    item = prompt.item
+    chosen = LETTERS[log_probabilities.index(max(log_probabilities))]
+    return Sample(
+        id=item.id,
+        group=item.group,
+        prompt=prompt.text,
+        output="",
+        extracted=chosen,
+        target=item.target,
+        correct=chosen == item.target,
+        details={
+            "log_probabilities": dict(zip(LETTERS, log_probabilities, strict=True)),
+            "examples": prompt.examples,
+            "lost_tokens": prompt.lost,
+        },
+    )

@@ -1,0 +1,113 @@
+"""What a suite asks, what a model said to it, and the counts that make a score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.results.capability import Score, text_score
+
+if TYPE_CHECKING:
+    from holdfast.backbone.load import Backbone
+
+# Told how many items are done, of how many, and what is going on.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a suite, as its files have it.
+
+    id: unique in its suite and the same in every run, such as mgsm/bn/17; group: a language or a
+    subject, "" where a suite has none; prompt: the question alone; target: the right answer;
+    details: JSON values that the suite needs besides, such as the choices.
+    """
+
+    id: str
+    group: str
+    prompt: str
+    target: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer, kept for audit as one line of JSON.
+
+    id, group: the item's; prompt: all that the model read; output: what it generated, "" where
+    likelihoods decide; extracted: the answer found, None when there was none; target: the right
+    one; details: JSON values, such as the log-probability of each letter.
+    """
+
+    id: str
+    group: str
+    prompt: str
+    output: str
+    extracted: str | None
+    target: str
+    correct: bool
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Suite(Protocol):
+    """A set of questions and the way to ask them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The suite's own options as JSON values: shots, new tokens and so on."""
+
+    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+        """The first ``limit`` items, spread evenly over the groups; all when it is None.
+
+        Raises HoldfastError in one line when the files are not there or are damaged.
+        """
+
+    def check(self, backbone: Backbone) -> None:
+        """Raise HoldfastError when this model cannot be asked; nothing is written by then."""
+
+    def answer(
+        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+    ) -> Iterator[Sample]:
+        """Yield a sample of each item as soon as it is known, in any order."""
+
+
+def score_of(samples: Iterable[Sample]) -> Score:
+    """Count samples, of which there is at least one.
+
+    Samples whose details hold ``bits`` and ``bytes`` are of text.
+    """
+    samples = list(samples)
+    if "bits" in samples[0].details:
+        length = sum(sample.details["bytes"] for sample in samples)
+        return text_score(len(samples), sum(one.details["bits"] for one in samples) / length)
+    by_group: dict[str, dict[str, int]] = {}
+    for sample in samples:
+        counts = by_group.setdefault(sample.group, {"items": 0, "correct": 0})
+        counts["items"] += 1
+        counts["correct"] += sample.correct
+    extracted = sum(sample.extracted is not None for sample in samples)
+    return Score(
+        items=len(samples),
+        answered=sum(bool(sample.output) or sample.extracted is not None for sample in samples),
+        extracted=extracted,
+        failed=len(samples) - extracted,
+        correct=sum(sample.correct for sample in samples),
+        by_group=by_group,
+    )
+
+
+def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
+    """The first items of each group in turn until there are ``limit``, in the order given."""
+    if limit is None or limit >= len(items):
+        return list(items)
+    places: dict[str, int] = {}
+    ranked = []
+    for place, item in enumerate(items):
+        turn = places[item.group] = places.get(item.group, 0) + 1
+        ranked.append((turn, place))
+    return [items[place] for place in sorted(place for _, place in sorted(ranked)[:limit])]

@@ -1,0 +1,123 @@
+"""Suites of plain text: bits per byte, the lower the better.
+
+``text`` is what comes with the package. ``corpus`` is a held-out part of what lies in
+``corpus/`` below ``--data-root``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.backbone.load import Backbone
+from holdfast.capability.data import located
+from holdfast.capability.outcome import Item, Progress, Sample, spread
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation.text import (
+    Passage,
+    bits_per_byte,
+    everyday_passages,
+    lengths,
+    settings,
+)
+
+# What the embedded model has not read in its pretraining; see scripts/pretraining_data.py.
+HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
+_HELD_OUT_BYTES = 32_768  # of each title, from its beginning
+_PASSAGE_BYTES = 4_096
+_PASSAGES_AT_ONCE = 4
+_SHOWN = 60  # characters of a passage that its sample repeats
+
+
+@dataclass(frozen=True)
+class Text:
+    """A suite of texts; a sample's details hold its bits, bytes and tokens."""
+
+    name: Literal["text", "corpus"] = "text"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return settings()
+
+    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+        if self.name == "text":
+            passages = everyday_passages()
+        elif data_root is None:
+            raise HoldfastError(
+                "corpus: needs a folder with corpus/*.txt or *.txt.gz; give it with --data-root, "
+                "or leave corpus out of --tasks"
+            )
+        else:
+            passages = held_out_passages(located("corpus", data_root, "corpus"))
+        return spread([Item(one.id, "", one.text, "", {}) for one in passages], limit)
+
+    def check(self, backbone: Backbone) -> None:
+        """Any model can be asked."""
+
+    def answer(
+        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+    ) -> Iterator[Sample]:
+        """Yield a sample of each item, in order."""
+        for start in range(0, len(items), _PASSAGES_AT_ONCE):
+            part = items[start : start + _PASSAGES_AT_ONCE]
+            found = lengths(backbone, [item.prompt for item in part])
+            progress(start + len(part), len(items), f"{bits_per_byte(found):.2f} bits a byte")
+            for item, length in zip(part, found, strict=True):
+                opening = item.prompt[:_SHOWN]
+                yield Sample(item.id, "", opening, "", None, "", False, length._asdict())
+
+
+def held_out_passages(folder: Path) -> list[Passage]:
+    """Passages of about 4 kB, whole paragraphs, of the texts that nobody should have trained on.
+
+    In files whose texts begin with a heading ``= Title = Author``: the first 32 kB of each of
+    ``HELD_OUT_TITLES``. In any other file: its last 32 kB.
+
+    Raises HoldfastError when there is no such text.
+    """
+    passages = []
+    for path in sorted([*folder.glob("*.txt"), *folder.glob("*.txt.gz")]):
+        text = _read(path)
+        headings = list(re.finditer(r"^= (.+?) = .+$", text, flags=re.MULTILINE))
+        ends = [*(heading.start() for heading in headings[1:]), len(text)]
+        parts = {
+            heading[1]: text[heading.end() : end].strip()
+            for heading, end in zip(headings, ends, strict=False)
+            if heading[1] in HELD_OUT_TITLES
+        }
+        if not headings:
+            parts = {path.name.partition(".")[0]: text[-_HELD_OUT_BYTES:].strip()}
+        for title, part in parts.items():
+            passages += _cut(title, part)
+    if not passages:
+        raise HoldfastError(
+            f"corpus: {folder} holds no *.txt or *.txt.gz with a held-out text; give another "
+            "--data-root, or leave corpus out of --tasks"
+        )
+    return passages
+
+
+def _cut(title: str, text: str) -> list[Passage]:
+    """The first ``_HELD_OUT_BYTES`` of a text in passages that end with a paragraph."""
+    passages: list[str] = [""]
+    for paragraph in re.findall(r"(?s).+?(?:\n\n+|\Z)", text):
+        if sum(map(len, passages)) >= _HELD_OUT_BYTES:
+            break
+        if len(passages[-1]) >= _PASSAGE_BYTES:
+            passages.append("")
+        passages[-1] += paragraph
+    name = "_".join(re.findall(r"\w+", title.lower()))
+    texts = [text.strip() for text in passages if text.strip()]
+    return [Passage(f"corpus/{name}/{number}", text) for number, text in enumerate(texts)]
+
+
+def _read(path: Path) -> str:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read().decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: is no text in UTF-8 that can be read ({error})") from None

@@ -1,0 +1,172 @@
+"""What a model can do besides recalling: the results of capability suites, as files.
+
+``capability/after_<T>/<suite>.json`` in a trajectory's directory, where T = 0 is the unmodified
+backbone. Source: app:res-capability.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_json
+
+_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
+_BOUNDARY = re.compile(r"after_(\d+)")
+
+
+@dataclass(frozen=True)
+class Score:
+    """The counts of a suite.
+
+    answered: items with an output or a prediction; extracted, failed: items in whose output an
+    answer was found, or was not; by_group: items and correct of each group;
+    bits_per_byte: of a suite of text, which has no right answers, None for others.
+    """
+
+    items: int
+    answered: int
+    extracted: int
+    failed: int
+    correct: int
+    by_group: dict[str, dict[str, int]]
+    bits_per_byte: float | None = None
+
+    @property
+    def score(self) -> float | None:
+        """The share of items that are correct, 0 to 1; None for a suite of text."""
+        return None if self.bits_per_byte is not None else self.correct / self.items
+
+
+def text_score(items: int, bits_per_byte: float) -> Score:
+    """The score of a suite of text: nothing is answered, and nothing can fail."""
+    return Score(items, 0, 0, 0, 0, {"": {"items": items, "correct": 0}}, bits_per_byte)
+
+
+@dataclass(frozen=True)
+class CapabilityRow:
+    """The result of one suite at one boundary.
+
+    after_task: tasks learned, 0 for the unmodified backbone; score: share of items that are
+    correct, None for a suite of text; items, answered, extracted, correct: counts;
+    bits_per_byte: of a suite of text, None for others; settings: what was asked, without which
+    model was.
+    """
+
+    after_task: int
+    suite: str
+    score: float | None
+    items: int
+    answered: int
+    extracted: int
+    correct: int
+    bits_per_byte: float | None
+    settings: dict[str, Any]
+
+    @property
+    def value(self) -> float:
+        """The score, or the bits per byte of a suite of text."""
+        value = self.score if self.bits_per_byte is None else self.bits_per_byte
+        assert value is not None
+        return value
+
+
+def boundary(trajectory: Path, after_task: int) -> Path:
+    """Where the results after so many tasks are kept."""
+    return trajectory / "capability" / f"after_{after_task}"
+
+
+def asked(
+    model: str, items: Iterable[tuple[Any, ...]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a measurement, which two must share to be the same one.
+
+    model: a fingerprint of its weights; items: id, prompt, target and details of each that is
+    asked; options: the suite's own.
+    """
+    told = [list(item) for item in items]
+    return {"model": model, "items": len(told), "data": sha256_of(told), **options}
+
+
+def model_after(identity: str, tasks: Iterable[str]) -> str:
+    """What tells the model of a trajectory from all others.
+
+    identity: of its configuration, which covers the backbone; tasks: fingerprints of those learned.
+    """
+    return sha256_of([identity, *tasks])
+
+
+def write_result(
+    directory: Path,
+    suite: str,
+    settings: Mapping[str, Any],
+    score: Score | None,
+) -> None:
+    """Write ``<suite>.json``. score: None while it is being answered."""
+    record = {
+        "suite": suite,
+        "settings": dict(settings),
+        "score": None if score is None else {"score": score.score, **asdict(score)},
+        "versions": {name: version(name) for name in _VERSIONED},
+    }
+    write_json(directory / f"{suite}.json", record)
+
+
+def read_result(directory: Path, suite: str) -> dict[str, Any] | None:
+    """What :func:`write_result` wrote; None when nothing is there. HoldfastError when damaged."""
+    path = directory / f"{suite}.json"
+    if not path.exists():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+        raise HoldfastError(
+            f"{path}: is no result of a capability suite; remove it, or choose another place"
+        )
+    return record
+
+
+def read_boundary(directory: Path, after_task: int) -> list[CapabilityRow]:
+    """The finished results in one folder, by suite; what is half done is left out."""
+    rows = []
+    for path in sorted(directory.glob("*.json")):
+        record = read_result(directory, path.stem)
+        if record is not None and record.get("score") is not None:
+            rows.append(_row(path, after_task, record))
+    return rows
+
+
+def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
+    """Every finished result of a trajectory, by boundary and suite; none where nothing was asked.
+
+    Raises HoldfastError naming a damaged file.
+    """
+    found = []
+    for folder in (Path(trajectory_directory) / "capability").glob("after_*"):
+        number = _BOUNDARY.fullmatch(folder.name)
+        if number and folder.is_dir():
+            found.append((int(number[1]), folder))
+    return [row for task, folder in sorted(found) for row in read_boundary(folder, task)]
+
+
+def _row(path: Path, after_task: int, record: dict[str, Any]) -> CapabilityRow:
+    counts = record["score"]
+    try:
+        bits = counts["bits_per_byte"]
+        return CapabilityRow(
+            after_task=after_task,
+            suite=str(record["suite"]),
+            score=None if counts["score"] is None else float(counts["score"]),
+            **{key: int(counts[key]) for key in ("items", "answered", "extracted", "correct")},
+            bits_per_byte=None if bits is None else float(bits),
+            settings={key: one for key, one in record["settings"].items() if key != "model"},
+        )
+    except (KeyError, TypeError, ValueError):
+        raise HoldfastError(
+            f"{path}: is no result of a capability suite; remove it, or measure again elsewhere"
+        ) from None

@@ -1,0 +1,63 @@
+"""General capability beside recall, as trajectories recorded it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.analysis import analyse, read_study
+from holdfast.report.page import render
+from holdfast.report.paper_figures import paper_figures
+from holdfast.results.capability import Score, boundary, text_score, write_result
+from tests.analysis.synthetic import write_suite
+
+TASKS = 4
+
+
+def score(correct: int, items: int = 40) -> Score:
+    return Score(items, items, items, 0, correct, {"": {"items": items, "correct": correct}})
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Two methods and seeds; GSM8K before and after, text after; one seed asked of everything."""
+    place = write_suite(tmp_path / "suite", methods=("vanilla", "merge"), seeds=(1, 2), tasks=TASKS)
+    for method, correct in (("vanilla", (4, 6)), ("merge", (20, 24))):
+        for seed, right in zip((1, 2), correct, strict=True):
+            (cell,) = (place / "cells").glob(f"{method}-{seed}-*")
+            told = {"model": str(cell), "items": 40}
+            write_result(boundary(cell, TASKS), "gsm8k", told, score(right))
+    (first,) = (place / "cells").glob("vanilla-1-*")
+    write_result(boundary(first, 0), "gsm8k", {"model": "none", "items": 40}, score(32))
+    write_result(boundary(first, TASKS), "text", {"model": "x", "items": 9}, text_score(9, 2.5))
+    return place
+
+
+def test_the_change_is_against_the_unmodified_backbone(suite: Path) -> None:
+    table = analyse(read_study(suite)).tables["capability"]
+    asked = table[table["suite"] == "gsm8k"].set_index("method")
+    assert asked.at["vanilla", "value"] == pytest.approx(5 / 40)
+    assert asked.at["vanilla", "value_sd"] == pytest.approx(2**0.5 / 40)
+    assert asked.at["merge", "change"] == pytest.approx(22 / 40 - 32 / 40)
+    assert set(asked["before"]) == {0.8}
+    (text,) = table[table["suite"] == "text"].to_dict("records")
+    assert (text["unit"], text["value"], text["seeds"]) == ("bits per byte", 2.5, 1)
+    assert text["before"] != text["before"]  # nobody measured it
+
+
+def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
+    (cell,) = (suite / "cells").glob("merge-2-*")
+    write_result(boundary(cell, TASKS), "gsm8k", {"model": "m", "items": 10}, score(5, 10))
+    analysis = analyse(read_study(suite))
+    assert "gsm8k was not asked alike" in analysis.absent["capability"]
+    assert "gsm8k was not asked alike" in render(read_study(suite), suite / "report.html")
+
+
+def test_the_page_and_the_figures_show_it(suite: Path) -> None:
+    study = read_study(suite)
+    page = render(study, suite / "report.html")
+    assert "General capability" in page
+    assert "−25.0" in page
+    drawn = paper_figures(study, analyse(study)).figures["capability"]
+    assert {text.get_text() for text in drawn.legends[0].get_texts()} == {"gsm8k", "base model"}

@@ -1,0 +1,200 @@
+"""`holdfast capability`: trajectories at every boundary that was kept, backbones, and mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+
+from holdfast import RunConfig, Trajectory
+from holdfast.capability.model import trajectory_model
+from holdfast.results import read_capability
+
+
+@pytest.fixture(scope="module")
+def config(backbone_directory):
+    def of(method="replay_merge", **sections):
+        values = {
+            "method": method,
+            "seed": 5,
+            "backbone": {"name": str(backbone_directory)},
+            "stream": {"tasks": 3, "items_per_task": 4},
+            "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
+            "optim": {"epochs": 2, "batch_size": 2, "lr": 0.03},
+            "data": {"samples": 4, "max_new_tokens": 6},
+            "evaluation": {"max_new_tokens": 8},
+            **sections,
+        }
+        return RunConfig.of(values)
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def run(config, tmp_path_factory):
+    """A trajectory of three tasks that kept every boundary."""
+    place = tmp_path_factory.mktemp("runs") / "kept"
+    Trajectory(config(keep={"factors": True, "snapshot_every": 2}), place).advance()
+    return place
+
+
+def logits_of(backbone):
+    with torch.no_grad():
+        return backbone.logits(backbone.hidden(torch.tensor([[9, 8, 7, 6]])))[..., :257]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "replay_merge", "olora", "osrm"])
+def test_an_earlier_boundary_is_the_model_of_then(config, method, tmp_path):
+    """Rebuilt from a longer run: bit for bit the one that a shorter run ended with."""
+    keep = {"factors": True, "snapshot_every": 2}
+    Trajectory(config(method, keep=keep), tmp_path / "long").advance(3)
+    found = [logits_of(trajectory_model(tmp_path / "long", task).load()) for task in (1, 2, 3)]
+    for task in (1, 2, 3):
+        Trajectory(config(method, keep=keep), tmp_path / "short").advance(task)
+        expected = logits_of(trajectory_model(tmp_path / "short", None).load())
+        assert torch.equal(found[task - 1], expected)
+    assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
+def test_text_of_a_trajectory_and_its_change(holdfast, run):
+    before = holdfast("capability", run, "--tasks", "text", "--after-task", 0)
+    assert before.status == 0, before.err
+    after = holdfast("capability", run, "--tasks", "text", "--limit", 4)
+    assert after.status == 0, after.err
+    assert after.out.splitlines()[-1].endswith("after_3")
+    # Four texts are not the ten that were asked before.
+    assert after.out.splitlines()[-2].split()[-1] == "-"
+    early = holdfast("capability", run, "--tasks", "text", "--after-task", 1)
+    assert early.status == 0, early.err
+    rows = {row.after_task: row for row in read_capability(run)}
+    assert {task: row.items for task, row in rows.items()} == {0: 10, 1: 10, 3: 4}
+    shown = early.out.splitlines()[-2].split()
+    change = rows[1].bits_per_byte - rows[0].bits_per_byte
+    assert shown[-1] == f"{change:+.3f}" and abs(change) > 1e-3
+    samples = (run / "capability" / "after_3" / "text.samples.jsonl").read_text().splitlines()
+    assert len(samples) == 4
+
+
+def test_what_a_run_has_measured_is_not_measured_again(holdfast, config, tmp_path):
+    place = tmp_path / "run"
+    Trajectory(config(evaluation={"capability": ["text"]}), place).advance(1)
+    folder = place / "capability" / "after_1"
+    before = (folder / "text.json").read_bytes()
+    outcome = holdfast("capability", place, "--tasks", "text")
+    assert outcome.status == 0, outcome.err
+    assert (folder / "text.json").read_bytes() == before
+    assert [path.name for path in folder.iterdir()] == ["text.json"]
+    rows = {row.after_task: row.bits_per_byte for row in read_capability(place)}
+    assert outcome.out.splitlines()[-2].split()[-1] == f"{rows[1] - rows[0]:+.3f}"
+
+
+def test_a_backbone_with_several_trajectories_is_one_command(holdfast, run, config, tmp_path):
+    other = tmp_path / "other"
+    Trajectory(config("vanilla"), other).advance(1)
+    outcome = holdfast("capability", run, other, "--tasks", "text", "--after-task", 0)
+    assert outcome.status == 0, outcome.err
+    assert read_capability(other)[0].bits_per_byte == read_capability(run)[0].bits_per_byte
+
+
+def questions_in(root):
+    path = root / "mmlu_redux" / "mini_mmlu_fixed_csv" / "cooking" / "test.csv"
+    path.parent.mkdir(parents=True)
+    header = ["question", "choices", "answer", "error_type", "correct_answer"]
+    choices = str(["hot", "cold", "blue", "loud"])
+    rows = [["How is soup?", choices, 0, "ok", ""], ["And ice?", choices, 0, "no", "B"]]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return root
+
+
+def test_the_embedded_model_answers_every_letter_question(holdfast, tmp_path):
+    out, data = tmp_path / "out", questions_in(tmp_path / "data")
+    common = ["capability", "embedded", "--tasks", "mmlu_redux,text", "--data-root", data]
+    outcome = holdfast(*common, "--redux-errors", "correct", "--out", out)
+    assert outcome.status == 0, outcome.err
+    record = json.loads((out / "mmlu_redux.json").read_text())
+    assert (record["score"]["items"], record["score"]["extracted"]) == (2, 2)
+    text = json.loads((out / "text.json").read_text())["score"]["bits_per_byte"]
+    assert 1.6 < text < 1.9  # it was pretrained on English
+    # Other items, so another measurement: not mixed with the one that is there.
+    refused = holdfast(*common, "--out", out)
+    assert refused.status == 2 and 'errors: "correct" -> "drop"' in refused.err
+
+
+def mistakes(run, tmp):
+    return {
+        ("embedded", "--tasks", "txt", "--out", tmp): 'unknown task "txt"; did you mean text?',
+        ("embedded", "--tasks", "text", "--limit", 0, "--out", tmp): "--limit 0 leaves nothing",
+        ("embedded", "--tasks", "text"): "add --out DIR",
+        ("embedded", run, "--tasks", "text", "--out", tmp): "--out takes the results of one",
+        ("embedded", "--after-task", 1, "--out", tmp): "--after-task is for trajectories",
+        (run, "--tasks", "text", "--after-task", 4): "has learned 3 tasks; --after-task 4",
+        (run, "--tasks", "mmlu_redux", "--data-root", run, "--out", tmp): (
+            "mini_mmlu_fixed_csv is not there; give --data-root"
+        ),
+        (run, "--tasks", "corpus", "--out", tmp): "give it with --data-root",
+    }
+
+
+def test_every_mistake_is_one_line_and_writes_nothing(holdfast, run, tmp_path):
+    place = tmp_path / "out"
+    for arguments, told in mistakes(run, place).items():
+        outcome = holdfast("capability", *arguments)
+        assert (outcome.status, len(outcome.err.splitlines())) == (2, 1), outcome.err
+        assert told in outcome.err
+    assert not place.exists()
+
+
+def test_a_boundary_that_was_not_kept_is_refused(holdfast, config, tmp_path):
+    place = tmp_path / "run"
+    Trajectory(config("vanilla"), place).advance(2)
+    outcome = holdfast("capability", place, "--tasks", "text", "--after-task", 1)
+    assert outcome.status == 2 and "keep.factors was off; give --after-task 0 or 2" in outcome.err
+    assert not (place / "capability").exists()
+
+
+def test_a_study_names_its_cells(holdfast, tmp_path):
+    for cell in ("vanilla-41", "vanilla-42", "vanilla-43"):
+        (tmp_path / "cells" / cell).mkdir(parents=True)
+        (tmp_path / "cells" / cell / "config.json").write_text("{}")
+    (tmp_path / "study.json").write_text("{}")
+    outcome = holdfast("capability", tmp_path, "--tasks", "text")
+    assert outcome.status == 2 and "cells/vanilla-41, " in outcome.err
+    assert outcome.err.rstrip().endswith("cells/vanilla-42, ...")
+
+
+def test_a_tokenizer_that_cannot_tell_letters_apart_is_refused(holdfast, run, tmp_path):
+    data = questions_in(tmp_path / "data")
+    out = tmp_path / "out"
+    outcome = holdfast(
+        "capability", run, "--tasks", "text,mmlu_redux", "--data-root", data, "--out", out
+    )
+    assert outcome.status == 2 and "tokenizer does not tell" in outcome.err
+    assert len(outcome.err.splitlines()) == 1 and not out.exists()
+
+
+def test_a_model_without_a_tokenizer_is_refused(holdfast, backbone_directory, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in backbone_directory.iterdir():
+        if "token" not in path.name:
+            (bare / path.name).write_bytes(path.read_bytes())
+    outcome = holdfast("capability", bare, "--tasks", "text", "--out", tmp_path / "out")
+    assert outcome.status == 2 and "holds no tokenizer" in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_weights_than_the_runs_are_refused(holdfast, config, run, tmp_path):
+    """A trajectory's factors mean nothing on another backbone."""
+    from tests.tiny import byte_tokenizer, tiny_llama
+
+    model = tmp_path / "model"
+    tiny_llama(seed=1, layers=1, width=32).save_pretrained(model)
+    byte_tokenizer().save_pretrained(model)
+    place = tmp_path / "run"
+    Trajectory(config("vanilla", backbone={"name": str(model)}), place).advance(1)
+    tiny_llama(seed=2, layers=1, width=32).save_pretrained(model)
+    outcome = holdfast("capability", place, "--tasks", "text")
+    assert outcome.status == 2 and "other weights" in outcome.err

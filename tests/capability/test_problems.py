@@ -1,0 +1,196 @@
+"""Problems from published files, damaged ones too, and the worked examples before them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.capability import problems
+from holdfast.capability.checking import Checker
+from holdfast.capability.extraction import extract
+from holdfast.capability.generation import GSM8K, MATH, MGSM
+from holdfast.capability.problems import LANGUAGES, gsm8k, math, mgsm
+from holdfast.capability.prompts import few_shot
+from holdfast.core.errors import HoldfastError
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def lines(*rows: dict[str, str]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+HENS = {"question": "How many hens?", "answer": "It is 2 * 600 = 1,200.\n#### 1,200"}
+COLD = {"question": "How cold?", "answer": "It is 7 - 10 = -3.\n#### -3"}
+
+
+def test_gsm8k_takes_the_number_behind_the_mark(tmp_path: Path) -> None:
+    write(tmp_path / "gsm8k/test.jsonl", lines(HENS, COLD))
+    assert [(item.id, item.prompt, item.target) for item in gsm8k(tmp_path)] == [
+        ("gsm8k/1", "How many hens?", "1200"),
+        ("gsm8k/2", "How cold?", "-3"),
+    ]
+
+
+def test_math_takes_the_last_box_of_the_solution_in_both_layouts(tmp_path: Path) -> None:
+    row = {
+        "problem": "Halve $x$.",
+        "solution": r"Not \boxed{x}, but $\boxed{\frac{x}{2}}$.",
+        "level": "Level 1",
+    }
+    tree = tmp_path / "math/MATH/test"
+    for name in ("10.json", "9.json"):
+        write(tree / "algebra" / name, json.dumps(row | {"type": "Algebra"}))
+    (ninth, tenth) = math(tmp_path)
+    assert (ninth.id, tenth.id) == ("math/test/algebra/9.json", "math/test/algebra/10.json")
+    assert (ninth.group, ninth.target) == ("Algebra", r"\frac{x}{2}")
+    split = row | {"subject": "Precalculus", "unique_id": "test/precalculus/3.json"}
+    write(tmp_path / "math/math_splits/test.jsonl", lines(split))
+    (only,) = math(tmp_path)
+    assert (only.id, only.group) == ("math/test/precalculus/3.json", "Precalculus")
+
+
+def test_mgsm_reads_every_language_that_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "capability/mgsm"
+    write(folder / "mgsm_de.tsv", '"Wie viele?" fragt Anna.\t2,125\nWie kalt?\t-3\n')
+    write(folder / "mgsm_bn.tsv", "কয়টি?\t16\r\n")
+    assert [(item.id, item.group, item.target) for item in mgsm(tmp_path)] == [
+        ("mgsm/bn/1", "bn", "16"),
+        ("mgsm/de/1", "de", "2125"),
+        ("mgsm/de/2", "de", "-3"),
+    ]
+    assert mgsm(tmp_path)[1].prompt == '"Wie viele?" fragt Anna.'
+    assert [item.group for item in MGSM.items(tmp_path, 2)] == ["bn", "de"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gsm8k/test.jsonl", lines(HENS) + "{", "line 2: is no JSON object"),
+        ("gsm8k/test.jsonl", lines({"question": "How many?"}), 'line 1: "answer" is missing'),
+        ("gsm8k/test.jsonl", lines(HENS | {"answer": "12"}), 'line 1: "answer" has no "####"'),
+        ("gsm8k/test.jsonl", lines(HENS | {"answer": "#### many"}), '"many" is no number'),
+        (
+            "math/math_splits/test.jsonl",
+            lines({"problem": "Halve $x$.", "solution": r"\boxed{x"}),
+            "line 1: the solution has no complete",
+        ),
+        ("mgsm/mgsm_en.tsv", "How many? 3\n", "line 1: is no question, tab and number"),
+        ("mgsm/mgsm_en.tsv", "How many?\tthree\n", 'the target "three" is no number'),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    path = write(tmp_path / name, text)
+    read = {"gsm8k": gsm8k, "math": math, "mgsm": mgsm}[name.partition("/")[0]]
+    with pytest.raises(HoldfastError) as caught:
+        read(tmp_path)
+    assert str(path) in str(caught.value) and message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_problems_that_are_not_there_are_missed_in_one_line(tmp_path: Path) -> None:
+    for read, place in [(gsm8k, "gsm8k/test.jsonl"), (math, "math_splits"), (mgsm, "mgsm_en.tsv")]:
+        with pytest.raises(HoldfastError, match=place):
+            read(tmp_path)
+
+
+def test_the_hub_gives_the_same_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def load_dataset(name: str, config: str | None, split: str) -> list[dict[str, Any]]:
+        asked.append((name, config))
+        if name == "openai/gsm8k":
+            return [HENS, COLD]
+        if "MATH" in name:
+            return [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u", "subject": "s"}]
+        return [{"question": f"in {config}", "answer_number": 1200}]
+
+    monkeypatch.setattr(problems, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    assert [item.target for item in gsm8k(None)] == ["1200", "-3"]
+    assert [item.id for item in math(None)] == ["math/u"]
+    found = mgsm(None)
+    assert [item.id for item in found] == [f"mgsm/{language}/1" for language in LANGUAGES]
+    assert {item.target for item in found} == {"1200"}
+    assert asked[:2] == [("openai/gsm8k", "main"), ("HuggingFaceH4/MATH-500", None)]
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: Any, **__: Any) -> None:
+        raise ValueError("no such\ndataset")
+
+    monkeypatch.setattr(problems, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    with pytest.raises(HoldfastError, match=r"openai/gsm8k: .*no such dataset.*--data-root") as one:
+        gsm8k(None)
+    assert "\n" not in str(one.value)
+
+
+def test_every_worked_example_is_right_and_its_answer_is_found() -> None:
+    suites = [("gsm8k", "en"), ("math", "en"), *(("mgsm", language) for language in LANGUAGES)]
+    found = {}
+    for suite, language in suites:
+        examples = few_shot(suite, language).examples
+        assert len(examples) == 4
+        kind = MATH.kind if suite == "math" else GSM8K.kind
+        found[suite, language] = [extract(text, kind, language) for text in examples]
+        for left, right in re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", " ".join(examples)):
+            assert eval(left) == int(right), left  # noqa: S307 - digits and operators only
+    assert found.pop(("gsm8k", "en")) == ["72", "7", "120", "20"]
+    answers = ["28", r"\frac{7}{36}", "2x^2 + 5x - 12", r"25\sqrt{3}"]
+    assert found.pop(("math", "en")) == answers
+    assert set(map(tuple, found.values())) == {("19", "42", "80", "1050")}
+
+
+def test_a_prompt_keeps_the_last_examples_and_ends_before_the_answer() -> None:
+    german = few_shot("mgsm", "de")
+    whole = german.prompt("Was soll {x} und {answer}?", 4)
+    assert whole.startswith(german.examples[0])
+    assert whole.endswith("\n\nFrage: Was soll {x} und {answer}?\nAntwort Schritt für Schritt:")
+    assert whole.count(german.stop) == 4 and german.stop == "\nFrage:"
+    assert german.prompt("Was?", 1).startswith(german.examples[3])
+    assert german.prompt("Was?", 0) == "Frage: Was?\nAntwort Schritt für Schritt:"
+
+
+def test_a_language_without_examples_is_refused(tmp_path: Path) -> None:
+    for language in ("en", "tlh"):
+        write(tmp_path / f"mgsm/mgsm_{language}.tsv", "How many?\t3\n")
+    with pytest.raises(HoldfastError, match='the language "tlh", but in bn, de, en'):
+        MGSM.items(tmp_path, None)
+
+
+def test_the_published_files_are_read_whole(real_data: Path) -> None:
+    assert len(gsm8k(real_data)) == 1319 and len(math(real_data)) == 500
+    assert Counter(item.group for item in mgsm(real_data)) == dict.fromkeys(LANGUAGES, 250)
+    limited = MGSM.items(real_data, 40)
+    assert sorted(Counter(item.group for item in limited).values()) == [3] * 4 + [4] * 7
+    # The translations of one problem have one answer, in whatever way it is written.
+    targets = {item.id: item.target for item in mgsm(real_data)}
+    english = {name: target for name, target in targets.items() if "/en/" in name}
+    assert "2125" in english.values()
+    for name, target in english.items():
+        number = name.rpartition("/")[2]
+        assert all(targets[f"mgsm/{language}/{number}"] == target for language in LANGUAGES)
+
+
+def test_published_solutions_count_as_right_answers(real_data: Path) -> None:
+    """What a perfect model would write is extracted and equals the target."""
+    rows = (real_data / "capability/gsm8k/test.jsonl").read_text("utf-8").splitlines()
+    for row, item in zip(rows, gsm8k(real_data), strict=True):
+        assert extract(json.loads(row)["answer"], "number") == item.target
+    rows = (real_data / "capability/math/math_splits/test.jsonl").read_text("utf-8").splitlines()
+    with Checker() as checker:
+        for row, item in zip(rows, math(real_data), strict=True):
+            given = json.loads(row)
+            assert checker.correct(extract(given["solution"], "expression"), given["answer"])
+            assert item.target == extract(given["solution"], "expression")

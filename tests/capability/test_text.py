@@ -1,0 +1,147 @@
+"""Bits per byte is what a plain loop over tokens gives; the texts are the ones that are meant."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import pytest
+import torch
+
+from holdfast.capability.text import HELD_OUT_TITLES, Text, held_out_passages
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
+from tests.tiny import exact_backbone, exact_gpt2
+
+TEXTS = ["A bird sat on the fence and sang — twice.", "é", "", "Rain."]
+
+
+def plain_bits(backbone, text, window):
+    """One forward a token. Windows end half a window apart; a token belongs to the first."""
+    tokens = [backbone.eos_token, *backbone.tokenize(text)]
+    total, end = 0.0, min(window, len(tokens))
+    for place in range(1, len(tokens)):
+        if place >= end:
+            end = min(end + window // 2, len(tokens))
+        context = tokens[max(end - window, 0) : place]
+        with torch.no_grad():
+            logits = backbone.model(torch.tensor([context])).logits[0, -1]
+        if backbone.seed_token is not None:
+            logits[backbone.seed_token] = -torch.inf
+        total -= float(logits.log_softmax(-1)[tokens[place]]) / math.log(2)
+    return total
+
+
+@pytest.mark.parametrize("window", [2, 7, 16, 512])
+@pytest.mark.parametrize("kind", [exact_backbone, exact_gpt2])
+def test_windows_in_batches_give_the_plain_loop(kind, window):
+    backbone = kind()
+    texts = [text for text in TEXTS if text]
+    found = lengths(backbone, texts, window)
+    room = min(window, backbone.model.config.max_position_embeddings)
+    for text, length in zip(texts, found, strict=True):
+        assert length.bits == pytest.approx(plain_bits(backbone, text, room), rel=1e-12)
+        assert (length.bytes, length.tokens) == (len(text.encode()), len(backbone.tokenize(text)))
+    assert bits_per_byte(found) == sum(one.bits for one in found) / sum(one.bytes for one in found)
+
+
+def test_more_context_changes_the_number():
+    backbone = exact_backbone()
+    short, long = (lengths(backbone, TEXTS[:1], window)[0].bits for window in (4, 64))
+    assert abs(short - long) > 1e-3
+
+
+def test_the_replay_token_takes_no_probability():
+    backbone = exact_backbone()
+    before = lengths(backbone, TEXTS[:1])
+    backbone.add_replay_token()
+    (after,) = lengths(backbone, TEXTS[:1])
+    assert after.bits == pytest.approx(before[0].bits, rel=1e-12)
+    assert after.bits == pytest.approx(plain_bits(backbone, TEXTS[0], 512), rel=1e-12)
+
+
+def test_without_a_beginning_the_first_token_costs_the_vocabulary():
+    backbone = exact_backbone()
+    backbone.eos_token = None
+    backbone.tokenizer.eos_token = None
+    whole, single = lengths(backbone, ["Rain.", "R"])
+    assert single.bits == pytest.approx(math.log2(257), rel=1e-12)
+    ids = torch.tensor([backbone.tokenize("Rain.")])
+    with torch.no_grad():
+        rows = backbone.model(ids).logits[0].log_softmax(-1)
+    rest = sum(float(rows[place, ids[0, place + 1]]) for place in range(4))
+    assert whole.bits == pytest.approx(math.log2(257) - rest / math.log(2), rel=1e-12)
+
+
+def test_a_text_without_tokens_is_refused():
+    with pytest.raises(HoldfastError, match="without tokens"):
+        lengths(exact_backbone(), TEXTS)
+
+
+def test_the_package_has_some_kilobytes_of_prose():
+    passages = everyday_passages()
+    assert len({passage.id for passage in passages}) == 10
+    assert all(700 < len(passage.text) < 1100 for passage in passages)
+    assert 8_000 < sum(len(passage.text.encode()) for passage in passages) < 10_000
+    assert not any(passage.text.startswith("=") or "\n" in passage.text for passage in passages)
+
+
+def test_a_sample_holds_what_the_score_is_made_of():
+    backbone = exact_backbone()
+    suite = Text()
+    items = suite.items(None, 3)
+    told = []
+    samples = list(suite.answer(backbone, items, lambda *what: told.append(what[:2])))
+    assert told[-1] == (3, 3)
+    found = lengths(backbone, [item.prompt for item in items])
+    assert [sample.details["bits"] for sample in samples] == [one.bits for one in found]
+    assert all(item.prompt.startswith(one.prompt) for one, item in zip(samples, items, strict=True))
+
+
+def corpus(root, name, text):
+    folder = root / "corpus"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+
+def test_only_the_held_out_titles_of_a_corpus_are_read(tmp_path):
+    body = "\n\n".join(f"Paragraph {n} of what nobody has read. " * 10 for n in range(200))
+    corpus(
+        tmp_path,
+        "novels.txt.gz",
+        f"= Read before = A\n\nseen\n\n\n= {HELD_OUT_TITLES[1]} = B\n\n{body}\n\n\n"
+        "= Read as well = C\n\nseen\n",
+    )
+    passages = held_out_passages(tmp_path / "corpus")
+    assert not any("seen" in passage.text or "=" in passage.text for passage in passages)
+    assert passages[0].id == "corpus/the_warden/0"
+    assert passages[0].text.startswith("Paragraph 0 of")
+    total = sum(len(passage.text) for passage in passages)
+    assert 32_000 < total < 33_500
+    assert all(4_096 <= len(passage.text) < 4_600 for passage in passages[:-1])
+    assert all(passage.text.endswith("read.") for passage in passages)
+
+
+def test_of_a_corpus_without_headings_the_end_is_held_out(tmp_path):
+    corpus(tmp_path, "plain.txt", "seen " * 10_000 + "\n\n" + "unseen " * 5_000)
+    passages = held_out_passages(tmp_path / "corpus")
+    joined = " ".join(passage.text for passage in passages)
+    assert set(joined.split()[1:]) == {"unseen"} and len(joined) <= 32_768
+
+
+def test_a_corpus_that_is_not_there_is_refused_in_one_line(tmp_path):
+    for root in (None, tmp_path):
+        with pytest.raises(HoldfastError, match="--data-root"):
+            Text("corpus").items(root, None)
+    corpus(tmp_path, "novels.txt", "= Read before = A\n\nseen\n")
+    with pytest.raises(HoldfastError, match="with a held-out text"):
+        Text("corpus").items(tmp_path, None)
+    (tmp_path / "corpus" / "torn.txt.gz").write_bytes(b"\x1f\x8bnothing")
+    with pytest.raises(HoldfastError, match=r"torn\.txt\.gz: is no text"):
+        Text("corpus").items(tmp_path, None)
+
+
+def test_the_published_corpus_gives_what_the_embedded_model_has_not_read(real_data):
+    ids = {item.id.split("/")[1] for item in Text("corpus").items(real_data, None)}
+    assert ids == {"silas_marner_the_weaver_of_raveloe", "the_warden"}

@@ -1,0 +1,107 @@
+"""The results of suites are read back as they were written, without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.results import CapabilityRow, read_capability
+from holdfast.results.capability import (
+    Score,
+    asked,
+    boundary,
+    model_after,
+    text_score,
+    write_result,
+)
+
+SUMS = Score(8, 7, 6, 2, 3, {"": {"items": 8, "correct": 3}})
+
+
+def written(root, after_task, suite, score, model="weights"):
+    items = [("sums/1", "1 + 1", "2", {})]
+    write_result(boundary(root, after_task), suite, asked(model, items, {"shots": 4}), score)
+
+
+def test_rows_come_by_boundary_and_suite(tmp_path):
+    written(tmp_path, 10, "text", text_score(3, 1.5))
+    written(tmp_path, 10, "sums", SUMS)
+    written(tmp_path, 9, "sums", SUMS, model="others")
+    written(tmp_path, 0, "sums", None)  # still being answered
+    (tmp_path / "capability" / "notes").mkdir()
+    rows = read_capability(tmp_path)
+    assert [(row.after_task, row.suite) for row in rows] == [
+        (9, "sums"),
+        (10, "sums"),
+        (10, "text"),
+    ]
+    settings = rows[1].settings
+    assert rows[1] == CapabilityRow(10, "sums", 3 / 8, 8, 7, 6, 3, None, settings)
+    assert (rows[2].score, rows[2].bits_per_byte, rows[2].items) == (None, 1.5, 3)
+    assert (rows[1].value, rows[2].value) == (3 / 8, 1.5)
+    # Two models that were asked the same have the same settings.
+    assert rows[0].settings == settings and settings["shots"] == 4 and "model" not in settings
+
+
+def test_where_nothing_was_asked_there_is_nothing(tmp_path):
+    assert read_capability(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "damaged", ["[]", "{}", '{"settings": {}, "suite": "sums", "score": {"items": 1}}']
+)
+def test_a_damaged_file_is_named(tmp_path, damaged):
+    written(tmp_path, 2, "sums", SUMS)
+    path = boundary(tmp_path, 2) / "sums.json"
+    path.write_text(damaged)
+    with pytest.raises(HoldfastError, match=r"after_2/sums\.json: is no result") as refused:
+        read_capability(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_settings_tell_apart_what_is_asked():
+    items = [("1", "1 + 1", "2", {})]
+    one = asked("weights", items, {"shots": 4})
+    assert one == asked("weights", iter(items), {"shots": 4})
+    others = [
+        asked("others", items, {"shots": 4}),
+        asked("weights", [("1", "1 + 1", "3", {})], {"shots": 4}),
+        asked("weights", items, {"shots": 3}),
+    ]
+    assert one not in others
+    assert model_after("run", ["a", "b"]) not in (model_after("run", ["a"]), model_after("n", "ab"))
+
+
+def test_the_scores_share_is_of_all_items():
+    assert SUMS.score == 3 / 8
+    assert text_score(3, 1.5).score is None
+
+
+def test_reading_needs_no_torch(tmp_path):
+    written(tmp_path, 2, "sums", SUMS)
+    code = (
+        "import sys; from holdfast.results import read_capability; "
+        f"assert read_capability({str(tmp_path)!r})[0].correct == 3; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_file_says_what_was_counted(tmp_path):
+    written(tmp_path, 2, "sums", SUMS)
+    record = json.loads((boundary(tmp_path, 2) / "sums.json").read_text())
+    assert record["suite"] == "sums" and record["versions"].keys() >= {"holdfast", "torch"}
+    assert record["score"] == {
+        "score": 3 / 8,
+        "items": 8,
+        "answered": 7,
+        "extracted": 6,
+        "failed": 2,
+        "correct": 3,
+        "by_group": {"": {"items": 8, "correct": 3}},
+        "bits_per_byte": None,
+    }
