@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from holdfast.core.errors import HoldfastError
@@ -201,17 +202,22 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
     recorded = read_json(path / "config.json")
     try:
         config, stream = recorded["config"], recorded["stream"]
+        order_seed = config["stream"].get("order_seed")
         row = {
             "dataset": PurePath(stream["name"]).name,
             "tasks": int(stream["tasks"]),
             "method": str(config["method"]),
-            "seed": int(config["seed"]),
-            "order_seed": config["stream"].get("order_seed"),
+            "seed": _whole(config["seed"]),
+            "order_seed": None if order_seed is None else _whole(order_seed),
             "fingerprint": stream.get("fingerprint"),
             "numbers": recorded.get("numbers"),
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         raise HoldfastError(f"{path / 'config.json'}: is no trajectory's configuration") from None
+    except OverflowError:
+        raise HoldfastError(
+            f"{path / 'config.json'}: has a seed of more than 64 bits, which no table holds"
+        ) from None
     written = (path / "matrix.csv").exists()
     matrix = RecallMatrix.load(path / "matrix.csv") if written else RecallMatrix()
     metrics = summarise(matrix)
@@ -225,6 +231,10 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
         except HoldfastError as error:
             missing.append(str(error))
     return row, matrix
+
+
+def _whole(value: Any) -> int:
+    return int(np.int64(int(value)))
 
 
 def _box_emission(path: Path, metrics: Mapping[str, Any]) -> float:

@@ -118,7 +118,11 @@ def _found(
     loose: list[tuple[Path, Path]] = []
     seen: set[Path] = set()
     for directory in map(Path, directories):
-        found = list(places(directory, _LEVELS))
+        try:
+            found = list(places(directory, _LEVELS))
+        except OSError as error:
+            reading.missing.append(f"{directory}: cannot be read ({error.strerror})")
+            continue
         if not found:
             reading.missing.append(f"{directory}: no trajectory there")
         for path in found:

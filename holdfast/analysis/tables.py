@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from holdfast.analysis.curves import bands, curves, half_lives
 from holdfast.analysis.factorial import Factorial, factorial, synergy
 from holdfast.analysis.percentiles import percentile_bars
 from holdfast.analysis.ranks import ranks
+from holdfast.analysis.replicates import one_dataset
 from holdfast.analysis.search_transfer import search_transfer, selection
 from holdfast.analysis.seed_spread import seed_spread, spread_groups, temperature_control
 from holdfast.analysis.state_size import state_size
@@ -38,25 +39,32 @@ class Analysis:
 def analyse(study: Study) -> Analysis:
     """Make every table that the study gives; what it lacks for another stops none.
 
+    Nor does a data set stop another: ``absent`` names ``effects of llm_qa`` where the others have
+    effects. Only ranks and the search's bars are over all data sets, or not at all.
     Source: app:results, app:search.
     """
     runs = final_runs(study.cells)
-    makers: dict[str, Callable[[], pd.DataFrame]] = {}
-    if len(runs):
-        makers |= {name: partial(make, runs) for name, make in _OF_RUNS.items()}
-    makers |= {name: partial(make, study) for name, make in _OF_STUDIES.items()}
     made: dict[str, pd.DataFrame] = {}
-    absent = {} if len(runs) else dict.fromkeys(_OF_RUNS, "no finished run")
-    for name, make in makers.items():
-        try:
-            table = make()
-        except HoldfastError as error:
-            absent[name] = str(error)
-            continue
-        if len(table):
-            made[name] = table
+    absent: dict[str, str] = {}
+    for name, make in _TABLES.items():
+        whole = name in _OVER_DATASETS
+        parts = {"": study} if whole else {one: _part(study, one) for one in _datasets(study)}
+        tables, refused = [], {}
+        for dataset, part in parts.items():
+            try:
+                table = make(part)
+            except HoldfastError as error:
+                refused[f"{name} of {dataset}"] = str(error)
+            else:
+                tables += [table] if len(table) else []
+        if tables:
+            made[name] = pd.concat(tables, ignore_index=True)
+            absent |= refused
+        elif refused:
+            absent[name] = "; ".join(dict.fromkeys(refused.values()))
         else:
-            absent[name] = _EMPTY.get(name, "no finished run")
+            empty = _EMPTY.get(name, "no finished run")
+            absent[name] = empty if len(runs) or name in _OF_STUDIES else "no finished run"
     return Analysis(made, absent)
 
 
@@ -69,52 +77,64 @@ def markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _factorials(runs: pd.DataFrame) -> list[Factorial]:
-    """One a data set, of the factors that any of its compositions has."""
-    results = []
-    for dataset, part in runs.groupby("dataset", sort=False):
-        factors = factors_of(part["method"])
-        if not factors:
-            raise HoldfastError(f"{dataset}: no composition of SI, SD, replay and merge")
-        results.append(factorial(part, factors))
-    return results
+def _datasets(study: Study) -> list[str]:
+    return list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
+
+
+def _part(study: Study, dataset: str) -> Study:
+    """What a study has of one data set."""
+    traces = {name: trace for name, trace in study.traces.items() if name == dataset}
+    return replace(study, cells=study.cells[study.cells["dataset"] == dataset], traces=traces)
+
+
+def _factorial(runs: pd.DataFrame) -> Factorial:
+    """Of the factors that any composition of one data set has."""
+    factors = factors_of(runs["method"])
+    if not factors:
+        raise HoldfastError(f"{one_dataset(runs)}: no composition of SI, SD, replay and merge")
+    return factorial(runs, factors)
 
 
 def _effects(runs: pd.DataFrame) -> pd.DataFrame:
-    return _by_dataset((one.dataset, one.effects) for one in _factorials(runs))
+    result = _factorial(runs)
+    return _of(result.dataset, result.effects)
 
 
-def _models(runs: pd.DataFrame) -> pd.DataFrame:
+def _model(runs: pd.DataFrame) -> pd.DataFrame:
     fields = ("dataset", "response", "n", "error_df", "rmse", "standard_error", "r2")
-    return pd.DataFrame(
-        [{field: getattr(one, field) for field in fields} for one in _factorials(runs)]
-    )
+    result = _factorial(runs)
+    return pd.DataFrame([{field: getattr(result, field) for field in fields}])
 
 
 def _survival(study: Study) -> pd.DataFrame:
     return bands(curves(study))
 
 
-def _of_searches(make: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame], study: Study) -> Any:
+def _of_runs(make: Callable[[pd.DataFrame], pd.DataFrame], study: Study) -> pd.DataFrame:
     runs = final_runs(study.cells)
-    return _by_dataset(
-        (dataset, make(trace, runs[runs["dataset"] == dataset]))
-        for dataset, trace in study.traces.items()
-    )
+    return make(runs) if len(runs) else runs
 
 
-def _by_dataset(parts: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
-    tables = [table.assign(dataset=dataset) for dataset, table in parts]
-    if not tables:
-        return pd.DataFrame()
-    joined = pd.concat(tables, ignore_index=True)
-    return joined[["dataset", *joined.columns.drop("dataset")]]
+def _of_search(
+    make: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame], study: Study
+) -> pd.DataFrame:
+    """A table of the one data set of a study that may have a search of it."""
+    runs = final_runs(study.cells)
+    for dataset, trace in study.traces.items():
+        if runs.empty:
+            raise HoldfastError(f"{dataset}: no final run to set beside the search; run a suite")
+        return _of(dataset, make(trace, runs))
+    return pd.DataFrame()
+
+
+def _of(dataset: str, table: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([pd.Series(dataset, table.index, name="dataset"), table], axis="columns")
 
 
 _OF_RUNS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "configurations": configurations,
     "effects": _effects,
-    "factorial_model": _models,
+    "factorial_model": _model,
     "synergy": synergy,
     "ranks": ranks,
     "build_up": build_up,
@@ -130,9 +150,11 @@ _OF_STUDIES: dict[str, Callable[[Study], pd.DataFrame]] = {
     "half_lives": lambda study: half_lives(_survival(study)),
     "temperature_control": temperature_control,
     "search_percentiles": lambda study: percentile_bars(study.traces),
-    "search_transfer": partial(_of_searches, search_transfer),
-    "selection": partial(_of_searches, selection),
+    "search_transfer": partial(_of_search, search_transfer),
+    "selection": partial(_of_search, selection),
 }
+_TABLES = {name: partial(_of_runs, make) for name, make in _OF_RUNS.items()} | _OF_STUDIES
+_OVER_DATASETS = ("ranks", "search_percentiles")
 _EMPTY = {
     "capability": "holdfast capability has not been asked of any final run",
     "acquisition": "every run passes the gate",
@@ -156,4 +178,6 @@ def _text(name: str, value: Any) -> str:
         if name == "p":
             return f"{value:.2g}"
         return f"{value:.0f}" if name.endswith("bytes") else f"{value:.3f}"
-    return "" if value is None or value is pd.NA else str(value).replace("|", "\\|")
+    if value is None or value is pd.NA:
+        return ""
+    return " ".join(str(value).split()).replace("|", "\\|")  # a line is a row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,9 @@ def analyse(
     from holdfast.analysis.tables import markdown
 
     place = out or _beside(directories)
+    if any((place / name).is_file() for name in ("study.json", "config.json")):
+        # A suite has a cells.csv of its own, which the results would replace.
+        raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
     study = read_study(*directories)
     analysis = make_tables(study)
     _write(place, study, analysis)
@@ -62,6 +66,8 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
+    for name in analysis.absent:
+        _remove(place / f"{name}.csv", place / f"{name}.json")
     cells = study.cells.assign(
         **{name: [os.path.relpath(path, place) for path in study.cells[name]] for name in _PATHS}
     )
@@ -75,6 +81,13 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     parts += _listed("Missing", dict.fromkeys(study.missing, ""))
     parts += _listed("Not made", analysis.absent)
     write_text_atomically(place / "analysis.md", "".join(parts))
+
+
+def _remove(*stale: Path) -> None:
+    """What an earlier call could make and this one cannot must not stand beside the new results."""
+    for path in stale:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 _PATHS = ("study", "path")
@@ -93,6 +106,8 @@ def _draw(place: Path, study: Study, analysis: Analysis) -> Mapping[str, str]:
     from holdfast.report.paper_figures import paper_figures
 
     drawn = paper_figures(study, analysis)
+    for name in drawn.absent:
+        _remove(*(place / "figures" / f"{name}.{kind}" for kind in ("png", "pdf")))
     for name, figure in drawn.figures.items():
         save(figure, place / "figures" / name)
     return drawn.absent

@@ -66,5 +66,6 @@ def _write(comparison: Comparison, place: Path) -> None:
 
     for name in ("compositions", "effects", "agreement", "flips"):
         table = getattr(comparison, name)
-        write_text_atomically(place / f"{name}.csv", table.to_csv(index=False))
-        write_text_atomically(place / f"{name}.json", table.to_json(orient="records", indent=1))
+        path = place / f"compared_{name}"  # `analyse` may have written its own effects there
+        write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False))
+        write_text_atomically(path.with_suffix(".json"), table.to_json(orient="records", indent=1))

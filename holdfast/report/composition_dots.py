@@ -50,7 +50,7 @@ def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
         axes.plot(
             *((x, y) if across else (y, x)), "o", color=colour, markersize=4.5, markeredgewidth=0
         )
-    labels = [names.SHORT.get(name, name) for name in rows]
+    labels = [names.SHORT.get(name, names.plain(name)) for name in rows]
     if across:
         axes.set_yticks(range(len(rows)), labels)
         axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -91,14 +91,19 @@ def method_name(method: str) -> str:
     """``si_replay_merge`` as ``SI + R + M``; nothing at all is naive fine-tuning."""
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
-    return " + ".join(SHORT.get(name, name) for name in (*anchors, *rule)) or "naive"
+    return plain(" + ".join(SHORT.get(name, name) for name in (*anchors, *rule)) or "naive")
 
 
 def dataset_name(dataset: str) -> str:
     """``symbol_qa`` as ``Symbol-QA``; any other name as it is, cut where it would be too long."""
     name = _DATASETS.get(dataset, dataset)
     short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-    return short.replace("$", r"\$")  # which would begin a formula
+    return plain(short)
+
+
+def plain(text: str) -> str:
+    """A name as matplotlib shall draw it: as it is."""
+    return text.replace("$", r"\$")  # which would begin a formula
 
 
 def datasets_in_order(names: Iterable[str]) -> list[str]:

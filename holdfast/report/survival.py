@@ -83,6 +83,8 @@ def _draw(axes: Axes, method: str, curve: pd.DataFrame, half_life: float, look: 
 def _lifetime(half_life: float, curve: pd.DataFrame) -> str:
     if not math.isnan(half_life):
         return f"{half_life:.0f}"
+    if curve["mean"].iloc[0] == 0:
+        return "nothing learned"  # and so nothing that could halve
     # An age that a seed did not observe may have been the one.
     return "not known" if curve["mean"].isna().any() else f">{curve.index.max()}"
 

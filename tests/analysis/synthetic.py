@@ -145,6 +145,12 @@ def write_trajectory(
     (path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
+def change(path: Path, **values: Any) -> None:
+    """Give the ``config.json`` of a trajectory other values."""
+    recorded = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(recorded | values, indent=1))
+
+
 def key(method: str, seed: int, *rest: object) -> str:
     """The name of a trajectory's directory in a store."""
     return f"{method}-{seed}-{sha256_of([method, seed, *map(str, rest)])[:12]}"

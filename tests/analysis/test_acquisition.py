@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.analysis.acquisition import acquisition
 from holdfast.analysis.study import read_study
+from holdfast.core.errors import HoldfastError
 from tests.analysis.published import published_runs
 from tests.analysis.synthetic import counts, write_trajectory
 
@@ -47,7 +48,9 @@ def test_a_diag_that_is_not_defined_neither_passes_nor_fails(tmp_path: Path) -> 
     cells.loc[cells["seed"] == 41, "diag"] = math.nan
     (row,) = acquisition(cells).to_dict("records")
     assert row["below"] == "42" and math.isnan(row["diag"])
-    assert acquisition(cells[cells["seed"] == 41]).empty
+    # Nobody knows that all pass.
+    with pytest.raises(HoldfastError, match="Diag of merge with seed 41 is not defined"):
+        acquisition(cells[cells["seed"] == 41])
     assert acquisition(cells.iloc[:0]).empty
 
 

@@ -12,7 +12,14 @@ import pytest
 from holdfast.analysis.study import final_runs, read_study
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RecallMatrix
-from tests.analysis.synthetic import SEEDS, key, write_search, write_suite, write_trajectory
+from tests.analysis.synthetic import (
+    SEEDS,
+    change,
+    key,
+    write_search,
+    write_suite,
+    write_trajectory,
+)
 
 METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 PAIR = ("vanilla", "replay_merge")
@@ -307,23 +314,28 @@ def test_another_store_with_the_candidates_of_a_search(tmp_path: Path) -> None:
     assert len(study.cells) == 12 and study.missing == ()
 
 
-def test_final_runs_are_those_of_the_stored_order_at_the_longest_horizon(tmp_path: Path) -> None:
-    write_suite(tmp_path / "a", ["vanilla"], tasks=10)
-    write_suite(tmp_path / "b", ["merge"], tasks=6)
-    write_trajectory(tmp_path / "c", "sd", order_seed=7)
-    study = read_study(tmp_path / "a", tmp_path / "b", tmp_path / "c")
-    assert set(final_runs(study.cells)["method"]) == {"vanilla"}
-    assert sum("6 of 10 tasks learned" in line for line in study.missing) == 3
-    other = study.cells[study.cells["method"] == "sd"]
-    assert len(final_runs(other)) == 1  # the only order there is
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"seed": 10**20}, "a seed of more than 64 bits"),
+        ({"stream": {"name": "symbol_qa", "order_seed": "x"}}, "is no trajectory's configuration"),
+    ],
+)
+def test_a_seed_that_no_table_holds_is_named_and_the_rest_goes_on(
+    tmp_path: Path, settings: dict[str, object], complaint: str
+) -> None:
+    write_trajectory(tmp_path / "one", seed=1)
+    write_trajectory(tmp_path / "two", seed=2)
+    config = json.loads((tmp_path / "one/config.json").read_text())["config"]
+    change(tmp_path / "one", config=config | settings)
+    study = read_study(tmp_path)
+    assert list(study.cells["seed"]) == [2]
+    assert complaint in study.missing[0]
 
 
-def test_a_cell_that_is_there_twice_is_refused_by_name(tmp_path: Path) -> None:
-    write_trajectory(tmp_path / "one", "merge", seed=5)
-    write_trajectory(tmp_path / "two", "merge", seed=5)
-    cells = read_study(tmp_path / "one", tmp_path / "two").cells
-    with pytest.raises(HoldfastError, match=r"symbol_qa: merge with seed 5 .*one and .*two"):
-        final_runs(cells)
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="cannot be read"):
+        read_study(tmp_path / ("a" * 300))
 
 
 def test_nothing_there_is_refused(tmp_path: Path) -> None:

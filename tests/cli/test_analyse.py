@@ -81,15 +81,53 @@ def test_a_suite_and_its_search_are_set_beside_each_other(holdfast, tmp_path: Pa
     assert (tmp_path / "both" / "selection.csv").exists()
 
 
+def test_a_data_set_that_is_not_complete_does_not_stop_another(holdfast, tmp_path: Path) -> None:
+    write_suite(tmp_path / "symbol", methods=FACTORIAL, seeds=SEEDS, tasks=4)
+    write_suite(tmp_path / "llm", FACTORIAL, SEEDS, 4, dataset="llm_qa", absent=[("si_merge", 42)])
+    out = tmp_path / "both"
+    done = holdfast("analyse", tmp_path / "symbol", tmp_path / "llm", "--out", out, "--no-figures")
+    assert done.status == 0, done.err
+    effects = pd.read_csv(out / "effects.csv")
+    assert set(effects["dataset"]) == {"symbol_qa"} and len(effects) == 15
+    assert list(effects.columns)[:2] == ["dataset", "term"]
+    assert "no effects of llm_qa: llm_qa: si_merge has no cell with seed 42" in done.out
+    assert "no ranks: llm_qa: si_merge has no cell with seed 42" in done.out  # they need all
+    assert set(pd.read_csv(out / "synergy.csv")["dataset"]) == {"symbol_qa", "llm_qa"}
+
+
+def test_what_can_no_longer_be_made_does_not_stay(holdfast, tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=(41,), tasks=3)
+    assert holdfast("analyse", suite).status == 0
+    assert (suite / "analysis" / "figures" / "build_up.pdf").exists()
+    (gone,) = (suite / "cells").glob("si_merge-41-*")
+    (gone / "matrix.csv").write_text("damaged")
+    done = holdfast("analyse", suite)
+    assert "no effects: " in done.out
+    left = {path.name for path in (suite / "analysis").rglob("*") if path.is_file()}
+    assert not left & {"effects.csv", "effects.json"}
+    assert {"configurations.csv", "survival.pdf", "build_up.pdf"} <= left
+
+
+@pytest.mark.parametrize("inside", ["suite", "suite/cells/one"])
+def test_results_never_replace_what_was_read(holdfast, tmp_path: Path, inside: str) -> None:
+    suite = write_suite(tmp_path / "suite", methods=("vanilla",), seeds=(41,), tasks=2)
+    (cell,) = (suite / "cells").iterdir()
+    cell.rename(suite / "cells" / "one")
+    before = (suite / "cells.csv").read_bytes()
+    refused = holdfast("analyse", suite, "--out", tmp_path / inside)
+    assert (refused.status, refused.err.count("\n")) == (2, 1) and "another --out" in refused.err
+    assert (suite / "cells.csv").read_bytes() == before
+
+
 def test_beside_the_paper(holdfast, tmp_path: Path) -> None:
     write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=6)
     done = holdfast("compare", tmp_path / "suite", "--with", "paper", "--out", tmp_path / "beside")
     assert done.status == 0, done.err
     assert "note: symbol_qa: final retention after 6 tasks, the paper's after 100" in done.out
-    beside = pd.read_csv(tmp_path / "beside" / "compositions.csv")
+    beside = pd.read_csv(tmp_path / "beside" / "compared_compositions.csv")
     paper = beside.set_index("method")["final_paper"]
     assert paper["sd_replay_merge"] == pytest.approx(0.232)
-    assert len(pd.read_csv(tmp_path / "beside" / "effects.csv")) == 15
+    assert len(pd.read_csv(tmp_path / "beside" / "compared_effects.csv")) == 15
 
 
 @pytest.mark.parametrize("verb", ["analyse", "report", "compare"])

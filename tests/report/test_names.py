@@ -46,4 +46,5 @@ def test_the_papers_datasets_come_first_and_in_its_order():
 def test_a_dataset_keeps_its_own_name_which_is_no_formula_and_not_endless():
     assert dataset_name("facts") == "facts"
     assert dataset_name("cost_in_$") == r"cost_in_\$"
+    assert method_name("sd_$my$_anchor") == r"SD + \$my\$_anchor"
     assert len(dataset_name("a" * 50)) == 20

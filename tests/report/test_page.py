@@ -370,3 +370,23 @@ def test_a_run_that_learned_nothing_yet_is_a_page():
     page = read(study_of({("vanilla", 41): untouched}))
     assert "Nothing has been learned yet." in page.text
     assert page.headings == ["Where the numbers come from", "Downloads"]
+
+
+def test_runs_in_another_order_are_not_shown_among_the_others(tmp_path: Path) -> None:
+    synthetic.write_suite(tmp_path / "suite", ["vanilla", "merge"], seeds=(41,), tasks=4)
+    again = np.zeros((4, 4), dtype=np.int64)
+    synthetic.write_trajectory(
+        tmp_path / "other", "merge", 41, tasks=4, correct=again, order_seed=7
+    )
+    (view,) = read(read_study(tmp_path)).data["views"]
+    shown = sorted((run["method"], run["final"] > 0) for run in view["runs"])
+    assert shown == [("merge", True), ("vanilla", True)]
+
+
+def test_two_searches_that_share_their_trajectories(tmp_path: Path) -> None:
+    candidates = {"sd a.b=1": [0.3, 0.2], "sd a.b=2": [0.5, 0.4]}
+    for name in ("one", "other"):
+        synthetic.write_search(tmp_path / name, candidates, horizons=(2, 4), seeds=(41,))
+    (view,) = read(read_study(tmp_path)).data["views"]
+    assert sorted(view["methods"]) == ["sd a.b=1", "sd a.b=2"]
+    assert len(view["runs"]) == 2

@@ -35,6 +35,13 @@ def legend(axes) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def test_what_was_never_learned_does_not_seem_to_last():
+    table = bands({("llm_qa", "replay"): 4}, ages=10)
+    never = table.assign(method="merge", mean=0.0, lowest=0.0, highest=0.0)
+    (axes,) = survival(pd.concat([table, never])).axes
+    assert legend(axes) == ["R: 4", "M: nothing learned"]
+
+
 def test_each_curve_its_band_and_its_half_life():
     table = bands({("llm_qa", "replay"): 4, ("llm_qa", "replay_merge"): 19})
     (axes,) = survival(table).axes

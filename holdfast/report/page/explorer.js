@@ -117,8 +117,11 @@ function gallery(place, view) {
     const figures = [];
     for (const method of view.methods) {
       const whole = finished(view, method);
-      const runs = whole.length ? whole : view.runs.filter((run) => run.method === method);
-      const run = chosen === null ? medianRun(runs) : runs.find((one) => one.seed === chosen);
+      const own = view.runs.filter((run) => run.method === method);
+      const run =
+        chosen === null
+          ? medianRun(whole.length ? whole : own)
+          : [...whole, ...own].find((one) => one.seed === chosen);
       if (!run) continue;
       const note = run.matrix.tasks < view.horizon ? `, ${run.matrix.tasks} tasks so far` : "";
       const caption = [make("code", {}, method), ` ${percent(run.final)}, seed ${run.seed}${note}`];

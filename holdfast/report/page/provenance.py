@@ -110,10 +110,10 @@ def _sources(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     used: Counter[tuple[str, str]] = Counter()
     for config in configs:
         for what in ("stream", "backbone"):
-            if source := config.get(what):
+            if isinstance(source := config.get(what), Mapping):
                 named = f"{source.get('name')}, fingerprint {source.get('fingerprint')}"
                 used[what, named] += 1
-        if versions := config.get("versions"):
+        if isinstance(versions := config.get("versions"), Mapping):
             used["versions", ", ".join(f"{key} {value}" for key, value in versions.items())] += 1
     order = ("stream", "backbone", "versions")
     ranked = sorted(used.items(), key=lambda one: (order.index(one[0][0]), one[0][1]))
