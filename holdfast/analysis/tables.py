@@ -63,8 +63,8 @@ def analyse(study: Study) -> Analysis:
         elif refused:
             absent[name] = "; ".join(dict.fromkeys(refused.values()))
         else:
-            empty = _EMPTY.get(name, "no finished run")
-            absent[name] = empty if len(runs) or name in _OF_STUDIES else "no finished run"
+            empty = _EMPTY.get(name, _NONE)
+            absent[name] = empty if len(runs) or name in _OF_STUDIES else _NONE
     return Analysis(made, absent)
 
 
@@ -155,6 +155,7 @@ _OF_STUDIES: dict[str, Callable[[Study], pd.DataFrame]] = {
 }
 _TABLES = {name: partial(_of_runs, make) for name, make in _OF_RUNS.items()} | _OF_STUDIES
 _OVER_DATASETS = ("ranks", "search_percentiles")
+_NONE = "no finished run outside a search"
 _EMPTY = {
     "capability": "holdfast capability has not been asked of any final run",
     "acquisition": "every run passes the gate",

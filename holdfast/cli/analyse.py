@@ -50,8 +50,8 @@ def analyse(
         print(markdown(analysis.tables["configurations"]), end="\n")
     for line in study.missing:
         print(f"missing: {line}")
-    for name, why in absent.items():
-        print(f"no {name}: {why}")
+    for why in dict.fromkeys(absent.values()):
+        print(f"no {', '.join(name for name in absent if absent[name] == why)}: {why}")
     print(place)
 
 
