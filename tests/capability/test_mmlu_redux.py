@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from holdfast.capability.likelihood import next_token_log_probabilities
-from holdfast.capability.mmlu_files import mmlu_items, redux_items
+from holdfast.capability import data
+from holdfast.capability.mmlu_files import hub_items, mmlu_items, redux_items
 from holdfast.capability.mmlu_redux import EXAMPLES, LetterChoice, letter_tokens, question
 from holdfast.capability.outcome import Item
 from holdfast.core.errors import HoldfastError
@@ -114,6 +116,47 @@ def test_the_published_files_are_read_whole(real_data):
     every = mmlu_items(real_data)
     assert (len(every), len({item.group for item in every})) == (14042, 57)
     assert sum(item.details["choices"].count("None") for item in every) == 10
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stands in for the `datasets` library: what was asked of it, and its answers by name."""
+    asked, rows = [], {}
+
+    def load_dataset(path, config, split):
+        asked.append((path, config, split))
+        return rows[config]
+
+    library = SimpleNamespace(
+        load_dataset=load_dataset, get_dataset_config_names=lambda path: list(rows)
+    )
+    monkeypatch.setattr(data, "library", lambda: library)
+    return asked, rows
+
+
+def test_the_hub_gives_the_items_of_the_files(tmp_path, hub):
+    asked, rows = hub
+    write_redux(tmp_path, *ROWS)
+    named = [dict(zip(HEADER, one, strict=True)) | {"choices": SOUP} for one in ROWS]
+    rows["cooking"] = named
+    for errors in ("drop", "keep", "correct"):
+        assert hub_items(errors) == redux_items(tmp_path, errors)
+    assert asked[0][1:] == ("cooking", "test")
+
+
+def test_the_hub_counts_the_questions_of_each_subject(hub):
+    asked, rows = hub
+    rows["all"] = [
+        {"question": "How?", "subject": subject, "choices": SOUP, "answer": answer}
+        for subject, answer in (("art", 0), ("law", 3), ("art", 2))
+    ]
+    found = {item.id: (item.group, item.target) for item in mmlu_items(None)}
+    assert found == {
+        "mmlu/art/0": ("art", "A"),
+        "mmlu/law/0": ("law", "D"),
+        "mmlu/art/1": ("art", "C"),
+    }
+    assert asked[0][1:] == ("all", "test")
 
 
 def test_the_prompt_is_two_examples_and_the_question():
