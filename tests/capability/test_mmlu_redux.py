@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability import data
+from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import hub_items, mmlu_items, redux_items
 from holdfast.capability.mmlu_redux import EXAMPLES, LetterChoice, letter_tokens, question
 from holdfast.capability.outcome import Item
