@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
 from holdfast.results import summarise
 from holdfast.streams import load_stream
@@ -74,7 +75,9 @@ class Suite:
         return shared
 
     def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:
-        """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return the cells.
+        """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return its cells.
+
+        The tables keep the methods and seeds of earlier calls.
 
         A cell that fails has its error in the table and does not stop the others.
         Raises HoldfastError when the directory belongs to another study, or a cell of the store
@@ -85,9 +88,17 @@ class Suite:
             for outcome in advance(self.cells, self.stream, self.store, executor, watch or Watch()):
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]
-            write_table(self.directory, "cells", rows)
-            write_table(self.directory, "summary", summary(rows))
+            every = self._with_earlier(rows)
+            write_table(self.directory, "cells", every)
+            write_table(self.directory, "summary", summary(every))
         return rows
+
+    def _with_earlier(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """These rows, and those of methods and seeds that only earlier calls asked for."""
+        path = self.directory / "cells.json"
+        found = read_json(path) if path.exists() else []
+        table = {(row["method"], row["seed"]): row for row in found}
+        return list((table | {(row["method"], row["seed"]): row for row in rows}).values())
 
     def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
         metrics: Mapping[str, Any] = {}

@@ -94,3 +94,8 @@ def test_a_suite_by_two_workers_and_its_tables(
     again = holdfast(*ask)
     assert again.out == done.out
     assert "0 running" in again.err
+    whole = (out / "cells.csv").read_bytes()
+    part = holdfast(*ask[:2], "--methods", "vanilla", "--seeds", "2", *ask[6:])
+    assert part.status == 0, part.err
+    assert "replay_merge" not in part.out.splitlines()[1]
+    assert (out / "cells.csv").read_bytes() == whole  # of all that was ever asked for
