@@ -14,6 +14,3 @@ def suites(redux_errors: Errors = "drop") -> dict[str, Suite]:
     letters = LetterChoice("mmlu_redux", redux_errors), LetterChoice("mmlu")
     known: tuple[Suite, ...] = (GSM8K, MATH, MGSM, *letters, Text("text"), Text("corpus"))
     return {suite.name: suite for suite in known}
-
-
-SUITES = suites()

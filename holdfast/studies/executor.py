@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.core.errors import HoldfastError
 from holdfast.studies.cell import Cell, Outcome
 
 
@@ -40,3 +41,12 @@ class Executor(Protocol):
         the workers and leaves nothing behind but what is committed.
         """
         ...
+
+
+def check_counts(retries: int, **counts: int | None) -> None:
+    """Raise HoldfastError for negative retries or a count below 1; None is not a count."""
+    for name, number in counts.items():
+        if number is not None and number < 1:
+            raise HoldfastError(f"{name} is {number}; it must be at least 1")
+    if retries < 0:
+        raise HoldfastError(f"retries is {retries}; it must be at least 0")

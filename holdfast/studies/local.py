@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Watch
+from holdfast.studies.executor import Watch, check_counts
 from holdfast.studies.job import Job
 from holdfast.studies.workers.shift import Shift, Slot
 
@@ -34,12 +34,7 @@ class LocalExecutor:
         retries: int = 2,
         threads: int | None = None,
     ) -> None:
-        least = {"workers": workers, "workers_per_gpu": workers_per_gpu, "threads": threads}
-        for name, number in least.items():
-            if number is not None and number < 1:
-                raise HoldfastError(f"{name} is {number}; it must be at least 1")
-        if retries < 0:
-            raise HoldfastError(f"retries is {retries}; it must be at least 0")
+        check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
         if devices is not None and not devices:
             raise HoldfastError("devices is empty; name a GPU, or leave it out")
         places = [None] * workers if devices is None else _repeated(devices, workers_per_gpu)

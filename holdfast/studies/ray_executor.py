@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Watch
+from holdfast.studies.executor import Watch, check_counts
 from holdfast.studies.job import Job, due
 from holdfast.studies.local import environment
 from holdfast.studies.workers.process import WorkerProcess, manner
@@ -38,7 +38,8 @@ class RayExecutor:
     workers_per_gpu: where the cluster has GPUs, each cell takes this fraction of one; retries: how
     often a cell whose worker or node was lost begins again.
 
-    Raises HoldfastError when Ray is not installed, or no cluster answers at the address.
+    Raises HoldfastError when there would be no worker, Ray is not installed, or no cluster
+    answers at the address.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RayExecutor:
         threads: int = 1,
         retries: int = 2,
     ) -> None:
+        check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
         self._ray = _connected(address)
         self._workers = workers
         self._retries = retries
