@@ -1,0 +1,85 @@
+"""A trajectory as its directory records it: its configuration, and the model after its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json
+from holdfast.learning.config import RunConfig
+from holdfast.learning.continuation import restore_learner
+from holdfast.learning.learner import Learner
+from holdfast.learning.state import Commit, Store, factors_file
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a directory says of its trajectory; nothing of it is changed.
+
+    identity: of its settings; fingerprint: of the unmodified backbone's weights; last: its last
+    commit.
+    """
+
+    directory: Path
+    config: RunConfig
+    identity: str
+    fingerprint: str
+    last: Commit
+
+    @classmethod
+    def read(cls, directory: Path) -> Recorded:
+        """Raise HoldfastError where there is no trajectory, or a damaged one."""
+        file = directory / "config.json"
+        recorded = read_json(file)
+        try:
+            config = build(RunConfig, recorded["config"], source=str(file))
+            identity = str(recorded["identity"])
+            fingerprint = str(recorded["backbone"]["fingerprint"])
+        except (KeyError, TypeError):
+            raise HoldfastError(
+                f"{directory}: its config.json is no trajectory's; restore the file"
+            ) from None
+        return cls(directory, config, identity, fingerprint, Store(directory).last_commit())
+
+    def boundary(self, after_task: int | None) -> Commit:
+        """The commit after a task, as far as its model needs it; None is the last one.
+
+        Raises HoldfastError when that task was not learned, or its model was not kept.
+        """
+        last, task = self.last, after_task
+        if task is None or task == last.completed:
+            return last
+        if not 0 <= task <= last.completed:
+            raise HoldfastError(
+                f"{self.directory}: has learned {last.completed} tasks; --after-task {task} is not "
+                f"among 0 to {last.completed}"
+            )
+        kept = [factors_file(number) in last.files for number in range(1, task + 1)]
+        if not all(kept):
+            raise HoldfastError(
+                f"{self.directory}: the model after task {task} was not kept, as keep.factors was "
+                f"off; give --after-task 0 or {last.completed}"
+            )
+        # Before the copy of the dense matrices, all factors are folded into the backbone's own.
+        snapshot = last.snapshot if last.snapshot <= task else 0
+        return replace(last, completed=task, tasks=last.tasks[:task], snapshot=snapshot)
+
+    def backbone(self) -> Backbone:
+        """The unmodified backbone; HoldfastError when it has other weights than it had then."""
+        backbone = load_backbone(self.config.backbone)
+        if backbone.fingerprint != self.fingerprint:
+            raise HoldfastError(
+                f"{self.directory}: was learned by a backbone with other weights than "
+                f"{self.config.backbone.name} has here; give it the same ones"
+            )
+        return backbone
+
+    def learner(self, commit: Commit) -> Learner:
+        """The learner as a commit of :meth:`boundary` left it, ready to be asked."""
+        learner = Learner(self.config, self.backbone())
+        restore_learner(Store(self.directory), learner, commit)
+        learner.adapters.evaluating()
+        return learner
