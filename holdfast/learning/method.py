@@ -84,12 +84,14 @@ def _installed(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _split(tag: str, known: Iterable[str]) -> list[str]:
+    if not tag:
+        raise HoldfastError(f"method is empty; write {VANILLA} or a tag such as replay_merge")
     names: list[str] = []
     longest_first = sorted(known, key=len, reverse=True)
-    rest = tag
+    rest = f"{tag}_"  # so that every name ends in one
     while rest:
         for name in longest_first:
-            if rest == name or rest.startswith(name + "_"):
+            if rest.startswith(f"{name}_"):
                 names.append(_ALIASES.get(name, name))
                 rest = rest[len(name) + 1 :]
                 break
@@ -100,6 +102,4 @@ def _split(tag: str, known: Iterable[str]) -> list[str]:
                 f'method {tag}: "{word}" is no mechanism; did you mean {nearest[0]}? '
                 f"known: {', '.join(sorted(known))}, {VANILLA}"
             )
-    if not names:
-        raise HoldfastError(f"method is empty; write {VANILLA} or a tag such as replay_merge")
     return names

@@ -77,6 +77,8 @@ def test_other_names() -> None:
         ("merrge", '"merrge" is no mechanism; did you mean merge?'),
         ("vanilla_si", '"vanilla" is no mechanism'),
         ("SI", '"SI" is no mechanism'),
+        ("si_", '"" is no mechanism'),
+        ("si__merge", '"" is no mechanism'),
         ("si_si", "si is named twice"),
         ("ewc_online_ewc", "online_ewc is named twice"),
         ("merge_merged", "merge is named twice"),
