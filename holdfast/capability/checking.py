@@ -11,9 +11,11 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import unicodedata
 from types import TracebackType
 
 from holdfast.core.errors import HoldfastError
@@ -22,6 +24,11 @@ _START_SECONDS = 120.0
 _SECONDS = 10.0  # an answer that takes longer counts as wrong
 _EACH_STEP_SECONDS = 3  # math-verify's own bound: of parsing, and of one comparison
 _MEMORY_BYTES = 4 * 2**30
+
+# Signs that math-verify does not read, as LaTeX has them.
+_SIGNS = str.maketrans({"°": r"^\circ ", "∞": r"\infty ", "½": r"\frac12 "})
+_ROOT = re.compile(r"√\s*(\d+|[a-z])")
+_FULL_STOP = re.compile(r"(?<!\\right)\.\s*$")
 
 
 class Checker:
@@ -110,10 +117,20 @@ def equal(extracted: str, target: str) -> bool:
     from math_verify import parse, verify
 
     gold, answer = (
-        parse(rf"\boxed{{{text}}}", parsing_timeout=_EACH_STEP_SECONDS)
+        parse(rf"\boxed{{{_latex(text)}}}", parsing_timeout=_EACH_STEP_SECONDS)
         for text in (target, extracted)
     )
     return bool(verify(gold, answer, timeout_seconds=_EACH_STEP_SECONDS))
+
+
+def _latex(text: str) -> str:
+    """The same in signs that math-verify reads: digits of every script, degrees, roots."""
+    digits = "".join(
+        character if character.isascii() else str(unicodedata.decimal(character, character))
+        for character in text
+    )
+    signs = _ROOT.sub(r"\\sqrt{\1}", digits).translate(_SIGNS)
+    return _FULL_STOP.sub("", signs)
 
 
 def _serve() -> None:
@@ -125,8 +142,8 @@ def _serve() -> None:
     # Whatever a library says on its standard output goes nowhere.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import math_verify  # noqa: F401 - so that the first answer does not wait for it
-
+    # So that the first answer does not wait for what is loaded and built only once.
+    equal("(x+1)^2", "x^2+2x+1")
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:

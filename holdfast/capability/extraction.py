@@ -16,6 +16,8 @@ Kind: TypeAlias = Literal["number", "expression"]
 _BOX = re.compile(r"\\f?box(?:ed)?(?![a-z])\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"-?[\w.,/]*\w")
+# A root or a power of a number is a sum to be done, not a number with a unit.
+_OPERATION = re.compile(r"\\sqrt|\d\s*\^\s*\{?\s*-?\d|√")
 
 
 def extract(text: str, kind: Kind, language: str = "en") -> str | None:
@@ -24,8 +26,8 @@ def extract(text: str, kind: Kind, language: str = "en") -> str | None:
     Of several boxes the last complete one counts: a solution may box what it finds on its way, and
     a box that was cut off holds no answer. An expression is the box's content as it stands. A
     number is the one number in the box, freed of units and spelled in one way; a box with several
-    numbers, such as ``2 + 3``, is left as it stands, and one without any holds no answer. Without
-    a box the answer is the text's last number, whatever the kind.
+    numbers, a root or a power, such as ``2 + 3``, is left as it stands, and one without any holds
+    no answer. Without a box the answer is the text's last number, whatever the kind.
 
     text: what was generated, up to the stop; language: decides between 1.234 and 1,234.
     Source: app:res-capability.
@@ -37,7 +39,7 @@ def extract(text: str, kind: Kind, language: str = "en") -> str | None:
     if kind == "expression":
         return box
     found = numbers(box, language)
-    if len(found) > 1:
+    if len(found) > 1 or _OPERATION.search(box):
         return box
     return found[0] if found else None
 

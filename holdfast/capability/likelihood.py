@@ -13,6 +13,8 @@ from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.decoding import batches, evaluating
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.sequences import pad_right
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation.text import NO_NUMBERS
 
 _TOKENS_PER_BATCH = 8192
 
@@ -30,6 +32,7 @@ def next_token_log_probabilities(
 
     prompts: token ids, none of them empty; candidates: token ids; tokens_per_batch: of whole
     prompts, memory only.
+    Raises HoldfastError for a model that gives no numbers.
     """
     shared = _shared(backbone, prompts)
     with evaluating(backbone.model):
@@ -80,4 +83,6 @@ def _last(
     last = mask.sum(dim=1) - 1
     logits = backbone.logits(hidden[torch.arange(len(rests), device=ids.device), last])
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    if wide.isnan().any():
+        raise HoldfastError(NO_NUMBERS)
     return wide[:, torch.tensor(list(candidates), device=ids.device)].cpu()

@@ -148,12 +148,13 @@ def _with_header(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file with the line on which each ends."""
+    """The rows of a CSV file, empty lines left out, with the line on which each ends."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for row in reader:
-                yield reader.line_num, row
+                if row:
+                    yield reader.line_num, row
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -100,16 +100,24 @@ def question(item: Item) -> str:
 def letter_tokens(backbone: Backbone) -> list[int]:
     """The first token of each letter with a space before it.
 
+    Some tokenizers put a space of their own before any text, which would be that token; there it
+    is the one that follows the end of a prompt.
     Raises HoldfastError when two letters begin with the same one, or a letter has none.
     """
-    tokens = [backbone.tokenize(f" {letter}") for letter in LETTERS]
-    first = [ids[0] for ids in tokens if ids]
-    if len(set(first)) < len(LETTERS):
-        raise HoldfastError(
-            'mmlu_redux: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart by '
-            "their first token, which the score compares; leave mmlu_redux out of --tasks"
-        )
-    return first
+    for before in ("", "Answer:"):
+        known = backbone.tokenize(before)
+        tokens = [backbone.tokenize(f"{before} {letter}") for letter in LETTERS]
+        first = [
+            ids[len(known)]
+            for ids in tokens
+            if ids[: len(known)] == known and len(ids) > len(known)
+        ]
+        if len(set(first)) == len(LETTERS):
+            return first
+    raise HoldfastError(
+        'mmlu_redux: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart by '
+        "their first token, which the score compares; leave mmlu_redux out of --tasks"
+    )
 
 
 def _prompt(backbone: Backbone, item: Item) -> _Prompt:

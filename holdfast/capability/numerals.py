@@ -34,10 +34,14 @@ _REWRITTEN = [
 
 # A minus between two terms is no sign; that of a list's line neither, for it stands apart.
 _SIGN = rf"(?P<sign>(?<![0-9A-Za-z_)\]}}%])-(?:{_CURRENCY}\s?)?|(?<==)\s{{0,3}}-\s{{0,3}})?"
+# Python makes no integer of some thousand digits, which a model that repeats itself may write.
+_WHOLE = r"\d{1,99}"
 _FRACTIONS = (
-    r"(?:(?P<whole>\d+)\s*)?\\[dtc]?frac\s*(?:\{\s*(?P<top>-?\d+)\s*\}|(?P<digit>\d))"
-    r"\s*(?:\{\s*(?P<bottom>0*[1-9]\d*)\s*\}|(?P<last>[1-9]))",
-    r"(?<![\d/.,])(?:(?P<units>\d+)\s)?(?P<over>\d+)/(?P<under>[1-9]\d*)(?!\d|[/.]\d)",
+    rf"(?:(?P<whole>{_WHOLE})\s*)?\\[dtc]?frac"
+    rf"\s*(?:\{{\s*(?P<top>-?{_WHOLE})\s*\}}|(?P<digit>\d))"
+    r"\s*(?:\{\s*(?P<bottom>0{0,99}[1-9]\d{0,99})\s*\}|(?P<last>[1-9]))",
+    rf"(?<![\d/.,])(?:(?P<units>{_WHOLE})\s)?(?P<over>{_WHOLE})/(?P<under>[1-9]\d{{0,99}})"
+    r"(?!\d|[/.]\d)",
 )
 # The number is an exponent or an index; or the 2 of km2.
 _EXPONENT = re.compile(r"(?<=[0-9A-Za-z)\]}])[\^_]\s*\{?\s*$")

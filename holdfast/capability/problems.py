@@ -157,7 +157,7 @@ def _object(place: str, text: str) -> Mapping[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no UTF-8"
         raise HoldfastError(f"{path}: cannot be read ({reason})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -32,8 +33,11 @@ def questions(
 ) -> list[Question]:
     """Read the items of the suites that are named, of each ``limit`` at most, None for all.
 
-    Raises HoldfastError: an unknown name (the nearest one is told), files that are not there.
+    Raises HoldfastError: no name at all, an unknown one (the nearest one is told), files that are
+    not there, hold no item, or call two items alike.
     """
+    if not names:
+        raise HoldfastError(f"--tasks names no suite; known are {', '.join(suites)}")
     for name in names:
         if name not in suites:
             nearest = difflib.get_close_matches(name, suites, n=1, cutoff=0.0)[0]
@@ -45,7 +49,24 @@ def questions(
     if data_root is not None and not data_root.is_dir():
         raise HoldfastError(f"--data-root {data_root}: is no folder; give the one with the files")
     chosen = [suites[name] for name in dict.fromkeys(names)]
-    return [Question(suite, suite.items(data_root, limit)) for suite in chosen]
+    return [Question(suite, _items(suite, data_root, limit)) for suite in chosen]
+
+
+def _items(suite: Suite, data_root: Path | None, limit: int | None) -> list[Item]:
+    items = suite.items(data_root, limit)
+    if not items:
+        raise HoldfastError(
+            f"{suite.name}: its files hold no item; restore them, or leave {suite.name} out of "
+            "--tasks"
+        )
+    # Answers are kept by the ids, so that two items would share one answer.
+    name, count = Counter(item.id for item in items).most_common(1)[0]
+    if count > 1:
+        raise HoldfastError(
+            f"{suite.name}: {count} items are called {name}; leave one of their files away, or "
+            "restore the published ones"
+        )
+    return items
 
 
 def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
@@ -68,6 +89,9 @@ def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
     with alone(model.directory):
         for question in open_:
             name = question.suite.name
+            # Another process may have asked here while the model was loading.
+            if store.finished(name, settings[name]):
+                continue
             with showing(name) as progress:
                 _answer(store, question, settings[name], backbone, progress)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,8 @@ def held_out_passages(folder: Path) -> list[Passage]:
             if heading[1] in HELD_OUT_TITLES
         }
         if not headings:
-            parts = {path.name.partition(".")[0]: text[-_HELD_OUT_BYTES:].strip()}
+            name = path.name.removesuffix(".gz").removesuffix(".txt")
+            parts = {name: text[-_HELD_OUT_BYTES:].strip()}
         for title, part in parts.items():
             passages += _cut(title, part)
     if not passages:
@@ -118,6 +120,7 @@ def _cut(title: str, text: str) -> list[Passage]:
 def _read(path: Path) -> str:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read().decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+            text = file.read().decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise HoldfastError(f"{path}: is no text in UTF-8 that can be read ({error})") from None
+    return text.replace("\r\n", "\n")

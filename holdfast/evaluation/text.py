@@ -23,6 +23,10 @@ from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
 
 WINDOW = 512  # tokens of a window at most, fewer where the model has fewer positions
+NO_NUMBERS = (
+    "this model's probabilities are not numbers (NaN): its weights are damaged, or its training "
+    "has diverged; choose another model or an earlier boundary"
+)
 _TOKENS_PER_BATCH = 4096
 _POSITIONS_AT_ONCE = 1024  # rows of logits at a time
 _HEADING = re.compile(r"^= (.+)$", re.MULTILINE)
@@ -70,7 +74,7 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     are those of the vocabulary without it.
 
     window: tokens that are read together, at most; the model's positions also bound it.
-    Raises HoldfastError for a text without tokens.
+    Raises HoldfastError for a text without tokens, and for a model that gives no numbers.
     """
     limit = getattr(backbone.model.config, "max_position_embeddings", None) or window
     window = min(window, limit)
@@ -91,6 +95,8 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
             part = [rows[index] for index in chosen]
             for row, value in zip(part, _bits(backbone, part), strict=True):
                 bits[row.text] += value
+    if bits.isnan().any():
+        raise HoldfastError(NO_NUMBERS)
     return [
         Length(predicted + extra, len(text.encode()), len(tokens))
         for text, tokens, predicted, extra in zip(

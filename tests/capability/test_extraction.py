@@ -119,6 +119,12 @@ CASES: list[tuple[str, Kind, str, str | None, str, bool]] = [
     (r"\boxed 7.", NUMBER, "en", "7", "7", True),
     (r"\boxed{১৮}", NUMBER, "bn", "18", "18", True),
     (r"\boxed{1.234}", NUMBER, "de", "1234", "1234", True),
+    (r"\boxed{45°}", NUMBER, "en", "45", "45", True),
+    (r"\boxed{12 \text{ cm}^2}", NUMBER, "en", "12", "12", True),
+    (r"\boxed{\sqrt{16}}", NUMBER, "en", r"\sqrt{16}", "4", True),
+    (r"\boxed{\sqrt{16}}", NUMBER, "en", r"\sqrt{16}", "16", False),
+    (r"\boxed{2^3}", NUMBER, "en", "2^3", "8", True),
+    (r"\boxed{2^{3}}", NUMBER, "en", "2^{3}", "2", False),
     # Expressions.
     (r"$\boxed{\frac{1}{2}}$", EXPRESSION, "en", r"\frac{1}{2}", "0.5", True),
     (r"$\boxed{\frac 34}$", EXPRESSION, "en", r"\frac 34", r"\frac{3}{4}", True),
@@ -127,6 +133,11 @@ CASES: list[tuple[str, Kind, str, str | None, str, bool]] = [
     (r"$\boxed{(x+1)^2}$", EXPRESSION, "en", "(x+1)^2", "x^2+2x+1", True),
     (r"$\boxed{(x+1)^2}$", EXPRESSION, "en", "(x+1)^2", "x^2+1", False),
     (r"$\boxed{90^\circ}$", EXPRESSION, "en", r"90^\circ", "90", True),
+    ("$\\boxed{90°}$", EXPRESSION, "en", "90°", r"90^\circ", True),
+    ("$\\boxed{5√3}$", EXPRESSION, "en", "5√3", r"5\sqrt{3}", True),
+    ("$\\boxed{(-∞, 2]}$", EXPRESSION, "en", "(-∞, 2]", r"(-\infty, 2]", True),
+    ("$\\boxed{\uff15}$", EXPRESSION, "en", "\uff15", "5", True),
+    (r"$\boxed{12.}$", EXPRESSION, "en", "12.", "12", True),
     (r"$\boxed{12 \text{ cm}}$", EXPRESSION, "en", r"12 \text{ cm}", "12", True),
     (r"$\boxed{x = 5}$", EXPRESSION, "en", "x = 5", "5", True),
     (r"$\boxed{10,\!080}$", EXPRESSION, "en", r"10,\!080", "10080", True),
@@ -180,6 +191,20 @@ def test_no_text_breaks_the_extraction(text: str) -> None:
         for language in ("en", "de", "fr"):
             found = extract(rf"\boxed{{{text}" + text, kind, language)
             assert found is None or found == found.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1" * 5000 + "/3", ["1" * 5000, "3"]),
+        ("3/" + "1" * 5000, ["3", "1" * 5000]),
+        (r"\frac{" + "1" * 5000 + "}{3}", ["1" * 5000, "3"]),
+        ("0" * 5000 + " 1/2", ["0", "1/2"]),
+    ],
+)
+def test_a_model_that_repeats_a_digit_breaks_nothing(text: str, wanted: list[str]) -> None:
+    """Python refuses to make an integer of more than 4,300 digits."""
+    assert numbers(text) == wanted
 
 
 def test_numbers_come_in_the_order_of_the_text() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from holdfast.capability import data
 from holdfast.capability.likelihood import next_token_log_probabilities
@@ -64,6 +66,13 @@ def test_bad_items_are_handled_as_asked_and_keep_their_ids(tmp_path, errors, ans
 def test_a_row_over_several_lines_is_one_question(tmp_path):
     write_redux(tmp_path, row(0, text="First line,\nsecond line?"), row(1))
     assert redux_items(tmp_path, "drop")[0].prompt == "First line,\nsecond line?"
+
+
+def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path):
+    path = write_redux(tmp_path, *ROWS)
+    plain = redux_items(tmp_path, "keep")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n\n") + b"\n")
+    assert redux_items(tmp_path, "keep") == plain
 
 
 @pytest.mark.parametrize(
@@ -208,6 +217,38 @@ def test_letters_that_begin_alike_are_refused():
     backbone.tokenizer.add_tokens([" A", " B", " C", " D"])
     first = len(backbone.tokenizer) - 4
     assert letter_tokens(backbone) == list(range(first, first + 4))
+
+
+def test_a_model_without_numbers_is_refused():
+    backbone = exact_backbone()
+    backbone.head.weight.data.fill_(math.nan)
+    with pytest.raises(HoldfastError, match="not numbers"):
+        list(next_token_log_probabilities(backbone, PROMPTS, [3, 40]))
+
+
+@pytest.mark.parametrize("kind", ["space before a word", "space before any text", "bytes"])
+def test_the_letters_token_is_the_one_that_follows_the_prompt(kind):
+    """The first two as SentencePiece has them, of newer and of older models."""
+    words = ["▁", ":", *"ABCD", "▁A", "▁B", "▁C", "▁D", "▁Answer"]
+    tokenizer = Tokenizer(models.Unigram([(word, -len(word) / 9) for word in ["?", *words]], 0))
+    if kind == "space before a word":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    elif kind == "space before any text":
+        marks = normalizers.Replace(" ", "▁")
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), marks])
+    else:
+        ordered = {"Answer:": 0} | {f"Ġ{letter}": n for n, letter in enumerate("ABCD", 1)}
+        tokenizer = Tokenizer(models.WordLevel(ordered, "Answer:"))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+    def tokenize(text):
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    found = [
+        tokenizer.id_to_token(token) for token in letter_tokens(SimpleNamespace(tokenize=tokenize))
+    ]
+    mark = "Ġ" if kind == "bytes" else "▁"
+    assert found == [f"{mark}{letter}" for letter in "ABCD"]
 
 
 def test_every_item_gets_the_likeliest_letter(monkeypatch):

@@ -42,6 +42,14 @@ def test_gsm8k_takes_the_number_behind_the_mark(tmp_path: Path) -> None:
     ]
 
 
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_problem(tmp_path: Path) -> None:
+    for mark in ("", "\ufeff"):
+        write(tmp_path / "gsm8k/test.jsonl", mark + lines(HENS))
+        write(tmp_path / "mgsm/mgsm_en.tsv", f"{mark}How many?\t3\r\n\r\n")
+        assert [item.prompt for item in gsm8k(tmp_path)] == ["How many hens?"]
+        assert [item.prompt for item in mgsm(tmp_path)] == ["How many?"]
+
+
 def test_math_takes_the_last_box_of_the_solution_in_both_layouts(tmp_path: Path) -> None:
     row = {
         "problem": "Halve $x$.",

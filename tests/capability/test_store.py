@@ -50,10 +50,11 @@ def model(directory, fingerprint="weights", backbone="a model"):
     return Model("sums model", directory, fingerprint, 3, lambda: backbone)
 
 
-def ask(directory, suite, limit=None, **changes):
-    def showing(_):
-        return contextlib.nullcontext(lambda done, total, note: None)
+def showing(_):
+    return contextlib.nullcontext(lambda done, total, note: None)
 
+
+def ask(directory, suite, limit=None, **changes):
     question = Question(suite, suite.items(None, limit))
     measure(model(directory, **changes), [question], showing)
 
@@ -125,6 +126,36 @@ def test_a_model_that_cannot_be_asked_leaves_nothing(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("other", [{"limit": 3}, {"fingerprint": "other"}])
+def test_what_another_process_asked_meanwhile_is_not_mixed_in(tmp_path, other):
+    """It began and ended between our look at the directory and our lock on it."""
+
+    def load():
+        ask(tmp_path, Sums(), **other)
+        return "a model"
+
+    slow = Model("sums model", tmp_path, "weights", 3, load)
+    suite = Sums()
+    with pytest.raises(HoldfastError, match="other settings"):
+        measure(slow, [Question(suite, ITEMS)], showing)
+    assert suite.asked == []
+    settings = json.loads((tmp_path / "sums.json").read_text())["settings"]
+    assert (settings["model"], settings["items"]) == (
+        other.get("fingerprint", "weights"),
+        other.get("limit", 6),
+    )
+
+
+def test_what_another_process_finished_meanwhile_is_done(tmp_path):
+    def load():
+        ask(tmp_path, Sums())
+        return "a model"
+
+    suite = Sums()
+    measure(Model("sums model", tmp_path, "weights", 3, load), [Question(suite, ITEMS)], showing)
+    assert suite.asked == []
+
+
 def test_a_damaged_line_is_named(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         ask(tmp_path, Sums(dies_after=3))
@@ -164,8 +195,21 @@ def test_the_nearest_task_is_named(tmp_path):
         questions({"sums": Sums(), "text": Sums("text")}, ["sum"], None, None)
     with pytest.raises(HoldfastError, match="--limit 0"):
         questions({"sums": Sums()}, ["sums"], None, 0)
+    with pytest.raises(HoldfastError, match="names no suite; known are sums"):
+        questions({"sums": Sums()}, [], None, None)
     with pytest.raises(HoldfastError, match="is no folder"):
         questions({"sums": Sums()}, ["sums"], tmp_path / "none", None)
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [([], "sums: its files hold no item"), ([*ITEMS, ITEMS[2]], "sums: 2 items are called sums/2")],
+)
+def test_no_items_and_two_of_one_name_are_refused(items, told):
+    suite = Sums()
+    suite.items = lambda data_root, limit: items
+    with pytest.raises(HoldfastError, match=told):
+        questions({"sums": suite}, ["sums"], None, None)
 
 
 def test_files_are_found_with_and_without_the_folder_capability(tmp_path):

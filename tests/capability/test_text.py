@@ -137,9 +137,36 @@ def test_a_corpus_that_is_not_there_is_refused_in_one_line(tmp_path):
     corpus(tmp_path, "novels.txt", "= Read before = A\n\nseen\n")
     with pytest.raises(HoldfastError, match="with a held-out text"):
         Text("corpus").items(tmp_path, None)
-    (tmp_path / "corpus" / "torn.txt.gz").write_bytes(b"\x1f\x8bnothing")
-    with pytest.raises(HoldfastError, match=r"torn\.txt\.gz: is no text"):
-        Text("corpus").items(tmp_path, None)
+    for torn in (b"\x1f\x8bnothing", gzip.compress(b"a text")[:10] + b"\xff" * 20):
+        (tmp_path / "corpus" / "torn.txt.gz").write_bytes(torn)
+        with pytest.raises(HoldfastError, match=r"torn\.txt\.gz: is no text"):
+            Text("corpus").items(tmp_path, None)
+
+
+def test_line_ends_and_marks_of_other_systems_change_nothing(tmp_path):
+    paragraphs = "\n\n".join(f"Paragraph {n}. " * 20 for n in range(300))
+    found = []
+    for name, text in (("novel", f"= {HELD_OUT_TITLES[0]} = B\n\n{paragraphs}"), ("p", paragraphs)):
+        corpus(tmp_path, f"{name}.txt", text)
+        plain = held_out_passages(tmp_path / "corpus")
+        corpus(tmp_path, f"{name}.txt", "\ufeff" + text.replace("\n", "\r\n"))
+        found.append(plain == held_out_passages(tmp_path / "corpus") and len(plain) > 7)
+    assert found == [True, True]
+
+
+def test_files_whose_names_begin_alike_are_told_apart(tmp_path):
+    for name in ("notes.one.txt", "notes.two.txt.gz"):
+        corpus(tmp_path, name, "Something to read.")
+    ids = [passage.id for passage in held_out_passages(tmp_path / "corpus")]
+    assert ids == ["corpus/notes_one/0", "corpus/notes_two/0"]
+
+
+def test_a_model_without_numbers_is_refused():
+    backbone = exact_backbone()
+    backbone.head.weight.data.fill_(math.nan)
+    with pytest.raises(HoldfastError, match="not numbers") as refused:
+        lengths(backbone, TEXTS[:1])
+    assert "\n" not in str(refused.value)
 
 
 def test_the_published_corpus_gives_what_the_embedded_model_has_not_read(real_data):
