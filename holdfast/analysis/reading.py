@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -221,9 +222,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
     written = (path / "matrix.csv").exists()
     matrix = RecallMatrix.load(path / "matrix.csv") if written else RecallMatrix()
     metrics = summarise(matrix)
-    row |= {name: math.nan if metrics[name] is None else metrics[name] for name in METRICS}
-    row |= {"horizon": matrix.horizon, "path": str(path)}
-    row["box_emission"] = row["state_bytes"] = math.nan
+    row |= _numbers(matrix, metrics) | {"path": str(path)}
     if matrix.horizon:
         try:
             row["box_emission"] = _box_emission(path / "metrics.json", metrics)
@@ -231,6 +230,22 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
         except HoldfastError as error:
             missing.append(str(error))
     return row, matrix
+
+
+def read_at(path: Path, matrix: RecallMatrix) -> dict[str, Any]:
+    """The numbers of a trajectory's row as it stood at an earlier horizon.
+
+    matrix: up to there. The share of answers with a box is only told of the last.
+    """
+    row = _numbers(matrix, summarise(matrix))
+    with suppress(HoldfastError):  # a damaged log has been named already
+        row["state_bytes"] = _state_bytes(path, matrix)
+    return row
+
+
+def _numbers(matrix: RecallMatrix, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: math.nan if metrics[name] is None else metrics[name] for name in METRICS}
+    return {**numbers, "horizon": matrix.horizon, "box_emission": math.nan, "state_bytes": math.nan}
 
 
 def _whole(value: Any) -> int:

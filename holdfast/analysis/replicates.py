@@ -27,7 +27,7 @@ def replicates(
     chosen = cells[cells["method"].isin(list(methods))]
     if chosen.empty:
         raise HoldfastError(f"{dataset}: none of {', '.join(methods)} has been learned")
-    _refuse_repeated(dataset, chosen)
+    refuse_repeated(chosen)
     _refuse_mixed(dataset, chosen, "horizon", "horizons")
     _refuse_mixed(dataset, chosen, "order_seed", "task orders")
     table = chosen.pivot(index="method", columns="seed", values=response)
@@ -51,6 +51,21 @@ def replicates(
     return table
 
 
+def refuse_repeated(cells: pd.DataFrame) -> None:
+    """Raise HoldfastError for a data set, method and seed that is there twice, and say where."""
+    named = ["dataset", "method", "seed"]
+    again = cells[cells.duplicated(named)]
+    if again.empty:
+        return
+    one = again.iloc[0]
+    same = cells[(cells[named] == one[named]).all(axis="columns")]
+    places = f", in {' and '.join(same['path'][:2])}" if "path" in same else ""
+    raise HoldfastError(
+        f"{one['dataset']}: {one['method']} with seed {one['seed']} is there twice{places}; leave "
+        "one of them out"
+    )
+
+
 def one_dataset(cells: pd.DataFrame) -> str:
     """The name of the one data set of these cells; HoldfastError if there are several, or none."""
     names = list(cells["dataset"].unique())
@@ -66,15 +81,6 @@ def one_dataset(cells: pd.DataFrame) -> str:
 def by_dataset(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The cells of each data set, in the order in which they come."""
     return {str(name): part for name, part in cells.groupby("dataset", sort=False)}
-
-
-def _refuse_repeated(dataset: str, cells: pd.DataFrame) -> None:
-    repeated = cells[cells.duplicated(["method", "seed"])]
-    if len(repeated):
-        method, seed = repeated.iloc[0][["method", "seed"]]
-        raise HoldfastError(
-            f"{dataset}: {method} with seed {seed} is there more than once; keep one of them"
-        )
 
 
 def _refuse_mixed(dataset: str, cells: pd.DataFrame, column: str, what: str) -> None:

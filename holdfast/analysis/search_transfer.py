@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.analysis.horizon import at_horizon
 from holdfast.analysis.ranks import DECIMALS
 from holdfast.analysis.replicates import one_dataset, replicates
-from holdfast.analysis.study import final_runs
 from holdfast.core.errors import HoldfastError
 
 _TOP = 3
@@ -25,7 +25,7 @@ def search_transfer(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     compositions count that were learned in the final runs too. Both rankings are among those only,
     and equal scores share the mean of their ranks.
     trace: ``trace.csv``; cells: of a study, one data set, those count that
-    :func:`holdfast.analysis.study.final_runs` chooses.
+    :func:`holdfast.analysis.horizon.at_horizon` chooses.
     Gives one row a horizon: ``horizon``, ``compositions`` (how many compare),
     ``mean_displacement`` and ``max_displacement`` (of ranks, absolute), ``spearman`` (NaN for one
     composition, or where all are equal), ``top3_overlap`` and ``top3`` (how many of the best
@@ -83,7 +83,7 @@ def selection(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 def _final(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Final retention of the searched compositions, by method and seed."""
-    runs = final_runs(cells)
+    runs = at_horizon(cells)
     searched = list(dict.fromkeys(trace["method"]))
     there = set(runs["method"])
     both = [method for method in searched if method in there]

@@ -78,7 +78,7 @@ _SAME = ["study", "dataset", "method", "settings"]
 def _searched(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells that have a searched temperature, with it and with their other settings."""
     found = [_TEMPERATURE.search(candidate) for candidate in cells["candidate"]]
-    part = cells[[match is not None for match in found]]
+    part = cells.loc[pd.Series([match is not None for match in found], cells.index, dtype=bool)]
     temperatures = [float(match[1]) for match in found if match]
     others = [_TEMPERATURE.sub("", candidate) for candidate in part["candidate"]]
     settings = [text.partition(" ")[2] for text in others]

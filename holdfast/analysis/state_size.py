@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from safetensors import SafetensorError, safe_open
 
-from holdfast.analysis.composition import has
+from holdfast.analysis.composition import VANILLA, has
 from holdfast.analysis.study import final_runs
 
 BYTES = 4  # a scalar: factors, anchors' state and the master of merged matrices are float32
@@ -36,8 +37,9 @@ def state_size(cells: pd.DataFrame) -> pd.DataFrame:
     last commit keeps on disk), ``formula`` (in scalars, W being all adapted dense matrices),
     ``growth`` (``constant`` or ``linear in tasks``), ``formula_bytes`` (4 a scalar, NaN where the
     sizes are not known) and ``source``, which says where the sizes come from: ``factors`` (the
-    shapes in a trajectory's files), ``vanilla`` (its measured state, which is P_r and a file's
-    header; W and d_in are then not known) or ``unknown``.
+    shapes in the files of the method's trajectories, or of the others where it has none and they
+    agree), ``vanilla`` (its measured state, which is P_r and a file's header; W and d_in are then
+    not known) or ``unknown`` (also where the trajectories of a method differ, as in their rank).
 
     The two differ where the disk holds the same state otherwise: a merged model is written as the
     factors of the tasks since its last copy, an anchor's reference that equals the factors is not
@@ -49,9 +51,10 @@ def state_size(cells: pd.DataFrame) -> pd.DataFrame:
     columns += ["formula", "growth", "formula_bytes", "source"]
     rows = []
     for dataset, part in final_runs(cells).groupby("dataset", sort=False):
-        shapes, source = _known_shapes(part)
+        found = _found_shapes(part)
         for method, own in part.groupby("method", sort=False):
             horizon, measured = own["horizon"].iloc[0], own["state_bytes"].mean(skipna=False)
+            shapes, source = _known_shapes(str(method), found, part)
             text, scalars = formula(str(method), int(horizon), shapes)
             growth = "linear in tasks" if "t " in text else "constant"
             size = BYTES * scalars
@@ -78,15 +81,26 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
     return " + ".join(terms), sum(terms.values())
 
 
-def _known_shapes(cells: pd.DataFrame) -> tuple[Shapes, str]:
-    """The sizes of one data set's model, and where they come from."""
-    for path in cells["path"]:
-        for file in sorted(Path(path).glob("factors/*.safetensors"))[:1]:
+def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:
+    """The sizes in the files of every method; a trajectory's factors are all of one shape."""
+    found: dict[str, set[Shapes]] = {}
+    for cell in cells.to_dict("records"):
+        for file in sorted(Path(cell["path"]).glob("factors/*.safetensors"))[:1]:
             shapes = _shapes(file)
             if shapes is not None:
-                return shapes, "factors"
-    measured = cells.loc[cells["method"] == "vanilla", "state_bytes"].dropna()
-    if len(measured):
+                found.setdefault(cell["method"], set()).add(shapes)
+    return found
+
+
+def _known_shapes(
+    method: str, found: Mapping[str, set[Shapes]], cells: pd.DataFrame
+) -> tuple[Shapes, str]:
+    """The sizes of a method, and where they come from; cells: of its data set."""
+    measured = cells.loc[cells["method"] == VANILLA, "state_bytes"].dropna()
+    shapes = found.get(method) or set().union(*found.values())
+    if len(shapes) == 1:
+        return next(iter(shapes)), "factors"
+    if not shapes and len(measured):
         return Shapes(adapter=measured.iloc[0] / BYTES), "vanilla"
     return Shapes(), "unknown"
 

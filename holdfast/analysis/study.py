@@ -12,7 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.analysis.horizon import aligned, at_horizon, common_horizon, in_report_order
 from holdfast.analysis.reading import METRICS, Reading, places
+from holdfast.analysis.replicates import refuse_repeated
 from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RecallMatrix
@@ -33,11 +35,14 @@ class Study:
     cells: one row a trajectory (two where a suite and a search share it): ``study`` (its
     directory), ``dataset``, ``method`` (tag), ``candidate`` (in a search the tag with its searched
     settings, otherwise the tag), ``seed``,
-    ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned), the metrics as shares,
+    ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned, or as many of them as the
+    data set is read at: :func:`holdfast.analysis.horizon.aligned`), the metrics as shares,
     ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
     checkpoint), ``state_bytes`` (on disk), ``searched`` (whether it is a search's row), ``path``.
-    matrices: by ``path``. traces: of searches, by dataset, as ``trace.csv`` has them.
-    missing: what is not there, not finished, or not comparable, one plain line each.
+    matrices: by ``path``, up to the horizon in ``cells``. traces: of searches, by dataset, as
+    ``trace.csv`` has them.
+    missing: what is not there, not finished, not comparable or further than the rest, one plain
+    line each.
     """
 
     cells: pd.DataFrame
@@ -74,40 +79,19 @@ def read_study(*directories: Path) -> Study:
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
     missing = [*reading.missing, *_unfinished(cells, reading), *_holes(cells, reading.told)]
     missing += _unlike(reading.rows)
-    return Study(cells, reading.matrices, reading.traces, tuple(missing))
+    cells, matrices, told = aligned(cells, reading.matrices)
+    return Study(cells, matrices, reading.traces, (*missing, *told))
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that tables over trajectories are about.
+    """The cells that tables over trajectories are about, each method and seed once.
 
-    These are the cells that :func:`in_report_order` gives, of each data set those at the longest
-    horizon.
+    They are those that :func:`holdfast.analysis.horizon.at_horizon` gives.
     Raises HoldfastError for a method and seed that is there twice.
     """
-    chosen = in_report_order(cells)
-    if chosen.empty:
-        return chosen
-    longest = chosen.groupby("dataset")["horizon"].transform("max")
-    chosen = chosen[chosen["horizon"] == longest]
-    twice = chosen[chosen.duplicated(["dataset", "method", "seed"], keep=False)]
-    if len(twice):
-        one, other = (twice.iloc[place] for place in _first_pair(twice))
-        raise HoldfastError(
-            f"{one['dataset']}: {one['method']} with seed {one['seed']} is there twice, in "
-            f"{one['path']} and {other['path']}; leave one of them out"
-        )
+    chosen = at_horizon(cells)
+    refuse_repeated(chosen)
     return chosen
-
-
-def in_report_order(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of suites and single runs, not those of searches, at any horizon.
-
-    Of each data set they are those in the stored order of the tasks, where it has some.
-    """
-    # Cells that no directory holds, such as the paper's, need not say that they are no search's.
-    chosen = cells[~cells["searched"]] if "searched" in cells else cells
-    stored = chosen["order_seed"].isna()
-    return chosen[stored | ~stored.groupby(chosen["dataset"]).transform("any")]
 
 
 def _found(
@@ -137,18 +121,12 @@ def _found(
     return studies, loose
 
 
-def _first_pair(twice: pd.DataFrame) -> tuple[int, int]:
-    told = ["dataset", "method", "seed"]
-    same = (twice[told] == twice.iloc[0][told]).all(axis="columns").tolist()
-    return 0, same.index(True, 1)
-
-
 def _unfinished(cells: pd.DataFrame, reading: Reading) -> Iterator[str]:
-    longest = in_report_order(cells).groupby("dataset")["horizon"].max()
+    common = in_report_order(cells).groupby("dataset")["horizon"].agg(common_horizon)
     for row in cells[~cells["searched"]].to_dict("records"):
         tasks, why = reading.planned.get(row["path"], (0, ""))
         if pd.isna(row["order_seed"]):
-            tasks = max(tasks, longest[row["dataset"]])
+            tasks = max(tasks, common[row["dataset"]])
         if row["horizon"] < tasks:
             name = f"{row['dataset']} {row['method']} seed {row['seed']}"
             yield f"{name}: {row['horizon']} of {tasks} tasks learned ({row['path']}){why}"

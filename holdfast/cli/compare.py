@@ -33,10 +33,11 @@ def compare(
 ) -> None:
     """Set a study beside the paper: retention, ranks, effects, and where they disagree."""
     from holdfast.analysis.compare import compare as set_beside
-    from holdfast.analysis.study import final_runs, read_study
+    from holdfast.analysis.horizon import at_horizon
+    from holdfast.analysis.study import read_study
 
     study = read_study(*directories)
-    comparison = set_beside(final_runs(study.cells), dataset)
+    comparison = set_beside(at_horizon(study.cells), dataset)
     _print(comparison)
     for line in (*comparison.notes, *study.missing):
         print(f"note: {line}")

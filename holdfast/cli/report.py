@@ -32,4 +32,4 @@ def write_report(*directories: Path, out: Path | None = None, title: str | None 
 
     study = read_study(*directories)
     path = out or directories[0] / "report.html"
-    return write_page(study, path, title=title, tables=analyse(study).tables)
+    return write_page(study, analyse(study), path, title=title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -47,7 +47,10 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
         "build_up": ("build_up", lambda: build_up_path(tables["build_up"])),
         "search": ("search_percentiles", lambda: search_bars(tables["search_percentiles"])),
         "capability": ("capability", lambda: _capability(tables["capability"])),
-        "matrices": ("configurations", lambda: _matrices(study, learned)),
+        "matrices": (
+            "configurations",
+            lambda: _matrices(_of(study, tables["configurations"]), learned),
+        ),
     }
     drawn: dict[str, Figure] = {}
     absent: dict[str, str] = {}
@@ -82,6 +85,11 @@ def _capability(table: pd.DataFrame) -> Figure:
     base = scores.dropna(subset="before").groupby("suite")["before"].mean()
     named = scores.rename(columns={"suite": "benchmark", "value": "score"})
     return capability_bars(named, {str(name): float(value) for name, value in base.items()})
+
+
+def _of(study: Study, table: pd.DataFrame) -> Study:
+    """The data sets of a study that a table has."""
+    return replace(study, cells=study.cells[study.cells["dataset"].isin(table["dataset"])])
 
 
 def _matrices(study: Study, learned: Sequence[str]) -> Figure:

@@ -51,12 +51,14 @@ def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
     write_result(boundary(cell, TASKS), "gsm8k", {"model": "m", "items": 10}, score(5, 10))
     analysis = analyse(read_study(suite))
     assert "gsm8k was not asked alike" in analysis.absent["capability"]
-    assert "gsm8k was not asked alike" in render(read_study(suite), suite / "report.html")
+    assert "gsm8k was not asked alike" in render(
+        read_study(suite), analyse(read_study(suite)), suite / "report.html"
+    )
 
 
 def test_the_page_and_the_figures_show_it(suite: Path) -> None:
     study = read_study(suite)
-    page = render(study, suite / "report.html")
+    page = render(study, analyse(study), suite / "report.html")
     assert "General capability" in page
     assert "−25.0" in page
     drawn = paper_figures(study, analyse(study)).figures["capability"]

@@ -157,7 +157,7 @@ def test_data_sets_are_matched_by_name_or_given() -> None:
 
 def test_a_cell_twice_is_refused() -> None:
     table = cells({"vanilla": [0.1, 0.2], "sd": [0.2, 0.2]}, "llm_qa")
-    with pytest.raises(HoldfastError, match="llm_qa: vanilla with seed 1 is there more than once"):
+    with pytest.raises(HoldfastError, match="llm_qa: vanilla with seed 1 is there twice"):
         compare(pd.concat([table, table]))
 
 

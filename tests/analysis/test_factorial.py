@@ -154,7 +154,7 @@ def test_what_is_not_balanced_is_refused_by_name() -> None:
     refused(without(table, "si_sd_merge", 2), "here: si_sd_merge has no cell with seed 2;")
     refused(table[table["method"] != "sd"], r"here: sd has no cell with seed 1 \(and 2 more")
     again = table[(table["method"] == "replay") & (table["seed"] == 3)]
-    refused(pd.concat([table, again]), "here: replay with seed 3 is there more than once")
+    refused(pd.concat([table, again]), "here: replay with seed 3 is there twice")
     refused(pd.concat([table, table.assign(dataset="there")]), "of here and there; choose one")
     refused(table[:0], "no finished cell")
     refused(table[table["method"] == "none"], "no finished cell")

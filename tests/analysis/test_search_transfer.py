@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from holdfast.analysis.paper_tables import paper_table
 from holdfast.analysis.search_transfer import search_transfer, selection
+from holdfast.analysis.study import read_study
+from holdfast.analysis.tables import analyse
 from holdfast.core.errors import HoldfastError
+from tests.analysis.synthetic import write_search
 
 NAMES = ["sd_replay_merge", "replay_merge", "si_replay", "sd", "si", "merge"]
 
@@ -163,3 +167,10 @@ def test_what_is_missing_is_refused_by_name() -> None:
         selection(searched, cells({"si": [0.1]}))
     with pytest.raises(HoldfastError, match="every candidate at horizon 10 failed"):
         selection(trace((10, {"si": math.nan})), cells({"si": [0.1]}))
+
+
+def test_a_search_whose_trajectories_are_gone_is_still_analysed(tmp_path: Path) -> None:
+    search = write_search(tmp_path / "search", {"sd": [0.1, 0.1], "si": [0.2]}, (2, 4), cells=False)
+    analysis = analyse(read_study(search))
+    assert set(analysis.tables) == {"search_percentiles"}
+    assert "no final run to set beside the search" in analysis.absent["selection"]

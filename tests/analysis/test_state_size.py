@@ -42,13 +42,13 @@ def test_only_olora_and_osrm_grow_with_the_tasks(tmp_path: Path) -> None:
         assert grows == (method in growing), method
 
 
-def write_factors(cell: Path) -> None:
-    """One task's factors of two layers, 8 -> 6 and 6 -> 10, of rank 2."""
+def write_factors(cell: Path, rank: int = 2) -> None:
+    """One task's factors of two layers, 8 -> 6 and 6 -> 10."""
     layers = {"up": (8, 6), "down": (6, 10)}
     tensors = {
         f"model.{name}.{factor}": np.zeros(shape, np.float32)
         for name, (inputs, outputs) in layers.items()
-        for factor, shape in (("A", (2, inputs)), ("B", (outputs, 2)))
+        for factor, shape in (("A", (rank, inputs)), ("B", (outputs, rank)))
     }
     (cell / "factors").mkdir()
     save_file(tensors, cell / "factors/task-0010.safetensors")
@@ -83,3 +83,22 @@ def test_a_damaged_file_tells_nothing(tmp_path: Path, content: bytes) -> None:
     write_factors(cell := next((suite / "cells").glob("vanilla-*")))
     (cell / "factors/task-0010.safetensors").write_bytes(content)
     assert set(state_size(read_study(suite).cells)["source"]) == {"vanilla"}
+
+
+def test_a_method_of_another_rank_has_the_sizes_of_its_own_files(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, ["vanilla", "merge", "si"], [41], tasks=10)
+    for method, rank in (("vanilla", 2), ("merge", 6)):
+        write_factors(next((suite / "cells").glob(f"{method}-*")), rank)
+    table = state_size(read_study(suite).cells).set_index("method")
+    assert table.loc["vanilla", "formula_bytes"] == 4 * 2 * (14 + 16)
+    assert table.loc["merge", "formula_bytes"] == 4 * (8 * 6 + 6 * 10 + 6 * (14 + 16))
+    # Which of the two ranks a method without files has, nobody knows.
+    assert table.loc["si", "source"] == "unknown" and math.isnan(table.loc["si", "formula_bytes"])
+
+
+def test_seeds_of_several_ranks_have_no_one_size(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, ["merge"], [41, 42], tasks=10)
+    for seed, rank in ((41, 2), (42, 6)):
+        write_factors(next((suite / "cells").glob(f"merge-{seed}-*")), rank)
+    (row,) = state_size(read_study(suite).cells).to_dict("records")
+    assert row["source"] == "unknown" and math.isnan(row["formula_bytes"])

@@ -10,8 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import FACTORIAL, PAPER, SEEDS, write_search, write_suite
+from tests.analysis.synthetic import (
+    FACTORIAL,
+    PAPER,
+    SEEDS,
+    write_search,
+    write_suite,
+    write_trajectory,
+)
 
+FEW = ("vanilla", "replay", "merge", "replay_merge")
 MEASURED = """
 import contextlib, pathlib, sys, time
 from holdfast.cli.main import app
@@ -72,6 +80,35 @@ def test_what_is_missing_is_named_and_the_rest_is_there(holdfast, tmp_path: Path
     assert line.startswith("no effects, factorial_model, ranks")
     table = pd.read_csv(tmp_path / "suite" / "analysis" / "configurations.csv")
     assert table.set_index("method").at["si_merge", "seeds"] == 2
+
+
+@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+def test_a_run_that_is_there_twice_stops_no_command(holdfast, tmp_path: Path, verb: str) -> None:
+    suite = write_suite(tmp_path / "suite", (*FEW, "other"), SEEDS, tasks=4)
+    write_trajectory(tmp_path / "again", "other", SEEDS[0], tasks=4)
+    done = holdfast(verb, suite, tmp_path / "again", "--out", tmp_path / "out")
+    assert done.status == 0, done.err
+    if verb == "analyse":
+        (line,) = [line for line in done.out.splitlines() if "other with seed 41 is there" in line]
+        assert line.startswith("no configurations, ") and "figure matrices" in line
+        assert len(pd.read_csv(tmp_path / "out" / "effects.csv")) == 3
+
+
+@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+def test_a_run_that_went_further_than_the_others_is_told(
+    holdfast, tmp_path: Path, verb: str
+) -> None:
+    suite = write_suite(tmp_path / "suite", FEW, SEEDS[1:], tasks=4)
+    write_trajectory(tmp_path / "far", "merge", SEEDS[0], tasks=6)
+    done = holdfast(verb, suite, tmp_path / "far", "--out", tmp_path / "out")
+    assert done.status == 0, done.err
+    line = "symbol_qa: read after 4 tasks, as far as at least half of its runs have come; "
+    line += "read there too, though further on: merge seed 41 (6 tasks)"
+    said = (tmp_path / "out").read_text() if verb == "report" else done.out
+    assert said.count(line) == 1
+    if verb == "analyse":
+        table = pd.read_csv(tmp_path / "out" / "configurations.csv").set_index("method")
+        assert set(table["horizon"]) == {4} and table.at["merge", "seeds"] == 3
 
 
 def test_a_suite_and_its_search_are_set_beside_each_other(holdfast, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast import analysis
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.factorial import factorial
 from holdfast.analysis.study import Study, read_study
+from holdfast.analysis.tables import analyse
 from holdfast.core.errors import HoldfastError
 from holdfast.report.page import render, write_page
 from holdfast.report.page.embedding import by_column, encoded, script_json
@@ -89,8 +92,8 @@ class Read(HTMLParser):
         return next(row for row in self.rows if row and row[0].strip() == first)
 
 
-def read(study: Study, path: Path = Path("report.html"), **options: Any) -> Read:
-    return Read(render(study, path, **options))
+def read(study: Study, path: Path = Path("report.html"), title: str | None = None) -> Read:
+    return Read(render(study, analyse(study), path, title=title))
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +271,7 @@ def test_every_run_has_its_identity_and_its_place(tmp_path):
     other(tmp_path / "own", "merge", 1, 3, settings={"optim.lr": 0.5})
     study = read_study(suite, tmp_path / "own")
     path = tmp_path / "reports" / "report.html"
-    write_page(study, path)
+    write_page(study, analyse(study), path)
     text = path.read_text(encoding="utf-8")
     page = Read(text)
     for place in study.cells["path"]:
@@ -292,7 +295,9 @@ def test_runs_without_a_readable_configuration_are_counted(full):
 def test_text_of_any_kind_is_only_text():
     runs = {(method, 1): fading(3, 0.5) for method in (HOSTILE, "vanilla", "sd")}
     study = study_of(runs, dataset=HOSTILE, missing=(HOSTILE,))
-    page = read(study, title=HOSTILE, tables={"more": pd.DataFrame({HOSTILE: [HOSTILE]})})
+    made = analyse(study)
+    more = {**made.tables, "more": pd.DataFrame({HOSTILE: [HOSTILE]})}
+    page = Read(render(study, replace(made, tables=more), Path("a.html"), title=HOSTILE))
     plain = read(study_of({("vanilla", 1): fading(3, 0.5)}))
     assert len(page.scripts) == 2
     assert page.scripts[1] == plain.scripts[1]
@@ -324,15 +329,80 @@ def test_a_large_study_is_small():
     ]
     matrix = fading(100, 0.97, items=100)
     study = study_of({(tag, seed): matrix for tag in tags for seed in (41, 42, 43)})
-    assert len(render(study, Path("report.html")).encode()) < 1_500_000
+    assert len(render(study, analyse(study), Path("report.html")).encode()) < 1_500_000
 
 
-def test_equal_studies_are_equal_files_and_more_tables_come_along(full, tmp_path):
-    more = {"ranks": pd.DataFrame({"method": ["sd"], "rank": [1]})}
-    first = write_page(full, tmp_path / "a.html", tables=more)
-    second = write_page(full, tmp_path / "b.html", tables=more)
+def test_equal_studies_are_equal_files(full, tmp_path):
+    first = write_page(full, analyse(full), tmp_path / "a.html")
+    second = write_page(full, analyse(full), tmp_path / "b.html")
     assert first.read_bytes() == second.read_bytes()
-    assert Read(first.read_text()).data["tables"]["ranks"] == {"method": ["sd"], "rank": [1]}
+
+
+def test_the_tables_of_the_page_are_those_of_the_analysis_each_once(full):
+    carried, tables = read(full).data["tables"], analyse(full).tables
+    assert list(carried) == [*tables, "cells"]
+    assert all(carried[name] == by_column(tables[name]) for name in tables)
+
+
+def test_no_curve_and_no_factorial_is_made_twice(full, monkeypatch):
+    made: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: made.append(name) or real(*given))
+
+    counted(analysis.curves, "retention_by_age")
+    counted(analysis.tables, "factorial")
+    read(full)
+    assert (made.count("retention_by_age"), made.count("factorial")) == (len(full.cells), 1)
+
+
+def test_the_finalists_of_a_search_can_be_downloaded_beside_the_runs_of_a_suite(tmp_path: Path):
+    suite = synthetic.write_suite(tmp_path / "suite", ["vanilla", "merge"], seeds=(41,), tasks=3)
+    scores = {"sd a.b=1": [0.3, 0.2], "sd a.b=2": [0.5]}
+    search = synthetic.write_search(tmp_path / "search", scores, (2, 4), dataset="real_qa")
+    tables = read(read_study(suite, search)).data["tables"]
+    shown = zip(
+        tables["configurations"]["dataset"], tables["configurations"]["method"], strict=True
+    )
+    assert set(shown) == {
+        ("symbol_qa", "merge"),
+        ("symbol_qa", "vanilla"),
+        ("real_qa", "sd a.b=1"),
+    }
+    assert set(tables["state_size"]["dataset"]) == {"symbol_qa"}  # a candidate is no method
+
+
+def twice(full: Study, method: str) -> Study:
+    """The study and a second run of one method and seed, in another directory."""
+    again = study_of({(method, 1): fading(6, 0.9)})
+    (path,) = again.matrices
+    cells = again.cells.assign(path="again/" + path)
+    return together(full, Study(cells, {"again/" + path: again.matrices[path]}, {}, ()))
+
+
+def test_a_run_that_is_there_twice_is_said_and_the_rest_of_the_page_is_there(full):
+    extra = study_of({("olora", 1): fading(6, 0.8)})
+    other = study_of({("vanilla", 1): fading(4, 0.5)}, dataset="real_qa")
+    page = read(together(twice(together(full, extra), "olora"), other))
+    why = "There are no means over seeds. symbol_qa: olora with seed 1 is there twice, in "
+    assert why + "symbol_qa/cells/olora-1 and again/symbol_qa/cells/olora-1; leave" in page.text
+    assert page.headings[:3] == ["Recall matrices", "Factorial", "Recall matrix"]
+    # The factorial needs no O-LoRA, and the other data set nothing of this one.
+    effects = factorial(full.cells).effects.set_index("term")["effect"]
+    assert page.row("replay")[1] == f"{100 * effects['replay']:+.1f}"
+    assert page.data["tables"]["configurations"]["dataset"] == ["real_qa"]
+    first, second = page.data["views"]
+    assert len(first["runs"]) == 34 and not first["curves"] and not first["means"]
+    assert list(second["means"]) == ["vanilla"]
+
+
+def test_a_factorial_with_a_run_that_is_there_twice_is_refused_by_name(full):
+    page = read(twice(full, "sd_merge"))
+    assert (
+        "There is no factorial table. symbol_qa: sd_merge with seed 1 is there twice" in page.text
+    )
+    assert "Compositions" not in page.headings
 
 
 def test_two_datasets_are_two_parts_of_one_page(full):
@@ -346,10 +416,10 @@ def test_two_datasets_are_two_parts_of_one_page(full):
 def test_a_study_of_nothing_and_an_unwritable_place_are_refused(full, tmp_path):
     nothing = Study(full.cells.iloc[:0], {}, {}, ())
     with pytest.raises(HoldfastError, match="no trajectory and no search"):
-        render(nothing, tmp_path / "report.html")
+        render(nothing, analyse(nothing), tmp_path / "report.html")
     (tmp_path / "file").write_text("")
     with pytest.raises(HoldfastError, match="file"):
-        write_page(full, tmp_path / "file" / "report.html")
+        write_page(full, analyse(full), tmp_path / "file" / "report.html")
 
 
 def test_the_page_needs_no_torch():

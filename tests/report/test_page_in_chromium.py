@@ -14,6 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.curves import bands, curves
+from holdfast.analysis.study import Study
+from holdfast.analysis.tables import analyse
 from holdfast.report.page import write_page
 from holdfast.results import RecallMatrix
 from tests.report.page_study import fading, study_of, together
@@ -42,6 +44,13 @@ def matrix_of(method: str, seed: int) -> RecallMatrix:
     if method == "olora":
         kept = 0.925  # half-lives of 9 and 11 tasks
     return fading(TASKS, kept + 0.01 * (seed - 41), items=200)
+
+
+def moved(study: Study) -> Study:
+    """The same runs in another directory."""
+    paths = {path: f"again/{path}" for path in study.matrices}
+    cells = study.cells.assign(path=study.cells["path"].map(paths))
+    return Study(cells, {paths[path]: matrix for path, matrix in study.matrices.items()}, {}, ())
 
 
 def standings() -> pd.DataFrame:
@@ -84,8 +93,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "full": together(whole, other, traces={"symbol_qa": standings()}),
         "single": study_of({("vanilla", 41): fading(4, 0.5)}),
         "hostile": hostile,
+        "twice": together(whole, moved(study_of({("merge", 41): matrix_of("merge", 41)}))),
     }
-    return {name: write_page(one, folder / f"{name}.html") for name, one in studies.items()}
+    return {
+        name: write_page(one, analyse(one), folder / f"{name}.html")
+        for name, one in studies.items()
+    }
 
 
 Opened = Callable[..., Page]
@@ -321,6 +334,13 @@ def test_one_dataset_at_a_time_and_all_in_print(opened):
     assert len(page.pdf()) > 10_000
 
 
+def test_without_means_the_matrices_are_there(opened):
+    page = opened("twice")
+    assert "There are no means over seeds. symbol_qa: merge with seed 41" in page.inner_text("main")
+    expect(page.locator(".heatmap")).to_have_count(len(METHODS))
+    expect(page.locator(".chart")).to_have_count(0)
+
+
 def test_downloads_are_the_tables(opened, tmp_path):
     page = opened("full")
 
@@ -358,7 +378,8 @@ def test_captions_and_tables_round_alike(browser, tmp_path, opened):
     runs = {
         (f"m{count}", 1): RecallMatrix().with_row(1, {1: (count, 80)}) for count in range(1, 80, 2)
     }
-    path = write_page(study_of(runs), tmp_path / "ties.html")
+    study = study_of(runs)
+    path = write_page(study, analyse(study), tmp_path / "ties.html")
     page = browser.new_page()
     page.goto(path.as_uri())
     table = page.locator("table.sortable tbody tr").evaluate_all(

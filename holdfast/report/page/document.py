@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -13,48 +12,40 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from holdfast.analysis.study import Study
+from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.report.page.embedding import by_column, script_json
+from holdfast.report.page.finalists import with_finalists
 from holdfast.report.page.provenance import provenance, relative
-from holdfast.report.page.view import View, view
+from holdfast.report.page.view import view
 
 # Joined in this order into one script; each file may use what those before it define.
 _SCRIPTS = ("plot.js", "matrix.js", "survival.js", "explorer.js", "search.js", "page.js")
 
 
-def write_page(
-    study: Study,
-    path: Path,
-    *,
-    title: str | None = None,
-    tables: Mapping[str, pd.DataFrame] | None = None,
-) -> Path:
+def write_page(study: Study, analysis: Analysis, path: Path, *, title: str | None = None) -> Path:
     """Write a study as one HTML file that asks no other file and no server; return its path.
 
-    study: what :func:`holdfast.analysis.study.read_study` gives; title: the data sets unless said;
-    tables: more tables to offer as downloads, by name.
+    study: what :func:`holdfast.analysis.study.read_study` gives; analysis: what
+    :func:`holdfast.analysis.tables.analyse` gives for it, of which every table can be downloaded;
+    title: the data sets unless said.
     Equal studies at equal places give equal files. Raises HoldfastError for a study without a
     trajectory or a search, or a place that cannot be written.
     Source: app:results.
     """
-    write_text_atomically(path, render(study, path, title=title, tables=tables))
+    write_text_atomically(path, render(study, analysis, path, title=title))
     return path
 
 
-def render(
-    study: Study,
-    path: Path,
-    *,
-    title: str | None = None,
-    tables: Mapping[str, pd.DataFrame] | None = None,
-) -> str:
+def render(study: Study, analysis: Analysis, path: Path, *, title: str | None = None) -> str:
     """The text of the page that :func:`write_page` writes to ``path``."""
     names = list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
-    views = [view(study, name) for name in names]
-    if not views:
+    if not names:
         raise HoldfastError("the study has no trajectory and no search; run it first")
-    carried = {**_tables(study, views, path), **(tables or {})}
+    analysis = with_finalists(study, analysis)
+    views = [view(study, analysis, name) for name in names]
+    carried = _tables(study, analysis, path)
     script = "(() => {\n" + "\n".join(_text(name) for name in _SCRIPTS) + "})();\n"
     style = _text("page.css")
     data = {
@@ -76,12 +67,11 @@ def render(
     )
 
 
-def _tables(study: Study, views: list[View], path: Path) -> dict[str, pd.DataFrame]:
-    """The tables behind the page, all data sets below each other."""
-    names = dict.fromkeys(name for one in views for name in one.tables)
-    tables = {
-        name: pd.concat([one.tables[name] for one in views if name in one.tables]) for name in names
-    }
+def _tables(study: Study, analysis: Analysis, path: Path) -> dict[str, pd.DataFrame]:
+    """The tables to download: those of the analysis, the traces of searches, and the cells."""
+    tables = dict(analysis.tables)
+    if study.traces:
+        tables["search"] = pd.concat(study.traces.values())
     if len(study.cells):
         places = {
             column: [relative(place, path) for place in study.cells[column]]

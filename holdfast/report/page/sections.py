@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.composition import VANILLA
-from holdfast.analysis.factorial import Factorial
 
 SIGNIFICANT = 0.05  # as in tab:anova
 
@@ -118,18 +117,19 @@ def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "note": note}
 
 
-def factorial_table(result: Factorial) -> dict[str, Any]:
+def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
     """Every effect with its share of the variance, F and p.
 
+    effects, model: of one data set, the tables ``effects`` and the row of ``factorial_model``.
     Source: app:res-anova.
     """
-    power = "⁰¹²³⁴"[len(result.factors)]
-    note = f"Saturated 2{power} factorial on Final, N = {result.n}"
-    if math.isfinite(result.rmse):
+    power = "⁰¹²³⁴"[(~effects["term"].str.contains(":")).sum()]
+    note = f"Saturated 2{power} factorial on Final, N = {model['n']}"
+    if math.isfinite(model["rmse"]):
         note += (
-            f", error df {result.error_df}, RMSE {100 * result.rmse:.2f} points, "
-            f"{100 * result.r2:.0f}% of variance explained; the standard error of any effect is "
-            f"{100 * result.standard_error:.2f} points. Bold: p < {SIGNIFICANT}."
+            f", error df {model['error_df']}, RMSE {100 * model['rmse']:.2f} points, "
+            f"{100 * model['r2']:.0f}% of variance explained; the standard error of any effect is "
+            f"{100 * model['standard_error']:.2f} points. Bold: p < {SIGNIFICANT}."
         )
     else:
         note += ". One seed estimates no error, so there is no F and no p."
@@ -146,7 +146,7 @@ def factorial_table(result: Factorial) -> dict[str, Any]:
                     _cell(row["p"], probability(row["p"])),
                 ],
             }
-            for row in result.effects.to_dict("records")
+            for row in effects.to_dict("records")
         ],
     }
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.capability import capability
 from holdfast.analysis.composition import (
     FACTORS,
     VANILLA,
@@ -16,13 +15,12 @@ from holdfast.analysis.composition import (
     factors_of,
     has,
 )
-from holdfast.analysis.configurations import configurations
-from holdfast.analysis.curves import bands, curves, half_lives
-from holdfast.analysis.factorial import Factorial, factorial
-from holdfast.analysis.study import Study, final_runs, in_report_order
-from holdfast.core.errors import HoldfastError
+from holdfast.analysis.horizon import at_horizon
+from holdfast.analysis.study import Study
+from holdfast.analysis.tables import Analysis
 from holdfast.report.page import sections
 from holdfast.report.page.embedding import by_column, encoded, plain
+from holdfast.report.page.finalists import shown
 
 _LABELS = {"si": "SI", "sd": "SD", "replay": "Replay", "merge": "Merge"}
 _STAND_OUT = 6  # curves at first; the palette has as many colours
@@ -31,32 +29,32 @@ _SEARCHED = ("horizon", "rank", "candidate", "method", "score", "fate")
 
 @dataclass(frozen=True)
 class View:
-    """text: for the template; script: for JSON; tables: to download."""
+    """text: for the template; script: for JSON."""
 
     text: dict[str, Any]
     script: dict[str, Any]
-    tables: dict[str, pd.DataFrame]
 
 
-def view(study: Study, dataset: str) -> View:
+def view(study: Study, analysis: Analysis, dataset: str) -> View:
     """Everything that the page shows of one data set.
 
-    Runs in the report order are shown; of a search without any, its candidates are.
+    analysis: with the tables of finalists. Runs in the report order are shown; of a search without
+    any, its candidates are.
     Source: app:results.
     """
-    cells = _shown(study.cells[study.cells["dataset"] == dataset])
+    cells = shown(study.cells[study.cells["dataset"] == dataset])
     thing = "method" if cells["method"].isin(study.cells["method"]).all() else "candidate"
-    horizon = int(cells["horizon"].max()) if len(cells) else 0
-    whole = final_runs(cells)
-    table = configurations(whole) if len(whole) else pd.DataFrame()
-    retention = curves(replace(study, cells=whole)) if len(whole) else pd.DataFrame()
-    survival = bands(retention) if len(retention) else pd.DataFrame()
+    whole = at_horizon(cells)
+    horizon = int(whole["horizon"].iloc[0]) if len(whole) else 0
+    table = analysis.of(dataset, "configurations")
+    refused = analysis.refused.get(("configurations", dataset), "")
     trace = study.traces.get(dataset, pd.DataFrame())
-    measured, unlike = _capability(whole)
-    finished = list(table["method"]) if len(table) else []
-    methods = list(dict.fromkeys([*finished, *cells["method"]]))
-    explorer, result, refused = _factors(whole, finished)
-    drawn = _drawn(survival)
+    learned = list(dict.fromkeys(table["method"] if len(table) else whole["method"]))
+    methods = list(dict.fromkeys([*learned, *cells["method"]]))
+    factors = _factors(learned)
+    effects = analysis.of(dataset, "effects")
+    explorer = _explorer(factors, learned, effects) if len(table) and factors else None
+    drawn = _drawn(analysis, dataset)
     script = {
         "name": dataset,
         "methods": methods,
@@ -64,55 +62,31 @@ def view(study: Study, dataset: str) -> View:
         "runs": [_run(cell, study) for cell in cells.to_dict("records") if cell["horizon"]],
         "means": _means(table),
         "curves": drawn,
-        "highlighted": _highlighted(finished),
+        "highlighted": _highlighted(learned),
         "explorer": explorer,
         "search": _standings(trace),
     }
+    told = sections.told(table, whole, horizon)
+    unlike = analysis.refused.get(("capability", dataset), "")
     text = {
         "name": dataset,
         "studied": sections.studied(dataset, table, cells, horizon, thing),
         "headline": sections.headline(table),
-        "told": sections.told(table, whole, horizon),
+        "told": f"There are no means over seeds. {refused}." if refused else told,
         "table": sections.configuration_table(table),
         "explorer": explorer is not None,
         "methods": methods,
         "matrices": bool(script["runs"]),
-        "curves": horizon > 1,
+        "curves": horizon > 1 and not refused,
         "banded": any(known is not None for one in drawn.values() for known in one["low"]),
         "half_lives": any(one["half_life"] is not None for one in drawn.values()),
-        "factorial": _factorial(result, refused),
-        "capability": sections.capability_rows(measured),
-        "capability_refused": unlike,
+        "factorial": _factorial(analysis, dataset) if factors else None,
+        "capability": sections.capability_rows(analysis.of(dataset, "capability")),
+        "capability_refused": "" if unlike == refused else unlike,
         "search": bool(script["search"]),
         "stages": sections.stages(trace) if len(trace) else [],
     }
-    tables = {
-        "configurations": table,
-        "survival": survival,
-        "capability": measured,
-        "search": trace,
-    }
-    if result is not None:
-        tables["factorial"] = result.effects.assign(dataset=dataset)
-    return View(text, script, {name: one for name, one in tables.items() if len(one)})
-
-
-def _shown(cells: pd.DataFrame) -> pd.DataFrame:
-    """Runs of methods as they are; of a search alone the finalists, under their own names."""
-    evaluated = in_report_order(cells)
-    if len(evaluated):
-        return evaluated
-    # Two searches may share a trajectory.
-    finalists = cells[cells["horizon"] == cells["horizon"].max()].drop_duplicates("path")
-    return finalists.assign(method=finalists["candidate"], searched=False)
-
-
-def _capability(whole: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """What was measured, or why it cannot be shown."""
-    try:
-        return (capability(whole), "") if len(whole) else (pd.DataFrame(), "")
-    except HoldfastError as error:
-        return pd.DataFrame(), str(error)
+    return View(text, script)
 
 
 def _run(cell: Any, study: Study) -> dict[str, Any]:
@@ -140,12 +114,13 @@ def _rows(table: pd.DataFrame) -> list[Any]:
     return table.to_dict("records") if len(table) else []
 
 
-def _drawn(survival: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def _drawn(analysis: Analysis, dataset: str) -> dict[str, dict[str, Any]]:
     """The mean curve of each method, its band, and where the curve halves."""
+    survival = analysis.of(dataset, "survival")
     if survival.empty:
         return {}
     drawn = {}
-    halves = half_lives(survival).set_index("method")["half_life"]
+    halves = analysis.of(dataset, "half_lives").set_index("method")["half_life"]
     for method, part in survival.sort_values("age").groupby("method", sort=False):
         columns = by_column(part[["mean", "low", "high"]])
         drawn[str(method)] = {**columns, "half_life": plain(halves[method])}
@@ -160,42 +135,41 @@ def _highlighted(finished: list[str]) -> list[str]:
     return chosen[:_STAND_OUT]
 
 
-def _factors(
-    whole: pd.DataFrame, finished: list[str]
-) -> tuple[dict[str, Any] | None, Factorial | None, str]:
-    """The explorer's data and the factorial, or why there is none; nothing for few methods."""
-    composed = [method for method in finished if method in compositions()]
+def _factors(learned: list[str]) -> list[str]:
+    """The factors of the composed methods; none where these are too few to be a factorial."""
+    composed = [method for method in learned if method in compositions()]
     factors = factors_of(composed)
-    if len(factors) < 2 or len(composed) < 3:
-        return None, None, ""
-    result, refused = None, ""
-    try:
-        result = factorial(whole, factors)
-    except HoldfastError as error:
-        refused = str(error)
+    return factors if len(factors) > 1 and len(composed) > 2 else []
+
+
+def _explorer(factors: list[str], learned: list[str], effects: pd.DataFrame) -> dict[str, Any]:
     levels = compositions(factors)
-    explorer = {
+    best = next(method for method in learned if method in compositions())
+    return {
         "factors": factors,
         "labels": _LABELS,
         "tags": {"".join(str(int(on)) for on in row): tag for tag, row in levels.items()},
-        "start": [factor for factor in factors if has(composed[0], factor)],
-        "effects": None if result is None else _main_effects(result),
+        "start": [factor for factor in factors if has(best, factor)],
+        "effects": _main_effects(factors, effects) if len(effects) else None,
     }
-    return explorer, result, refused
 
 
-def _main_effects(result: Factorial) -> dict[str, dict[str, Any]]:
-    effects = result.effects.set_index("term")
+def _main_effects(factors: list[str], table: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    effects = table.set_index("term")
     return {
         factor: {
             "effect": plain(effects.at[factor, "effect"]),
             "p": sections.probability(effects.at[factor, "p"]),
         }
-        for factor in result.factors
+        for factor in factors
     }
 
 
-def _factorial(result: Factorial | None, refused: str) -> dict[str, Any] | None:
-    if result is not None:
-        return {**sections.factorial_table(result), "refused": ""}
+def _factorial(analysis: Analysis, dataset: str) -> dict[str, Any] | None:
+    """The table, or why there is none."""
+    effects = analysis.of(dataset, "effects")
+    if len(effects):
+        model = analysis.of(dataset, "factorial_model").iloc[0]
+        return {**sections.factorial_table(effects, model), "refused": ""}
+    refused = analysis.refused.get(("effects", dataset), "")
     return {"note": "", "terms": [], "refused": refused} if refused else None
