@@ -19,8 +19,8 @@ from holdfast.learning.state import Commit, Store, factors_file
 class Recorded:
     """What a directory says of its trajectory; nothing of it is changed.
 
-    identity: of its settings; fingerprint: of the unmodified backbone's weights; last: its last
-    commit.
+    config: its settings, with the precision in which it learned; identity: of its settings;
+    fingerprint: of the unmodified backbone's weights; last: its last commit.
     """
 
     directory: Path
@@ -38,10 +38,14 @@ class Recorded:
             config = build(RunConfig, recorded["config"], source=str(file))
             identity = str(recorded["identity"])
             fingerprint = str(recorded["backbone"]["fingerprint"])
+            precision = recorded["numbers"]["precision"]
         except (KeyError, TypeError):
             raise HoldfastError(
                 f"{directory}: its config.json is no trajectory's; restore the file"
             ) from None
+        # "auto" may mean another precision on this machine than on the one that learned.
+        backbone = config.backbone.model_copy(update={"precision": precision})
+        config = config.model_copy(update={"backbone": backbone})
         return cls(directory, config, identity, fingerprint, Store(directory).last_commit())
 
     def boundary(self, after_task: int | None) -> Commit:

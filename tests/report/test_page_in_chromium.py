@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
@@ -18,7 +17,7 @@ from holdfast.analysis.study import Study
 from holdfast.analysis.tables import analyse
 from holdfast.report.page import write_page
 from holdfast.results import RecallMatrix
-from tests.report.page_study import fading, study_of, together
+from tests.report.page_study import fading, standings, study_of, together
 
 TASKS = 12
 SEEDS = (41, 42)
@@ -51,19 +50,6 @@ def moved(study: Study) -> Study:
     paths = {path: f"again/{path}" for path in study.matrices}
     cells = study.cells.assign(path=study.cells["path"].map(paths))
     return Study(cells, {paths[path]: matrix for path, matrix in study.matrices.items()}, {}, ())
-
-
-def standings() -> pd.DataFrame:
-    rows = [
-        (2, 1, "sd lr=1", "sd", 0.9, "promoted"),
-        (2, 2, "sd lr=2", "sd", 0.8, "promoted"),
-        (2, 3, "merge lr=1", "merge", 0.4, "eliminated"),
-        (2, 4, "merge lr=9", "merge", None, "failed"),
-        (4, 1, "sd lr=2", "sd", 0.6, "finished"),
-        (4, 2, "sd lr=1", "sd", 0.5, "finished"),
-    ]
-    names = ["horizon", "rank", "candidate", "method", "score", "fate"]
-    return pd.DataFrame(rows, columns=names).assign(error=None)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,22 @@
+"""Studies that several tests look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.analysis.composition import compositions
+from holdfast.analysis.study import Study
+from tests.report.page_study import fading, study_of
+
+
+@pytest.fixture(scope="session")
+def full() -> Study:
+    """A complete 2^4 with two seeds; the more mechanisms, the slower the fading."""
+    kept = {tag: 0.3 + 0.15 * sum(levels) for tag, levels in compositions().items()}
+    return study_of(
+        {
+            (tag, seed): fading(6, share + 0.01 * seed)
+            for tag, share in kept.items()
+            for seed in (1, 2)
+        }
+    )
