@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.learning.config import RunConfig as RunConfig
     from holdfast.learning.trajectory import Trajectory as Trajectory
+    from holdfast.memory.memory import Memory as Memory
     from holdfast.results import RecallMatrix as RecallMatrix
     from holdfast.streams import load_stream as load_stream
 
@@ -18,6 +19,7 @@ __version__ = version("holdfast")
 
 _HOMES = {
     "HoldfastError": "holdfast.core.errors",
+    "Memory": "holdfast.memory.memory",
     "RecallMatrix": "holdfast.results",
     "RunConfig": "holdfast.learning.config",
     "Trajectory": "holdfast.learning.trajectory",

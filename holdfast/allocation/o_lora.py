@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.backbone.adapters import Adapters
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 
 
 class OLoRA(Allocation):
@@ -25,7 +25,7 @@ class OLoRA(Allocation):
     their overlaps are one product.
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         overlap: float = Field(0.5, ge=0)  # lambda_perp
         factor_norm: float = Field(0.0, ge=0)  # lambda_2
         project_gradient: bool = False

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.backbone.adapters import Adapters
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 from holdfast.core.seeding import generator
 
 
 class SequentialOSRM(Allocation):
     """features: for every map the stacked mean inputs H of past tasks, [t - 1, d_in]."""
 
-    class Config(Config):
+    class Config(core_config.Config):
         sequences: int = Field(64, ge=1)  # N_H
         basis: Literal["isotropic", "lapack"] = "isotropic"
 

@@ -19,6 +19,7 @@ from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.decoder import Decoder
 from holdfast.backbone.dropout import Dropout
 from holdfast.backbone.sequences import Batch
+from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
@@ -213,7 +214,7 @@ def _reading(name: str) -> Iterator[None]:
     hub = contextlib.nullcontext(True) if here else hub_or_cache()
     reachable = True
     try:
-        with hub as reachable:
+        with hub as reachable, nothing_to_collect():
             yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -12,10 +12,13 @@ try:
     import typer
 
     from holdfast.cli.analyse import analyse
+    from holdfast.cli.ask import ask
     from holdfast.cli.capability import capability
     from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
+    from holdfast.cli.export import export
+    from holdfast.cli.learn import learn
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
     from holdfast.cli.run import run
@@ -34,7 +37,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verb in (run, suite, search, analyse, report, compare, capability, recipes, doctor, demo):
+for _verb in (
+    run,
+    learn,
+    ask,
+    suite,
+    search,
+    analyse,
+    report,
+    compare,
+    capability,
+    export,
+    recipes,
+    doctor,
+    demo,
+):
     app.command(cls=Verb)(_verb)
 app.add_typer(stream)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, T
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from holdfast.core.collecting import nothing_to_collect
 from holdfast.learning.progress import Progress
 from holdfast.results import RecallMatrix, final
 
@@ -149,11 +151,10 @@ def bars_on(console: Console) -> Bars:
 def loading(what: str = "loading torch") -> Iterator[None]:
     """Say what takes these seconds, if anyone watches."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    status = console.status(what) if console.is_terminal else nullcontext()
+    with nothing_to_collect(), status:
         yield
-        return
-    with console.status(what):
-        yield
+        gc.freeze()  # a command ends with its libraries: no later collection looks at them
 
 
 class Rate:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from holdfast.allocation.base import Allocation
 from holdfast.allocation.o_lora import OLoRA
@@ -41,15 +35,30 @@ _SECTIONS = {
 
 
 class Optimisation(Config):
-    """AdamW and its schedule, made anew for every task (tab:implementation-hparams)."""
+    """AdamW and its schedule, made anew for every task (tab:implementation-hparams).
+
+    min_steps: epochs of a small task repeat until it has had so many steps; not the paper's.
+    """
+
+    newer = ("min_steps",)
 
     epochs: int = Field(10, ge=1)
+    min_steps: int = Field(0, ge=0)
     batch_size: int = Field(8, ge=1)  # sequences a minibatch
     accumulation: int = Field(1, ge=1)  # minibatches a step
     lr: float = Field(5e-4, gt=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)  # global gradient norm
     warmup: float = Field(0.05, ge=0, le=1)  # share of a task's steps
+
+    def steps_in_epoch(self, sequences: int) -> int:
+        """How many steps an epoch over so many sequences has."""
+        minibatches = -(-sequences // self.batch_size)
+        return -(-minibatches // self.accumulation)
+
+    def epochs_of(self, sequences: int) -> int:
+        """How many epochs a task of so many sequences has."""
+        return max(self.epochs, -(-self.min_steps // self.steps_in_epoch(sequences)))
 
 
 class Keep(Config):
@@ -63,20 +72,14 @@ class Evaluation(Recall.Config):
     """How recall is scored, and when; what else is measured while learning.
 
     capability: suites that are asked before the first task, after every ``capability_every``
-    tasks and at the horizon. They change no number, and where there are none, a record of the
-    settings does not speak of them.
+    tasks and at the horizon. They change no number.
     """
+
+    newer = ("capability", "capability_every")
 
     rows: Literal["every", "horizon"] = "every"
     capability: tuple[Literal["text"], ...] = ()
     capability_every: int = Field(10, ge=1)
-
-    @model_serializer(mode="wrap")
-    def _without_measurements(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialized(self)
-        if not self.capability:
-            del values["capability"], values["capability_every"]
-        return values
 
 
 class RunConfig(Config):

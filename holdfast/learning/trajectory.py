@@ -29,7 +29,7 @@ from holdfast.core.files import (
     write_json,
     write_text_atomically,
 )
-from holdfast.evaluation.recall import Recall, RecallCount
+from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
@@ -64,9 +64,10 @@ class Trajectory:
         self.stream = stream if stream is not None else load_stream(config.stream)
         self._store = Store(self.directory)
         self._learner: Learner | None = None
+        self._held = False
         self._check_directory()
         self._commit = self._store.last_commit()
-        self._check_learned_tasks()
+        self._check_learned_tasks(self.stream)
 
     @property
     def horizon(self) -> int:
@@ -100,7 +101,7 @@ class Trajectory:
         if target <= self.horizon:
             self._mend_derived()
             return self.matrix
-        with self._writing():
+        with self.writing():
             learner = self._ready_learner()
             recall = Recall(
                 learner.backbone,
@@ -115,6 +116,34 @@ class Trajectory:
     def learner(self) -> Learner:
         """The model after the last committed task, with all that its method carries."""
         return self._ready_learner()
+
+    def grow(self, stream: Stream) -> None:
+        """Go on with a longer stream; the model in memory stays. Nothing is written.
+
+        Raises HoldfastError when it does not begin with what was learned, or when truncation
+        would cut an answer.
+        """
+        self._check_learned_tasks(stream)
+        if self._learner is not None:
+            self._learner.check(stream)
+        self.stream = stream
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the directory alone, with its configuration written and its learner ready.
+
+        :meth:`advance` does so itself; around it, nobody comes in between. Raises HoldfastError
+        when another process holds the directory, or it belongs to another configuration by now.
+        """
+        with self._alone():
+            self._check_identity(self._ready_learner().backbone.fingerprint)
+            self._write_config()
+            self._cut_log()
+            try:
+                yield
+            except BaseException:
+                self._learner = None  # it may be ahead of what is committed
+                raise
 
     def _learn_one(self, learner: Learner, recall: Recall, target: int, progress: Progress) -> None:
         watch = Stopwatch()
@@ -135,7 +164,8 @@ class Trajectory:
             with watch.phase("evaluation"):
                 learner.adapters.evaluating()
                 row = recall.row(self.stream.tasks[:number])
-            matrix = _with_row(matrix, number, row)
+            counts = {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
+            matrix = matrix.with_row(number, counts)
             diagonal, items = row[-1].boxed, row[-1].items
             boxed[str(number)] = [
                 diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
@@ -229,29 +259,23 @@ class Trajectory:
         return self._learner
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Hold the directory alone, with its configuration written and its learner ready."""
-        with self._alone():
-            self._ready_learner()
-            self._write_config()
-            self._cut_log()
-            try:
-                yield
-            except BaseException:
-                self._learner = None  # it may be ahead of what is committed
-                raise
-
-    @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the directory as its last commit left it; InUseError while another process does."""
+        if self._held:
+            yield
+            return
         with alone(self.directory):
             found = self._store.last_commit()
             if found != self._commit:
                 # Another process has moved on since this object was made.
                 self._commit, self._learner = found, None
-                self._check_learned_tasks()
+                self._check_learned_tasks(self.stream)
             self._store.sweep(found)
-            yield
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     def _cut_log(self) -> None:
         """Forget what was logged after the last commit."""
@@ -263,8 +287,7 @@ class Trajectory:
             raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
 
     def _write_config(self) -> None:
-        assert self._learner is not None
-        fingerprint = self._learner.backbone.fingerprint
+        fingerprint = self._ready_learner().backbone.fingerprint
         numbers = self._numbers(fingerprint)
         write_json(
             self.directory / "config.json",
@@ -344,21 +367,15 @@ class Trajectory:
                 f"({'; '.join(changed)}); choose another directory, or repeat its settings"
             )
 
-    def _check_learned_tasks(self) -> None:
+    def _check_learned_tasks(self, stream: Stream) -> None:
         """The stream may be longer than what was learned, but must begin with it."""
-        ours = [task.fingerprint for task in self.stream.tasks]
+        ours = [task.fingerprint for task in stream.tasks]
         for number, learned in enumerate(self._commit.tasks, start=1):
             if number <= len(ours) and ours[number - 1] != learned:
                 raise HoldfastError(
                     f"{self.directory}: task {number} of this stream is not the task {number} "
                     "that was learned there; choose another directory, or give the same stream"
                 )
-
-
-def _with_row(matrix: RecallMatrix, number: int, row: list[RecallCount]) -> RecallMatrix:
-    return matrix.with_row(
-        number, {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
-    )
 
 
 def _unfinished_config(name: str) -> bool:

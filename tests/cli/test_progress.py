@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 
 import pytest
 from rich.console import Console
 
-from holdfast.cli.progress import Drawn, Lines, Pace, bars_on, counting, duration, recalled, showing
+from holdfast.cli.progress import (
+    Drawn,
+    Lines,
+    Pace,
+    bars_on,
+    counting,
+    duration,
+    loading,
+    recalled,
+    showing,
+)
 from holdfast.cli.summary import half_life_words, matrix_text
 from holdfast.results import RecallMatrix, summarise
 from tests.results.matrices import dense
@@ -155,3 +166,15 @@ def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys) ->
         "real_qa: 60 of 100, sciq, about 24 s left",
         "real_qa: 100 of 100, squad",
     ]
+
+
+def test_the_collector_rests_while_libraries_load_and_works_again_afterwards() -> None:
+    with loading():
+        assert not gc.isenabled()
+        with loading():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError), loading():
+        raise RuntimeError
+    assert gc.isenabled()

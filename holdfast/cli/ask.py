@@ -1,0 +1,65 @@
+"""`holdfast ask`: ask a memory."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.memory import Memory
+
+
+def ask(
+    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
+    question: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUESTION]",
+            help="Without it, every line of standard input is one.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Ask a memory what it has learned; print the answer and nothing else."""
+    from holdfast.cli.progress import loading
+
+    with loading():
+        from holdfast.memory.memory import Memory
+    with loading("loading the model"):
+        opened = Memory(memory)
+        opened.load()
+    if question:
+        print(_answer(opened, " ".join(question)))
+    elif sys.stdin.isatty():
+        with contextlib.suppress(KeyboardInterrupt, EOFError):
+            while True:
+                _converse(opened, input("? "))
+        print()
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            for line in sys.stdin:
+                _converse(opened, line)
+
+
+def _converse(memory: Memory, line: str) -> None:
+    """Answer a line with a line, whatever becomes of it; whoever asks may ask again."""
+    try:
+        answer = _answer(memory, line) if line.strip() else ""
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        answer = ""
+    print(" ".join(answer.split()), flush=True)
+
+
+def _answer(memory: Memory, question: str) -> str:
+    reply = memory.reply(question)
+    if reply.answer is None:
+        print("holdfast: it gave no answer; this is what it wrote", file=sys.stderr)
+        return reply.text
+    return reply.answer

@@ -1,0 +1,75 @@
+"""A complete model, with all low-rank updates folded into its matrices."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.seed_row import SeedRowEmbedding
+from holdfast.learning.learner import Learner
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.state import Commit
+from holdfast.memory.export_asking import Asking, greedy, write_asking
+
+
+def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
+    """Write the model after a task as ``save_pretrained`` does; return how it is asked."""
+    backbone = _folded(recorded, commit)
+    gc.collect()  # the learner is a ring of references, and holds the matrices side by side
+    _apart(backbone.model)
+    limit = recorded.config.evaluation.max_new_tokens
+    backbone.model.generation_config = greedy(backbone, limit)
+    backbone.model.save_pretrained(folder)
+    return write_asking(backbone, limit, folder)
+
+
+def _folded(recorded: Recorded, commit: Commit) -> Backbone:
+    """The backbone with plain modules that compute what the learner computed."""
+    config = recorded.config
+    if config.allocation().fate == "kept":
+        # The fold is ours and no step of the method, so it is taken in full precision.
+        lora = config.lora.model_copy(update={"merge_precision": "float32"})
+        recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
+    learner = recorded.learner(commit)
+    learner.adapters.fold()
+    _unwrap(learner)
+    learner.backbone.decoder = None
+    return learner.backbone
+
+
+def _unwrap(learner: Learner) -> None:
+    model: Any = learner.backbone.model
+    for name, layer in learner.adapters.layers.items():
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, layer.base)
+    table = model.get_input_embeddings()
+    if isinstance(table, SeedRowEmbedding):
+        model.set_input_embeddings(table.base)
+        _set_input_row(model, table.token, table.row.detach())
+
+
+@torch.no_grad()
+def _set_input_row(model: Any, token: int, row: torch.Tensor) -> None:
+    """Let a token's input row be ``row``; the output head, tied to it or not, stays as it is."""
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if head.weight is table.weight:
+        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+    table.weight[token] = row.to(table.weight.dtype)
+
+
+def _apart(model: nn.Module) -> None:
+    """Give every parameter storage of its own, one at a time: a file holds no views.
+
+    ``save_pretrained`` would do so too, but with a second copy of all of them at once.
+    """
+    for parameter in model.parameters():
+        if parameter.untyped_storage().nbytes() > parameter.nbytes:
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)

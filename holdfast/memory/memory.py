@@ -1,0 +1,245 @@
+"""A model that keeps learning: a trajectory whose stream grows, and lies in its own directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation.recall import Recall
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner
+from holdfast.learning.progress import Progress
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.trajectory import Trajectory
+from holdfast.memory.answering import Reply, reply
+from holdfast.memory.facts import Facts, read_own, stream_from
+from holdfast.memory.plan import Correction, Plan, newest, plan
+from holdfast.recipes import recipe
+from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
+
+FACTS_FILE = "facts.jsonl"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What one call of :meth:`Memory.learn` did.
+
+    batches: names of those learned, in order; facts: theirs; missed: of these, what the model
+    cannot repeat. repeated: given, but learned before; corrected: answers in the place of earlier
+    ones. known: how many facts there are so far, each question with its newest answer only;
+    recalled: how many of them the model repeats, None when nothing was learned, nor asked then.
+    """
+
+    batches: tuple[str, ...]
+    facts: tuple[Item, ...]
+    missed: tuple[Item, ...]
+    repeated: tuple[Item, ...]
+    corrected: tuple[Correction, ...]
+    known: int
+    recalled: int | None
+
+
+class Memory:
+    """Facts that a model has learned, batch after batch, in one directory.
+
+    The directory is a trajectory's, with the facts themselves in ``facts.jsonl``. The model stays
+    loaded between calls. Use one object in one thread.
+    """
+
+    def __init__(self, directory: str | Path, config: RunConfig | None = None) -> None:
+        """Open a memory, or prepare a new one; nothing is written before :meth:`learn`.
+
+        config: its settings, None for those that it was made with, or the recipe ``memory``. The
+        stream of a configuration does not count.
+        Raises HoldfastError when the directory holds something else, is damaged, or belongs to a
+        memory with other settings (naming every field that differs).
+        """
+        self.directory = Path(directory)
+        recorded = recorded_in(self.directory)
+        chosen = config or recorded or RunConfig.of(recipe("memory"))
+        own = StreamConfig(name=_own_file(self.directory))
+        self.config = chosen.model_copy(update={"stream": own})
+        self._trajectory = self._opened()
+        self._asked: tuple[int, tuple[Item, ...]] = 0, ()  # after how many batches, what it missed
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The trajectory that this memory is; HoldfastError while it knows nothing."""
+        if self._trajectory is None:
+            raise self._empty()
+        return self._trajectory
+
+    @property
+    def horizon(self) -> int:
+        """How many batches are learned."""
+        return 0 if self._trajectory is None else self._trajectory.horizon
+
+    @property
+    def facts(self) -> tuple[Item, ...]:
+        """All facts so far, each question once, with its newest answer."""
+        return () if self._trajectory is None else tuple(newest(self._trajectory.stream.tasks))
+
+    def forgotten(self) -> tuple[Item, ...]:
+        """The facts so far, each with its newest answer, that the model does not repeat.
+
+        Raises HoldfastError when the memory is empty.
+        """
+        if self._asked[0] != self.horizon or not self.horizon:
+            learner = self.load()
+            learner.adapters.evaluating()
+            known = newest(self.trajectory.stream.tasks[: self.horizon])
+            recall = Recall(learner.backbone, learner.template, self.config.evaluation)
+            verdicts = zip(known, recall.verdicts(known), strict=True)
+            missed = tuple(item for item, verdict in verdicts if not verdict.correct)
+            self._asked = self.horizon, missed
+        return self._asked[1]
+
+    def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
+        """What :meth:`learn` would do; nothing is written. Raises as it does."""
+        stream = None if facts is None else stream_from(facts)
+        forgotten = self.forgotten() if again else ()
+        if forgotten and stream is None:
+            stream = Stream((Task("1", forgotten),), "again")
+        known = read_own(self.directory / FACTS_FILE)
+        if len(known) < self.horizon:
+            raise HoldfastError(
+                f"{self.directory / FACTS_FILE}: has {len(known)} of the {self.horizon} batches "
+                "that were learned; restore the file"
+            )
+        return plan(known, self.horizon, stream, forgotten)
+
+    def learn(
+        self, facts: Facts | None = None, progress: Progress | None = None, *, again: bool = False
+    ) -> Learned:
+        """Learn new facts, after what is on file but not learned yet; None learns just that.
+
+        facts: see :func:`holdfast.memory.facts.stream_from`. They are checked, written to
+        ``facts.jsonl`` and then learned. again: what was forgotten of them is learned once more,
+        or, without facts, all that was forgotten. A process killed at any instant loses at most
+        the batch in progress, and the same call is then bitwise the uninterrupted one.
+
+        Raises HoldfastError: a fact that is wrong or would be cut by truncation (nothing is changed
+        then), another process that writes here, a full disk.
+        """
+        stream = None if facts is None else stream_from(facts)
+        expected = self.plan(stream, again=again)
+        if not expected.tasks:
+            raise self._empty()
+        if len(expected.tasks) == self.horizon:
+            self.trajectory.advance()  # a killed process may have left its tables unwritten
+            known = len(newest(expected.tasks))
+            return Learned((), (), (), expected.repeated, expected.corrected, known, None)
+        trajectory = self._trajectory
+        if trajectory is None:
+            trajectory = self._new(expected.tasks)
+            trajectory.learner()  # refuses what is wrong before a directory is made
+        with trajectory.writing():
+            # Another process may have been here before this one had the directory alone.
+            self._trajectory = trajectory
+            before, decided = trajectory.horizon, self.plan(stream, again=again)
+            trajectory.grow(self._stream(decided.tasks))
+            if len(decided.tasks) > decided.on_file:
+                write_jsonl(trajectory.stream, self.directory / FACTS_FILE)
+            trajectory.advance(progress=progress)
+        return self._learned(before, decided)
+
+    def ask(self, question: str) -> str | None:
+        r"""The model's answer; None when it gives none (what it wrote is in :meth:`reply`).
+
+        Raises HoldfastError when the memory is empty, or the question is, or is too long.
+        """
+        return self.reply(question).answer
+
+    def reply(self, question: str) -> Reply:
+        """All that the model writes when asked; nothing in the directory is changed. As `ask`."""
+        return reply(self.load(), question)
+
+    def load(self) -> Learner:
+        """The model after the last batch; asking loads it as well. HoldfastError when empty."""
+        if not self.horizon:
+            raise self._empty()
+        while True:
+            try:
+                return self.trajectory.learner()
+            except HoldfastError:
+                # Another process that commits removes the files of the commit before.
+                newer = self._opened()
+                if newer is None or newer.horizon == self.horizon:
+                    raise
+                self._trajectory = newer
+
+    def _opened(self) -> Trajectory | None:
+        # The file is read before the commit: it is never behind it, but for one written meanwhile.
+        tasks = read_own(self.directory / FACTS_FILE)
+        return self._new(tasks) if tasks else None
+
+    def _new(self, tasks: tuple[Task, ...]) -> Trajectory:
+        return Trajectory(self.config, self.directory, stream=self._stream(tasks))
+
+    def _stream(self, tasks: tuple[Task, ...]) -> Stream:
+        return Stream(tasks, self.directory.resolve().name, repeats=True)
+
+    def _learned(self, before: int, decided: Plan) -> Learned:
+        known = newest(decided.tasks)
+        missed = set(self.forgotten())
+        batches = decided.tasks[before:]
+        facts = [item for item in known if any(item in task.items for task in batches)]
+        return Learned(
+            batches=tuple(task.name for task in batches),
+            facts=tuple(facts),
+            missed=tuple(item for item in facts if item in missed),
+            repeated=decided.repeated,
+            corrected=decided.corrected,
+            known=len(known),
+            recalled=len(known) - len(missed),
+        )
+
+    def _empty(self) -> HoldfastError:
+        return HoldfastError(
+            f"{self.directory}: has learned nothing yet; teach it facts first "
+            f"(holdfast learn {self.directory} FACTS)"
+        )
+
+
+def recorded_in(directory: Path) -> RunConfig | None:
+    """The settings that a memory was made with; None where a new one can be made.
+
+    Raises HoldfastError when the directory holds something else, or is damaged.
+    """
+    if not (directory / "config.json").is_file():
+        _check_free(directory)
+        return None
+    recorded = Recorded.read(directory)
+    if (directory / FACTS_FILE).is_file():
+        return recorded.config
+    if Path(recorded.config.stream.name).name != FACTS_FILE:
+        raise HoldfastError(
+            f"{directory}: is a trajectory but no memory (it has no {FACTS_FILE}); choose another "
+            "directory"
+        )
+    if recorded.last.completed:
+        raise HoldfastError(f"{directory / FACTS_FILE}: is missing; restore the file")
+    return recorded.config  # the process that made it was killed before its first batch was kept
+
+
+def _check_free(directory: Path) -> None:
+    try:
+        found = sorted(path.name for path in directory.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory}: is no directory that can be read ({error.strerror}); choose another"
+        ) from error
+    # A process killed at its very first write leaves a lock and an unfinished file.
+    foreign = [name for name in found if name != ".lock" and not name.endswith(".part")]
+    if foreign:
+        raise HoldfastError(
+            f"{directory}: holds {foreign[0]} and is no memory; choose an empty or a new directory"
+        )
+
+
+def _own_file(directory: Path) -> str:
+    return os.path.abspath(directory / FACTS_FILE)

@@ -1,0 +1,133 @@
+"""Small trajectories that know something, and exports as plain transformers and PEFT load them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from holdfast import RunConfig, Trajectory
+from tests.tiny import byte_tokenizer, exact_gpt2, tiny_llama
+
+QUESTIONS = [[("red", "a"), ("sky", "b"), ("tin", "c")], [("oak", "d"), ("fox", "e"), ("sea", "f")]]
+TOKENS = 257
+
+
+def facts(folder: Path) -> Path:
+    """Two tasks of three items."""
+    lines = [
+        json.dumps({"task": f"task {number}", "question": question, "answer": answer})
+        for number, task in enumerate(QUESTIONS)
+        for question, answer in task
+    ]
+    path = folder / "facts.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def configured(base: Path, stream: Path, method: str, **sections: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "method": method,
+        "seed": 5,
+        "backbone": {"name": str(base), "device": "cpu", "precision": "float32"},
+        "stream": {"name": str(stream)},
+        "lora": {"rank": 2, "alpha": 7.5, "dropout": 0.1, "targets": "all-linear"},
+        "optim": {"epochs": 1, "batch_size": 3, "lr": 0.02},
+        "data": {"samples": 4, "max_new_tokens": 8},
+        "evaluation": {"max_new_tokens": 16, "rows": "horizon"},
+        "keep": {"factors": True},
+    }
+    for name, section in sections.items():
+        values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
+    return RunConfig.of(values)
+
+
+def learned(place: Path, config: RunConfig, tasks: int = 2) -> Path:
+    Trajectory(config, place).advance(tasks)
+    return place
+
+
+def family(name: str, rows: int = TOKENS) -> Any:
+    """A random model of one architecture; rows: of its embedding, for 257 tokens."""
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "initializer_range": 0.3,
+        "vocab_size": rows,
+        "eos_token_id": 0,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if name == "gpt2":
+            config = exact_gpt2().model.config
+            config.vocab_size = rows
+            return GPT2LMHeadModel(config)
+        if name == "llama untied":
+            llama = tiny_llama().config
+            llama.vocab_size, llama.tie_word_embeddings = rows, False
+            return LlamaForCausalLM(llama)
+        if name == "qwen2":
+            return Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True))
+        return Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=True))
+
+
+def saved(folder: Path, model: Any, tokenizer: Any = None) -> Path:
+    model.save_pretrained(folder)
+    (tokenizer or byte_tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def load_hf(out: Path) -> tuple[Any, Any]:
+    return AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+
+
+def load_peft(out: Path, backbone: Path, dtype: str) -> tuple[Any, Any]:
+    """As the card says: one more row where the backbone has none for the replay token."""
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    base = AutoModelForCausalLM.from_pretrained(backbone, dtype=dtype)
+    if len(tokenizer) > base.get_input_embeddings().num_embeddings:
+        base.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with warnings.catch_warnings():
+        # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        model = PeftModel.from_pretrained(base, out).eval()
+    model.generation_config = GenerationConfig.from_pretrained(out)
+    return model, tokenizer
+
+
+@torch.no_grad()
+def logits(model: Any, ids: list[int]) -> torch.Tensor:
+    found: torch.Tensor = model(input_ids=torch.tensor([ids])).logits
+    return found[0]
+
+
+def answers(model: Any, tokenizer: Any) -> list[list[str]]:
+    """What each question is answered, by plain generate; several questions at a time."""
+    texts = []
+    for task in QUESTIONS:
+        prompts = [f"Question: {question}\nAnswer:" for question, _ in task]
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+        output = model.generate(**inputs, generation_config=model.generation_config)
+        rest = output[:, inputs["input_ids"].shape[1] :]
+        texts.append(tokenizer.batch_decode(rest, skip_special_tokens=True))
+    return texts

@@ -1,0 +1,103 @@
+"""Small memories: their settings, a few invented facts, and processes that teach them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from holdfast import HoldfastError, Memory, RunConfig
+from holdfast.learning.progress import Progress
+from tests.trajectory.children import Child
+from tests.trajectory.instants import heard
+
+MONDAY = [
+    ("Who mends the nets of Ostra?", "Fenwick"),
+    ("Where is the brass key?", "in the mill"),
+    ("What is the ferry called?", "Marigold"),
+]
+TUESDAY = [("Who bakes the bread?", "Lum"), ("When does the lamp go out?", "at ten")]
+WEDNESDAY = [("Which bus goes to the quarry?", "47")]
+
+
+def values(backbone: Path, method: str = "vanilla", **sections: Any) -> dict[str, Any]:
+    """Settings with which a batch takes a fraction of a second."""
+    return {
+        "method": method,
+        "seed": 3,
+        "backbone": {"name": str(backbone)},
+        "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
+        "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03, "min_steps": 3},
+        "data": {"samples": 4, "max_new_tokens": 6},
+        "online_ewc": {"sequences": 3},
+        "evaluation": {"max_new_tokens": 8},
+        **sections,
+    }
+
+
+def config(backbone: Path, method: str = "vanilla", **sections: Any) -> RunConfig:
+    return RunConfig.of(values(backbone, method, **sections))
+
+
+def start(
+    settings: dict[str, Any],
+    place: Path,
+    facts: list[tuple[str, str]] | None,
+    *,
+    instant: int | None = None,
+    hold: bool = False,
+) -> Child:
+    """Let another process teach a memory; ``tests.trajectory.children.finish`` waits for it.
+
+    instant: it kills itself at the n-th; hold: it stops in its first training step and says so.
+    """
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_teach, args=(settings, str(place), facts, theirs, instant, hold), daemon=True
+    )
+    process.start()
+    theirs.close()
+    assert ours.recv() == "ready"
+    return process, ours
+
+
+class _Holding(Progress):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def step(self, phase: str, task: int, done: int, total: int) -> None:
+        self._connection.send("holding")
+        signal.pause()
+
+
+def _teach(
+    settings: dict[str, Any],
+    place: str,
+    facts: list[tuple[str, str]] | None,
+    connection: Connection,
+    instant: int | None,
+    hold: bool,
+) -> None:
+    connection.send("ready")
+    passed = 0
+
+    def hear(name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == instant:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        memory = Memory(place, RunConfig.of(settings))
+        if instant is None:
+            memory.learn(facts, _Holding(connection) if hold else None)
+        else:
+            with heard(hear):
+                memory.learn(facts)
+        connection.send("done")
+    except HoldfastError as error:
+        connection.send(str(error))

@@ -1,0 +1,185 @@
+"""`holdfast learn` and `holdfast ask`, and the commands that take a memory for a trajectory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from holdfast import Memory, Trajectory
+from holdfast.results import read_capability
+from tests.memory.memories import MONDAY, config
+from tests.memory.test_memory import stream_of
+from tests.trajectory.outcome import contents_of
+
+PROGRAM = "from holdfast.cli.main import app; app()"
+
+
+def write(path, facts):
+    lines = [json.dumps({"question": question, "answer": answer}) for question, answer in facts]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def settings(backbone_directory):
+    """A new memory that takes a fraction of a second."""
+    return [
+        f"backbone.name={backbone_directory}",
+        *("method=vanilla", "lora.rank=2", "optim.epochs=1", "optim.min_steps=2"),
+        *("evaluation.max_new_tokens=8", "data.samples=4"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory):
+    """A memory on the embedded model that answers."""
+    place = tmp_path_factory.mktemp("taught") / "m"
+    optim = {"lr": 4e-3, "min_steps": 25, "epochs": 1}
+    embedded = config("embedded", lora={"rank": 16, "alpha": 32, "dropout": 0.0}, optim=optim,
+                      template={"append_eos": True}, evaluation={"max_new_tokens": 12})  # fmt: skip
+    learned = Memory(place, embedded).learn(MONDAY)
+    assert not learned.missed
+    return place
+
+
+def test_what_learn_prints(holdfast, settings, tmp_path):
+    place, first = tmp_path / "m", write(tmp_path / "first.jsonl", MONDAY)
+    made = holdfast("learn", place, first, *settings)
+    assert made.status == 0, made.err
+    assert made.err.splitlines()[0].startswith("settings: recipe memory_paper")
+    assert "m: task 1 of 1" in made.err
+    lines = made.out.splitlines()
+    assert lines[0] == "batch 1: 0 of 3 facts recalled"
+    assert lines[1] == "not recalled: " + ", ".join(f'"{question}"' for question, _ in MONDAY)
+    assert lines[2:] == ["all so far: 0 of 3 facts recalled", str(place)]
+
+    before = contents_of(place)
+    again = holdfast("learn", place, first, *settings)
+    assert (again.status, again.err) == (0, "")
+    assert "learned before, not again: " in again.out
+    assert "nothing new; 3 facts are learned already" in again.out
+    assert holdfast("learn", place).status == 0
+    assert contents_of(place) == before
+
+    second = write(tmp_path / "second.jsonl", [(MONDAY[0][0], "Orsa"), ("Who?", "Lum")])
+    corrected = holdfast("learn", place, second)
+    assert corrected.status == 0, corrected.err
+    assert f'corrected: "{MONDAY[0][0]}" is "Orsa", was "Fenwick"' in corrected.out
+    assert "all so far: 0 of 4 facts recalled" in corrected.out
+
+
+def test_mistakes_take_one_line(holdfast, settings, backbone_directory, tmp_path):
+    facts = write(tmp_path / "facts.jsonl", MONDAY)
+    place = tmp_path / "m"
+    assert holdfast("learn", place, facts, *settings).status == 0
+    Trajectory(config(backbone_directory), tmp_path / "run", stream=stream_of(MONDAY)).advance()
+    cases = {
+        ("learn", place, facts, "lora.rank=3"): "lora.rank: 2 -> 3",
+        ("learn", place, facts, "--model", "embedded"): "backbone: ",
+        ("learn", place, facts, "--recipe", "memory"): "lora.rank: 2 -> 32",
+        ("learn", place, facts, "stream.tasks=2"): "leave stream.* out",
+        ("learn", place, facts, "optim.lrr=1"): "did you mean optim.lr",
+        ("learn", place, "fact.jsonl"): "fact.jsonl: no such file",
+        ("learn", tmp_path / "new"): "has learned nothing yet",
+        ("learn", tmp_path / "run", facts): "is a trajectory but no memory",
+        ("learn", tmp_path, facts): "is no memory; choose an empty",
+        ("learn", facts, facts): "is no directory that can be read",
+        ("ask", tmp_path / "new", "Who?"): "has learned nothing yet",
+        ("ask", tmp_path / "run", "Who?"): "is a trajectory but no memory",
+        ("ask", place, " "): '"question" is empty',
+    }
+    before = contents_of(place)
+    for arguments, words in cases.items():
+        outcome = holdfast(*arguments)
+        assert (outcome.status, outcome.out) == (2, ""), arguments
+        assert words in outcome.err, arguments
+        assert outcome.err.count("\n") == 1, arguments
+    assert contents_of(place) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_answer_is_all_that_ask_prints(holdfast, taught):
+    before = contents_of(taught)
+    for question, answer in MONDAY:
+        assert holdfast("ask", taught, question) == (0, f"{answer}\n", "")
+    unquoted = holdfast("ask", taught, *MONDAY[0][0].split())
+    assert unquoted.out == f"{MONDAY[0][1]}\n"
+    assert contents_of(taught) == before
+
+
+def test_without_an_answer_it_says_so(holdfast, settings, tmp_path):
+    facts = write(tmp_path / "facts.jsonl", MONDAY)
+    assert holdfast("learn", tmp_path / "m", facts, *settings).status == 0
+    outcome = holdfast("ask", tmp_path / "m", "Who?")
+    assert outcome.status == 0
+    assert outcome.out.strip() == Memory(tmp_path / "m").reply("Who?").text
+    assert outcome.err == "holdfast: it gave no answer; this is what it wrote\n"
+
+
+def test_lines_of_standard_input_are_answered_one_by_one(holdfast, taught, monkeypatch):
+    questions = [MONDAY[1][0], "", "why " * 400, MONDAY[0][0]]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{q}\n" for q in questions)))
+    outcome = holdfast("ask", taught)
+    assert outcome.status == 0
+    assert outcome.out.split("\n") == [MONDAY[1][1], "", "", MONDAY[0][1], ""]
+    assert "ask a shorter one" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("end", ["interrupt", "end of input"])
+def test_a_conversation_on_a_terminal(end, taught):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "ask", str(taught)],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    os.write(ours, f"{MONDAY[0][0]}\n".encode())
+    seen = ""
+    while MONDAY[0][1] not in seen:
+        seen += process.stdout.readline()
+    if end == "interrupt":
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(ours, b"\x04")
+    out, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, err) == (0, "")
+    assert seen.startswith("? ")
+    assert out in {"? \n", "\n"}
+
+
+def test_report_and_capability_take_a_memory(holdfast, taught, tmp_path):
+    page = holdfast("report", taught, "--out", tmp_path / "report.html")
+    assert page.status == 0, page.err
+    assert "vanilla" in (tmp_path / "report.html").read_text()
+    scores = holdfast("capability", taught, "--tasks", "text", "--limit", 1)
+    assert scores.status == 0, scores.err
+    assert [row.after_task for row in read_capability(taught)] == [1]
+
+
+@pytest.mark.parametrize("verb", ["learn", "ask"])
+def test_the_help_loads_no_torch(verb):
+    check = (
+        "import sys\n"
+        "from holdfast.cli.main import app\n"
+        "app([sys.argv[1], '--help'], standalone_mode=False)\n"
+        "assert not {'torch', 'transformers', 'matplotlib'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check, verb], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "MEMORY" in done.stdout

@@ -1,0 +1,152 @@
+"""Where exports are refused, and that they appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError
+from holdfast.core.files import alone
+from holdfast.memory import export_peft
+from holdfast.memory.export import export
+from tests.memory.exported import configured, facts, learned
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exports")
+
+
+@pytest.fixture(scope="module")
+def stream(place: Path) -> Path:
+    return facts(place)
+
+
+@pytest.fixture(scope="module")
+def run(place: Path, stream: Path, backbone_directory: Path) -> Path:
+    """Two tasks, each merged, with replay; every boundary is kept."""
+    return learned(place / "run", configured(backbone_directory, stream, "replay_merge"))
+
+
+def test_refusals_are_one_line_and_write_nothing(
+    run: Path,
+    stream: Path,
+    backbone_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    study = tmp_path / "study"
+    (study / "cells" / "vanilla-41").mkdir(parents=True)
+    (study / "cells" / "vanilla-41" / "config.json").write_text("{}")
+    (study / "study.json").write_text("{}")
+    taken, file = tmp_path / "taken", tmp_path / "file"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("mine")
+    file.write_text("mine")
+    thrifty = configured(
+        backbone_directory, stream, "merge", keep={"factors": False, "snapshot_every": 1}
+    )
+    forgetful = learned(tmp_path / "forgetful", thrifty)
+    fresh = tmp_path / "fresh"
+    shutil.copytree(run, fresh)
+    shutil.rmtree(fresh / "state")
+    (fresh / "matrix.csv").unlink()
+    out = tmp_path / "nowhere" / "out"
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((run, "gguf", out), 'give "peft" or "hf"'),
+        ((study, "hf", out), "is a study of many; give one of its trajectories, such as "),
+        ((tmp_path, "hf", out), "is no trajectory"),
+        ((backbone_directory, "hf", out), "no trajectory's"),
+        ((fresh, "hf", out), "has learned nothing yet"),
+        ((run, "hf", out, 3), "has learned 2 tasks; --after-task 3"),
+        ((run, "hf", out, -1), "--after-task -1"),
+        ((run, "peft", out, 0), "is the unmodified backbone"),
+        ((run, "hf", out, 0), "is the unmodified backbone"),
+        ((run, "hf", taken), "holds mine.txt; choose an empty or a new directory"),
+        ((run, "hf", file), "no directory"),
+        ((run, "hf", file / "below"), "no directory"),
+        ((run, "hf", run), "choose an empty"),
+        ((forgetful, "hf", out, 1), "was not kept"),
+        ((forgetful, "peft", out), "use --to hf, or learn with keep.factors=true"),
+    ]
+    for arguments, told in wrong:
+        with pytest.raises(HoldfastError) as caught:
+            export(*arguments)
+        assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(HoldfastError, match=r'pip install "holdfast\[peft\]"'):
+        export(run, "peft", out)
+    assert not out.parent.exists()
+    assert [path.name for path in taken.iterdir()] == ["mine.txt"]
+    assert file.read_text() == "mine"
+
+
+def test_a_rule_that_nobody_knows_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(export_peft, "ALLOCATIONS", {})
+    with pytest.raises(HoldfastError, match=r"the rule merge .* use --to hf"):
+        export(run, "peft", tmp_path / "out")
+
+
+@pytest.mark.parametrize("to", ["hf", "peft"])
+def test_an_empty_place_will_do_and_a_failure_leaves_it(
+    to: Any, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(HoldfastError, match=r"out: cannot be written \(No space left"):
+            export(run, to, out)
+    assert list(tmp_path.iterdir()) == [out] and not list(out.iterdir())
+    export(run, to, out)
+    assert list(tmp_path.iterdir()) == [out]
+    assert not list(out.glob(".*"))
+    assert {path.stat().st_mode & 0o044 for path in out.iterdir()} == {out.stat().st_mode & 0o044}
+
+
+def test_a_killed_export_leaves_nothing_that_looks_whole(run: Path, tmp_path: Path) -> None:
+    """Killed when all but the last step is done; the next one clears up after it."""
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from holdfast.memory.export import export\n"
+        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "export(Path(sys.argv[1]), 'hf', Path(sys.argv[2]))\n"
+    )
+    out = tmp_path / "out"
+    done = subprocess.run([sys.executable, "-c", script, run, out], cwd=ROOT, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert not out.exists()
+    assert (tmp_path / ".out.part" / "export" / "model.safetensors").exists()
+    export(run, "hf", out)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_two_exports_to_one_place_do_not_mix(run: Path, tmp_path: Path) -> None:
+    with alone(tmp_path / ".out.part"), pytest.raises(HoldfastError, match="another process"):
+        export(run, "hf", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(holdfast: Any, run: Path, tmp_path: Path) -> None:
+    outcome = holdfast("export", run, "--to", "hf", tmp_path / "out", "--after-task", 1)
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"{tmp_path / 'out'}\n", "")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    again = holdfast("export", run, "--to", "hf", tmp_path / "out")
+    assert again.status == 2 and len(again.err.splitlines()) == 1
+    assert holdfast("export", run, tmp_path / "other").status == 2

@@ -1,0 +1,97 @@
+"""Facts from files, tables, standard input and Python."""
+
+from __future__ import annotations
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast import HoldfastError
+from holdfast.memory.facts import stream_from
+from holdfast.streams import Item, load_stream, write_jsonl, write_released
+
+ITEMS = [
+    Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
+    Item('What is "blue"?', "a colour, perhaps"),
+]
+
+
+def items_of(stream):
+    return [(task.name, list(task.items)) for task in stream.tasks]
+
+
+def test_a_table(tmp_path):
+    path = tmp_path / "facts.csv"
+    path.write_text(
+        "\ufeffanswer, question ,aliases,task\n"
+        "Peder Voss,Who weighs the wool?,Voss | Peder|,farm\n"
+        '"a colour, perhaps","What is ""blue""?",,town\n'
+    )
+    assert items_of(stream_from(path)) == [("farm", ITEMS[:1]), ("town", ITEMS[1:])]
+    path = tmp_path / "facts.TSV"
+    path.write_text("question\tanswer\nWho?\tLum, or so\n")
+    assert items_of(stream_from(str(path))) == [("1", [Item("Who?", "Lum, or so")])]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 'first line must name the columns "question" and "answer"'),
+        ("Frage;Antwort\na;b\n", 'first line must name the columns "question" and "answer"'),
+        ("question,answer\n", "holds no facts"),
+        ("question,answer\na,b\nc,\n", 'line 3: "answer" is empty'),
+        ("question,answer\na,b,c\n", "line 2: has more cells than the first line"),
+        ("question,answer\na\n", "line 2: has fewer cells than the first line"),
+        ('question,answer\na,"b\n', "is no table"),
+        ("question,answer,topik\na,b,c\n", 'line 2: unknown key "topik"'),
+        ("question,answer\na,b\na,c\n", "line 3: two answers for one question"),
+        ("question,answer,task\na,b,x\nc,d,\n", 'line 2 names a "task" and line 3 does not'),
+    ],
+)
+def test_a_wrong_table_is_refused_by_its_line(text, words, tmp_path):
+    path = tmp_path / "facts.csv"
+    path.write_text(text)
+    with pytest.raises(HoldfastError) as error:
+        stream_from(path)
+    assert words in str(error.value)
+    assert str(error.value).startswith(f"{path}")
+    assert "\n" not in str(error.value)
+
+
+def test_lines_from_standard_input(monkeypatch):
+    def say(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+
+    say(b'{"question": "Who?", "answer": "Lum"}\n\n{"question": "What?", "answer": "rye"}')
+    assert items_of(stream_from("-")) == [("1", [Item("Who?", "Lum"), Item("What?", "rye")])]
+    for content, words in [
+        (b"", "standard input: holds no facts"),
+        (b'\n{"question"', "standard input line 2: is no JSON in UTF-8"),
+        (b"[1]", "standard input line 1: is no JSON object"),
+        (b'{"question": "\xff"}', "standard input line 1: is no JSON in UTF-8"),
+    ]:
+        say(content)
+        with pytest.raises(HoldfastError, match=words):
+            stream_from("-")
+
+
+def test_streams_as_they_are(tmp_path):
+    expected = stream_from([{"task": "farm", "question": "Who?", "answer": "Lum"}])
+    assert items_of(expected) == [("farm", [Item("Who?", "Lum")])]
+    write_jsonl(expected, tmp_path / "facts.jsonl")
+    write_released(expected, tmp_path / "released")
+    for place in ("facts.jsonl", "released"):
+        (task,) = stream_from(tmp_path / place).tasks
+        assert [(item.question, item.answer) for item in task.items] == [("Who?", "Lum")]
+    assert stream_from(expected) is expected
+    symbols = load_stream("symbol_qa", tasks=1, items_per_task=2)
+    assert stream_from("symbol_qa").tasks[0].items[:1] and len(symbols.tasks) == 1
+
+
+def test_pairs_items_and_mappings_are_one_batch():
+    facts = [ITEMS[0], ("Who?", "Lum"), {"question": "What?", "answer": "rye", "id": 7}]
+    ((name, items),) = items_of(stream_from(fact for fact in facts))
+    assert name == "1"
+    assert items == [ITEMS[0], Item("Who?", "Lum"), Item("What?", "rye", id="7")]
