@@ -33,7 +33,7 @@ def capability(
         list[str],
         typer.Argument(
             metavar="DIR|MODEL...",
-            help="Trajectories, or one backbone: embedded, a hub name or a directory.",
+            help="Trajectories or memories, or one backbone: embedded, a hub name or a directory.",
         ),
     ],
     tasks: Annotated[
@@ -94,7 +94,7 @@ def capability(
 
 
 def _checked(target: str) -> Path | None:
-    """The directory of a trajectory, None for a backbone; a study is refused."""
+    """The directory of a trajectory or memory, None for a backbone; a study is refused."""
     from holdfast.core.files import read_json
 
     path = Path(target)

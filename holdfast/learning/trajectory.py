@@ -13,20 +13,16 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.load import load_backbone, resolved_precision
-from holdfast.core.config import differences, sha256_of
+from holdfast.backbone.load import load_backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import (
     InUseError,
     alone,
     append,
     json_text,
-    read_json,
-    write_json,
     write_text_atomically,
 )
 from holdfast.evaluation.recall import Recall
@@ -34,14 +30,13 @@ from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import restore_learner, save_learner
+from holdfast.learning.identity import Identity
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.state import Commit, Store
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.capability import model_after
 from holdfast.streams import Stream, load_stream
-
-_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 
 
 class Trajectory:
@@ -65,7 +60,8 @@ class Trajectory:
         self._store = Store(self.directory)
         self._learner: Learner | None = None
         self._held = False
-        self._check_directory()
+        self._identity = Identity(self.directory, config, exact_case=self.stream.exact_case)
+        self._identity.check_directory()
         self._commit = self._store.last_commit()
         self._check_learned_tasks(self.stream)
 
@@ -136,8 +132,9 @@ class Trajectory:
         when another process holds the directory, or it belongs to another configuration by now.
         """
         with self._alone():
-            self._check_identity(self._ready_learner().backbone.fingerprint)
-            self._write_config()
+            fingerprint = self._ready_learner().backbone.fingerprint
+            self._identity.check(fingerprint)
+            self._identity.write(self.stream, fingerprint)
             self._cut_log()
             try:
                 yield
@@ -185,7 +182,7 @@ class Trajectory:
         model = learner.backbone.fingerprint
         if number:
             learned = [task.fingerprint for task in self.stream.tasks[:number]]
-            model = model_after(sha256_of(self._numbers(model)), learned)
+            model = model_after(self._identity.sha256(model), learned)
         with watch.phase("capability"):
             bits = measure_text(learner, self.directory, number, model)
         return {"text_bits_per_byte": bits} if number else {"text_bits_per_byte_before": bits}
@@ -251,7 +248,7 @@ class Trajectory:
     def _ready_learner(self) -> Learner:
         if self._learner is None:
             backbone = load_backbone(self.config.backbone)
-            self._check_identity(backbone.fingerprint)
+            self._identity.check(backbone.fingerprint)
             learner = Learner(self.config, backbone)
             learner.check(self.stream)
             restore_learner(self._store, learner, self._commit)
@@ -286,87 +283,6 @@ class Trajectory:
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
 
-    def _write_config(self) -> None:
-        fingerprint = self._ready_learner().backbone.fingerprint
-        numbers = self._numbers(fingerprint)
-        write_json(
-            self.directory / "config.json",
-            {
-                "config": self.config.model_dump(mode="json"),
-                "identity": sha256_of(numbers),
-                "numbers": numbers,
-                "stream": {
-                    "name": self.stream.name,
-                    "tasks": len(self.stream.tasks),
-                    "fingerprint": self.stream.fingerprint,
-                },
-                "backbone": {"name": self.config.backbone.name, "fingerprint": fingerprint},
-                "versions": {name: version(name) for name in _VERSIONED},
-            },
-        )
-
-    def _numbers(self, backbone_fingerprint: str) -> dict[str, Any]:
-        numbers = self.config.numbers()
-        if numbers["evaluation"]["match"] == "auto":
-            numbers["evaluation"]["match"] = "exact" if self.stream.exact_case else "ignore_case"
-        precision = resolved_precision(self.config.backbone)
-        return {**numbers, "precision": precision, "backbone": backbone_fingerprint}
-
-    def _check_directory(self) -> None:
-        try:
-            found = sorted(path.name for path in self.directory.iterdir())
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise HoldfastError(
-                f"{self.directory}: is a file, or below one; choose another directory"
-            ) from None
-        except OSError as error:
-            raise HoldfastError(
-                f"{self.directory}: cannot be read ({error.strerror}); choose another directory"
-            ) from error
-        if "config.json" not in found:
-            # A process killed at its very first write leaves a lock and an unfinished file.
-            foreign = [name for name in found if name != ".lock" and not _unfinished_config(name)]
-            if foreign:
-                raise HoldfastError(
-                    f"{self.directory}: holds {foreign[0]} but no trajectory (config.json); "
-                    "choose an empty or a new directory"
-                )
-            return
-        backbone = self._recorded()["backbone"]
-        if backbone["name"] == self.config.backbone.name:
-            # The weights themselves are compared when they are loaded.
-            self._check_identity(backbone["fingerprint"])
-        else:
-            self._check_identity(load_backbone(self.config.backbone).fingerprint)
-
-    def _recorded(self) -> dict[str, Any]:
-        """config.json, as far as it is compared."""
-        path = self.directory / "config.json"
-        recorded = read_json(path)
-        try:
-            numbers, backbone = recorded["numbers"], recorded["backbone"]
-            return {
-                "numbers": dict(numbers),
-                "backbone": {key: str(backbone[key]) for key in ("name", "fingerprint")},
-            }
-        except (KeyError, TypeError, ValueError):
-            raise HoldfastError(
-                f"{path}: is no trajectory's configuration; restore the file, or choose another "
-                "directory"
-            ) from None
-
-    def _check_identity(self, backbone_fingerprint: str) -> None:
-        if not (self.directory / "config.json").exists():
-            return
-        changed = differences(self._recorded()["numbers"], self._numbers(backbone_fingerprint))
-        if changed:
-            raise HoldfastError(
-                f"{self.directory}: holds a trajectory with other settings "
-                f"({'; '.join(changed)}); choose another directory, or repeat its settings"
-            )
-
     def _check_learned_tasks(self, stream: Stream) -> None:
         """The stream may be longer than what was learned, but must begin with it."""
         ours = [task.fingerprint for task in stream.tasks]
@@ -376,10 +292,6 @@ class Trajectory:
                     f"{self.directory}: task {number} of this stream is not the task {number} "
                     "that was learned there; choose another directory, or give the same stream"
                 )
-
-
-def _unfinished_config(name: str) -> bool:
-    return name.startswith(".config.json.") and name.endswith(".part")
 
 
 def _emission(commit: Commit) -> dict[str, float] | None:

@@ -186,3 +186,16 @@ def test_an_interrupt_while_it_is_loading_is_one_line(tmp_path):
     )
     assert done.returncode == 130
     assert done.stderr == "holdfast: interrupted; the same command continues\n"
+
+
+def test_the_module_is_the_command():
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "recipes", "demo"], capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    assert ended.stdout == CliRunner().invoke(app, ["recipes", "demo"]).stdout
+    wrong = subprocess.run(
+        [sys.executable, "-m", "holdfast", "lern"], capture_output=True, text=True
+    )
+    assert wrong.returncode == 2
+    assert "Usage: holdfast " in wrong.stderr

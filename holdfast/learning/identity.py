@@ -1,0 +1,123 @@
+"""config.json: what a trajectory is, and which configurations may continue it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from holdfast.backbone.load import load_backbone, resolved_precision
+from holdfast.core.config import differences, sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_json
+from holdfast.learning.config import RunConfig
+from holdfast.streams import Stream
+
+_FILE = "config.json"
+_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
+
+
+class Identity:
+    """The settings that decide a trajectory's numbers, in its directory and in a configuration.
+
+    directory: the trajectory's; exact_case: how answers of its stream are compared by default.
+    """
+
+    def __init__(self, directory: Path, config: RunConfig, *, exact_case: bool) -> None:
+        self._directory = directory
+        self._config = config
+        self._exact_case = exact_case
+
+    def numbers(self, backbone_fingerprint: str) -> dict[str, Any]:
+        """Everything that changes the numbers, the weights of the backbone included."""
+        numbers = self._config.numbers()
+        if numbers["evaluation"]["match"] == "auto":
+            numbers["evaluation"]["match"] = "exact" if self._exact_case else "ignore_case"
+        precision = resolved_precision(self._config.backbone)
+        return {**numbers, "precision": precision, "backbone": backbone_fingerprint}
+
+    def sha256(self, backbone_fingerprint: str) -> str:
+        """The identity of :meth:`numbers`."""
+        return sha256_of(self.numbers(backbone_fingerprint))
+
+    def check_directory(self) -> None:
+        """Raise HoldfastError unless the directory is empty, or a trajectory of this identity."""
+        try:
+            found = sorted(path.name for path in self._directory.iterdir())
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise HoldfastError(
+                f"{self._directory}: is a file, or below one; choose another directory"
+            ) from None
+        except OSError as error:
+            raise HoldfastError(
+                f"{self._directory}: cannot be read ({error.strerror}); choose another directory"
+            ) from error
+        if _FILE not in found:
+            # A process killed at its very first write leaves a lock and an unfinished file.
+            foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
+            if foreign:
+                raise HoldfastError(
+                    f"{self._directory}: holds {foreign[0]} but no trajectory ({_FILE}); "
+                    "choose an empty or a new directory"
+                )
+            return
+        backbone = self._recorded()["backbone"]
+        if backbone["name"] == self._config.backbone.name:
+            # The weights themselves are compared when they are loaded.
+            self.check(backbone["fingerprint"])
+        else:
+            self.check(load_backbone(self._config.backbone).fingerprint)
+
+    def check(self, backbone_fingerprint: str) -> None:
+        """Raise HoldfastError naming each field in which the directory differs."""
+        if not (self._directory / _FILE).exists():
+            return
+        changed = differences(self._recorded()["numbers"], self.numbers(backbone_fingerprint))
+        if changed:
+            raise HoldfastError(
+                f"{self._directory}: holds a trajectory with other settings "
+                f"({'; '.join(changed)}); choose another directory, or repeat its settings"
+            )
+
+    def write(self, stream: Stream, backbone_fingerprint: str) -> None:
+        """Write config.json, whole or not at all."""
+        write_json(
+            self._directory / _FILE,
+            {
+                "config": self._config.model_dump(mode="json"),
+                "identity": self.sha256(backbone_fingerprint),
+                "numbers": self.numbers(backbone_fingerprint),
+                "stream": {
+                    "name": stream.name,
+                    "tasks": len(stream.tasks),
+                    "fingerprint": stream.fingerprint,
+                },
+                "backbone": {
+                    "name": self._config.backbone.name,
+                    "fingerprint": backbone_fingerprint,
+                },
+                "versions": {name: version(name) for name in _VERSIONED},
+            },
+        )
+
+    def _recorded(self) -> dict[str, Any]:
+        """config.json, as far as it is compared."""
+        path = self._directory / _FILE
+        recorded = read_json(path)
+        try:
+            numbers, backbone = recorded["numbers"], recorded["backbone"]
+            return {
+                "numbers": dict(numbers),
+                "backbone": {key: str(backbone[key]) for key in ("name", "fingerprint")},
+            }
+        except (KeyError, TypeError, ValueError):
+            raise HoldfastError(
+                f"{path}: is no trajectory's configuration; restore the file, or choose another "
+                "directory"
+            ) from None
+
+
+def _unfinished(name: str) -> bool:
+    return name.startswith(f".{_FILE}.") and name.endswith(".part")
