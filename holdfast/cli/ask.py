@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,15 +38,23 @@ def ask(
         opened.load()
     if question:
         print(_answer(opened, " ".join(question)))
-    elif sys.stdin.isatty():
+    elif sys.stdin is not None and sys.stdin.isatty():
         with contextlib.suppress(KeyboardInterrupt, EOFError):
             while True:
                 _converse(opened, input("? "))
         print()
     else:
         with contextlib.suppress(KeyboardInterrupt):
-            for line in sys.stdin:
+            for line in _lines():
                 _converse(opened, line)
+
+
+def _lines() -> Iterable[str]:
+    """Lines of standard input, where there is one; one that is no UTF-8 spoils no other."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    # Some editors begin a file with a mark of its coding.
+    return (line.removeprefix("\ufeff") for line in sys.stdin or ())
 
 
 def _converse(memory: Memory, line: str) -> None:

@@ -117,7 +117,8 @@ def _print(learned: Learned) -> None:
             print(f"not recalled: {_listed(learned.missed)}")
     for correction in learned.corrected[:_FEW]:
         before, after = correction.before, correction.after
-        print(f'corrected: "{after.question}" is "{after.answer}", was "{before.answer}"')
+        answers = f"is {_line(after.answer)}, was {_line(before.answer)}"
+        print(f"corrected: {_line(after.question)} {answers}")
     if len(learned.corrected) > _FEW:
         print(f"corrected: {len(learned.corrected) - _FEW} more")
     if learned.repeated:
@@ -129,5 +130,12 @@ def _print(learned: Learned) -> None:
 
 
 def _listed(items: Sequence[Item]) -> str:
-    shown = ", ".join(f'"{item.question}"' for item in items[:_FEW])
+    shown = ", ".join(_line(item.question) for item in items[:_FEW])
     return f"{shown} and {len(items) - _FEW} more" if len(items) > _FEW else shown
+
+
+def _line(text: str) -> str:
+    """A text in quotes, on one line and of bearable length."""
+    from holdfast.streams.item import quoted
+
+    return quoted(text, longest=200)

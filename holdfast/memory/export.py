@@ -18,6 +18,7 @@ from holdfast.learning.state import Commit
 from holdfast.memory.export_card import card
 from holdfast.memory.export_hf import write_model
 from holdfast.memory.export_peft import check_peft, write_adapter
+from holdfast.streams.item import quoted
 
 Format = Literal["peft", "hf"]
 
@@ -79,6 +80,11 @@ def _boundary(recorded: Recorded, after_task: int | None) -> Commit:
 
 def _check_place(out: Path) -> None:
     try:
+        os.path.realpath(out).encode()
+    except UnicodeEncodeError:
+        name = quoted(out)
+        raise HoldfastError(f"{name}: is no valid Unicode; choose another place") from None
+    try:
         taken = next(out.iterdir(), None)
     except FileNotFoundError:
         return
@@ -96,7 +102,7 @@ def _appearing(out: Path) -> Iterator[Path]:
 
     What a killed export leaves, beside and hidden, the next one to the same place removes.
     """
-    out = Path(os.path.abspath(out))
+    out = Path(os.path.realpath(out))  # a link stays, and what it names is written
     beside = out.with_name(f".{out.name}.part")
     folder = beside / "export"
     with alone(beside):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from holdfast.learning.state import Commit
 from holdfast.memory.export_asking import Asking
 from holdfast.results import RecallMatrix
 from holdfast.streams import Item, Template
+from holdfast.streams.item import quoted
 
 _QUESTION = "Who keeps the lighthouse?"
 
@@ -25,15 +27,15 @@ pipeline_tag: text-generation
 - continual-learning
 ---
 
-# {stream} after {tasks}
+# {title} after {tasks}
 
 {kind} that Holdfast taught {items} in {tasks}. {recall}
 
 | | |
 |---|---|
-| stream | `{stream}` |
+| stream | {stream} |
 | method | `{method}` |
-| base model | `{base}` |
+| base model | {base} |
 | its fingerprint | `{fingerprint}` |
 | precision | {precision} |
 | written by | Holdfast {version} |
@@ -55,8 +57,9 @@ def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
     config = recorded.config
     base, precision = config.backbone.name, config.backbone.precision
     items, recall = _recall(commit)
+    stream = read_json(recorded.directory / "config.json")["stream"]["name"]
     is_hub_name = base != "embedded" and not Path(base).exists()
-    place = json.dumps(str(out))
+    place = _literal(str(out))
     example = _hf_example(place, asking)
     if asking.base:
         example = _peft_example(place, base, precision, asking)
@@ -64,12 +67,13 @@ def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
         library="peft" if asking.base else "transformers",
         hub_base=f"base_model: {base}\n" if is_hub_name else "",
         kind="An adapter" if asking.base else "A causal language model",
-        stream=read_json(recorded.directory / "config.json")["stream"]["name"],
+        title=_code(stream),
+        stream=_code(stream),
         tasks=_counted(commit.completed, "task"),
         items=_counted(items, "item"),
         recall=recall,
         method=config.method,
-        base=base,
+        base=_code(base),
         fingerprint=recorded.fingerprint,
         precision=precision,
         version=version("holdfast"),
@@ -89,7 +93,8 @@ def _recall(commit: Commit) -> tuple[int, str]:
     row = [recall.correct for after, _, recall in entries if after == commit.completed]
     if not row:
         return sum(items.values()), "It was not asked about them then."
-    return sum(items.values()), f"Asked about all of them, it answered {sum(row)} right."
+    right = f"Asked for each as it was taught, it answered {sum(row)} right."
+    return sum(items.values()), right
 
 
 def _first(asking: Asking, replayed: bool) -> str:
@@ -117,7 +122,7 @@ print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))""
 
 def _peft_example(place: str, base: str, precision: str, asking: Asking) -> str:
     embedded = base == "embedded"
-    source = 'files("holdfast.backbone") / "embedded"' if embedded else json.dumps(asking.base)
+    source = 'files("holdfast.backbone") / "embedded"' if embedded else _literal(asking.base)
     imports = "from importlib.resources import files\n\n" if embedded else ""
     row = ""
     if asking.rows is not None:
@@ -147,6 +152,19 @@ def _inputs(asking: Asking) -> str:
 
 def _prompt(question: str) -> str:
     return Template().prompt(Item(question=question, answer="-"))
+
+
+def _literal(text: str) -> str:
+    """A text in Python; JSON's own escapes of symbols beyond 16 bits mean something else there."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _code(text: str) -> str:
+    """A name that Markdown takes as it stands, on one line of a table."""
+    flat = quoted(text, longest=len(text) + 2)[1:-1]
+    fence = "`" * (1 + max(map(len, re.findall("`+", flat)), default=0))
+    inner = f" {flat} " if "`" in flat else flat
+    return (fence + inner + fence).replace("|", "\\|")
 
 
 def _counted(count: int, what: str) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import Item, Stream, Task, load_stream
+from holdfast.streams import Item, QuestionRegistry, Stream, Task, load_stream
+from holdfast.streams.item import quoted
 from holdfast.streams.rows import Row, read_rows, row_of, stream_of
 
 Fact: TypeAlias = Item | tuple[str, str] | Mapping[str, Any]
 Facts: TypeAlias = str | Path | Stream | Iterable[Fact]
 
 STANDARD_INPUT = "-"
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_TABLES = (".csv", ".tsv")
+_SEPARATORS = (",", ";", "\t")  # some spreadsheets save a .csv with semicolons
 _NEEDED = {"question", "answer"}
 _ALIASES = "|"
 
@@ -42,7 +44,8 @@ def stream_from(facts: Facts) -> Stream:
 def read_own(path: Path) -> tuple[Task, ...]:
     """The batches that a memory has on file; none where the file is not there.
 
-    Unlike a stream, a memory may ask a question twice: the later answer corrects the former.
+    Unlike a stream, a memory may ask a question in two batches: the later answer corrects the
+    former.
     Raises HoldfastError naming the line when the file is damaged.
     """
     try:
@@ -52,6 +55,7 @@ def read_own(path: Path) -> tuple[Task, ...]:
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     batches: dict[str, list[Item]] = {}
+    asked: dict[str, QuestionRegistry] = {}
     for place, raw in _lines(content):
         try:
             row = row_of(place, _parsed(raw))
@@ -59,6 +63,7 @@ def read_own(path: Path) -> tuple[Task, ...]:
                 raise HoldfastError('"task" is missing; each fact of a memory names its batch')
         except HoldfastError as error:
             raise HoldfastError(f"{path} {place}: {error}") from None
+        asked.setdefault(row.task, QuestionRegistry()).add(row.item, f"{path} {place}")
         batches.setdefault(row.task, []).append(row.item)
     return tuple(Task(name, tuple(items)) for name, items in batches.items())
 
@@ -66,25 +71,21 @@ def read_own(path: Path) -> tuple[Task, ...]:
 def _read(source: str | Path) -> Stream:
     if str(source) == STANDARD_INPUT:
         place = "standard input"
-        return _stream(place, read_rows(place, _lines(sys.stdin.buffer.read()), _parsed))
+        content = sys.stdin.buffer.read() if sys.stdin else b""
+        return _stream(place, read_rows(place, _lines(content), _parsed))
     path = Path(source)
-    delimiter = _DELIMITERS.get(path.suffix.lower())
-    return load_stream(source) if delimiter is None else _read_table(path, delimiter)
+    return _read_table(path) if path.suffix.lower() in _TABLES else load_stream(source)
 
 
-def _read_table(path: Path, delimiter: str) -> Stream:
+def _read_table(path: Path) -> Stream:
     """A table with a header; empty cells are what a line of JSON would leave out."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-            header = [name.strip() for name in reader.fieldnames or ()]
-            if not set(header) >= _NEEDED:
-                raise HoldfastError(
-                    f'{path}: its first line must name the columns "question" and "answer", '
-                    "separated as in the rest of the file"
-                )
-            reader.fieldnames = header
-            records = [(f"line {reader.line_num}", row) for row in reader]
+            header, separator = _header(path, file.readline())
+            reader = csv.DictReader(file, header, delimiter=separator, strict=True)
+            rows = ((f"line {reader.line_num + 1}", row) for row in reader)
+            # A spreadsheet may save rows that hold nothing.
+            records = [(line, row) for line, row in rows if any(_cells_of(row))]
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file; give the path of a table") from None
     except UnicodeDecodeError:
@@ -94,6 +95,27 @@ def _read_table(path: Path, delimiter: str) -> Stream:
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     return _stream(str(path), read_rows(str(path), records, _cells), path.stem)
+
+
+def _header(path: Path, line: str) -> tuple[list[str], str]:
+    """The names of the columns, in small letters, and what separates them."""
+    for separator in _SEPARATORS:
+        cells = next(csv.reader([line], delimiter=separator, strict=True), [])
+        names = [cell.strip().lower() for cell in cells]
+        twice = [name for name in names if name and names.count(name) > 1]
+        if twice:
+            raise HoldfastError(f"{path}: has two columns {quoted(twice[0])}; keep one")
+        if set(names) >= _NEEDED:
+            return names, separator
+    raise HoldfastError(
+        f'{path}: its first line must name the columns "question" and "answer", separated by a '
+        "comma, a semicolon or a tab"
+    )
+
+
+def _cells_of(row: Mapping[str | None, Any]) -> Iterator[str]:
+    for key, cell in row.items():
+        yield from cell if key is None else [(cell or "").strip()]
 
 
 def _cells(row: Mapping[str | None, Any]) -> dict[str, Any]:

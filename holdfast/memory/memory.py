@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from holdfast.memory.facts import Facts, read_own, stream_from
 from holdfast.memory.plan import Correction, Plan, newest, plan
 from holdfast.recipes import recipe
 from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
+from holdfast.streams.item import quoted
 
 FACTS_FILE = "facts.jsonl"
 
@@ -99,15 +101,14 @@ class Memory:
     def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
         """What :meth:`learn` would do; nothing is written. Raises as it does."""
         stream = None if facts is None else stream_from(facts)
-        forgotten = self.forgotten() if again else ()
+        known = read_own(self.directory / FACTS_FILE)
+        _check_whole(self.directory, known, self.horizon)
+        # What was corrected since, and is learned next, has another answer to be learned.
+        current = set(newest(known))
+        asked = self.forgotten() if again and self.horizon else ()
+        forgotten = tuple(item for item in asked if item in current)
         if forgotten and stream is None:
             stream = Stream((Task("1", forgotten),), "again")
-        known = read_own(self.directory / FACTS_FILE)
-        if len(known) < self.horizon:
-            raise HoldfastError(
-                f"{self.directory / FACTS_FILE}: has {len(known)} of the {self.horizon} batches "
-                "that were learned; restore the file"
-            )
         return plan(known, self.horizon, stream, forgotten)
 
     def learn(
@@ -138,6 +139,9 @@ class Memory:
         with trajectory.writing():
             # Another process may have been here before this one had the directory alone.
             self._trajectory = trajectory
+            on_file = read_own(self.directory / FACTS_FILE)
+            if on_file:
+                trajectory.grow(self._stream(on_file))
             before, decided = trajectory.horizon, self.plan(stream, again=again)
             trajectory.grow(self._stream(decided.tasks))
             if len(decided.tasks) > decided.on_file:
@@ -213,6 +217,7 @@ def recorded_in(directory: Path) -> RunConfig | None:
         return None
     recorded = Recorded.read(directory)
     if (directory / FACTS_FILE).is_file():
+        _check_own(directory, recorded.last.tasks)
         return recorded.config
     if Path(recorded.config.stream.name).name != FACTS_FILE:
         raise HoldfastError(
@@ -222,6 +227,26 @@ def recorded_in(directory: Path) -> RunConfig | None:
     if recorded.last.completed:
         raise HoldfastError(f"{directory / FACTS_FILE}: is missing; restore the file")
     return recorded.config  # the process that made it was killed before its first batch was kept
+
+
+def _check_own(directory: Path, learned: Sequence[str]) -> None:
+    """Refuse a file of facts that was changed where it is learned; learned: fingerprints."""
+    own = read_own(directory / FACTS_FILE)
+    _check_whole(directory, own, len(learned))
+    for task, fingerprint in zip(own, learned, strict=False):
+        if task.fingerprint != fingerprint:
+            raise HoldfastError(
+                f"{directory / FACTS_FILE}: batch {quoted(task.name)} is not as it was learned; "
+                "restore the file, and give corrections to learn"
+            )
+
+
+def _check_whole(directory: Path, own: Sequence[Task], learned: int) -> None:
+    if len(own) < learned:
+        raise HoldfastError(
+            f"{directory / FACTS_FILE}: has {len(own)} of the {learned} batches that were learned; "
+            "restore the file"
+        )
 
 
 def _check_free(directory: Path) -> None:

@@ -55,7 +55,7 @@ def plan(
         for item in _checked(task):
             key = _key(item)
             before = answers.get(key)
-            if before is not None and before.answer == item.answer:
+            if before is not None and _coded(before.answer) == _coded(item.answer):
                 if settled.get(key) is not before:
                     continue  # on file but not learned yet, so it is learned now
                 if before not in again:
@@ -96,5 +96,9 @@ def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
 
 
 def _key(item: Item) -> str:
-    """A question in the one coding in which the questions of a stream are compared."""
-    return unicodedata.normalize("NFC", item.question)
+    return _coded(item.question)
+
+
+def _coded(text: str) -> str:
+    """A text in the one coding in which the questions of a stream are compared."""
+    return unicodedata.normalize("NFC", text)

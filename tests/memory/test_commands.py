@@ -134,6 +134,26 @@ def test_lines_of_standard_input_are_answered_one_by_one(holdfast, taught, monke
     assert outcome.err.count("\n") == 1
 
 
+def test_a_line_that_is_no_text_spoils_no_other(holdfast, taught, monkeypatch):
+    content = b"\xef\xbb\xbf" + MONDAY[1][0].encode() + b"\r\n\xff\xfe?\n" + MONDAY[0][0].encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+    outcome = holdfast("ask", taught)
+    assert (outcome.status, outcome.out) == (0, f"{MONDAY[1][1]}\n\n{MONDAY[0][1]}\n")
+    assert "is no valid Unicode" in outcome.err and outcome.err.count("\n") == 1
+    monkeypatch.setattr(sys, "stdin", None)
+    assert holdfast("ask", taught) == (0, "", "")
+
+
+def test_what_learn_prints_stays_on_its_lines(holdfast, settings, tmp_path):
+    for name, answer in (("first", "long " * 50), ("second", "an\nother")):
+        facts = write(tmp_path / f"{name}.jsonl", [("Who\nis it?", answer)])
+        outcome = holdfast("learn", tmp_path / "m", facts, *settings)
+    lines = outcome.out.splitlines()
+    assert lines[1] == 'not recalled: "Who is it?"'
+    assert lines[2].startswith('corrected: "Who is it?" is "an other", was "long long ')
+    assert len(lines) == 5 and len(lines[2]) < 300
+
+
 @pytest.mark.parametrize("end", ["interrupt", "end of input"])
 def test_a_conversation_on_a_terminal(end, taught):
     ours, theirs = pty.openpty()

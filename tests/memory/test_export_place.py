@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +19,7 @@ from holdfast import HoldfastError
 from holdfast.core.files import alone
 from holdfast.memory import export_peft
 from holdfast.memory.export import export
+from holdfast.memory.export_asking import Asking
 from tests.memory.exported import configured, facts, learned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +79,7 @@ def test_refusals_are_one_line_and_write_nothing(
         ((run, "hf", file), "no directory"),
         ((run, "hf", file / "below"), "no directory"),
         ((run, "hf", run), "choose an empty"),
+        ((run, "hf", out / "\udcff"), "is no valid Unicode"),
         ((forgetful, "hf", out, 1), "was not kept"),
         ((forgetful, "peft", out), "use --to hf, or learn with keep.factors=true"),
     ]
@@ -135,6 +140,48 @@ def test_a_killed_export_leaves_nothing_that_looks_whole(run: Path, tmp_path: Pa
     assert (tmp_path / ".out.part" / "export" / "model.safetensors").exists()
     export(run, "hf", out)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_to_an_empty_directory_stays_one(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "out").symlink_to("far")
+    export(run, "hf", tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "far" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["a \"b\" 'c'", "\N{SNOWMAN}\N{GRINNING FACE}", "line\nbreak", "`"]
+)
+def test_the_card_names_any_place(
+    name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(_: Any, __: Any, folder: Path) -> Asking:
+        (folder / "config.json").write_text("{}")
+        return Asking(None)
+
+    monkeypatch.setattr("holdfast.memory.export.write_model", nothing)
+    out = tmp_path / name
+    export(run, "hf", out)
+    text = (out / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    literals = {n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)}
+    assert str(out) in literals
+
+
+def test_the_card_shows_a_name_as_it_stands(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.memory.export.write_model", lambda *_: Asking(None))
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    settings = json.loads((copy / "config.json").read_text())
+    settings["stream"]["name"] = "my `facts` | *all*\n# of them"
+    (copy / "config.json").write_text(json.dumps(settings))
+    export(copy, "hf", tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "\n# `` my `facts` \\| *all* # of them `` after 2 tasks\n" in text
+    assert "| stream | `` my `facts` \\| *all* # of them `` |\n" in text
 
 
 def test_two_exports_to_one_place_do_not_mix(run: Path, tmp_path: Path) -> None:

@@ -36,10 +36,27 @@ def test_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "question;answer\r\nWho, then?;Lum, or so\r\n",
+        "question\tanswer\nWho, then?\tLum, or so\n",
+        ' Question ,"ANSWER"\n"Who, then?","Lum, or so"\n',
+        'question,answer,,\n"Who, then?","Lum, or so",,\n,,,\n   \n',
+    ],
+)
+def test_a_table_as_spreadsheets_save_it(text, tmp_path):
+    path = tmp_path / "facts.csv"
+    path.write_bytes(text.encode())
+    assert items_of(stream_from(path)) == [("1", [Item("Who, then?", "Lum, or so")])]
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", 'first line must name the columns "question" and "answer"'),
         ("Frage;Antwort\na;b\n", 'first line must name the columns "question" and "answer"'),
+        ("Who is it?,Lum\n", "separated by a comma, a semicolon or a tab"),
+        ("question,answer,Question\na,b,c\n", 'has two columns "question"; keep one'),
         ("question,answer\n", "holds no facts"),
         ("question,answer\na,b\nc,\n", 'line 3: "answer" is empty'),
         ("question,answer\na,b,c\n", "line 2: has more cells than the first line"),
@@ -75,6 +92,12 @@ def test_lines_from_standard_input(monkeypatch):
         say(content)
         with pytest.raises(HoldfastError, match=words):
             stream_from("-")
+
+
+def test_a_closed_standard_input_holds_no_facts(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(HoldfastError, match="standard input: holds no facts"):
+        stream_from("-")
 
 
 def test_streams_as_they_are(tmp_path):
