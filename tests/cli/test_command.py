@@ -195,7 +195,7 @@ def test_the_module_is_the_command():
     assert ended.returncode == 0
     assert ended.stdout == CliRunner().invoke(app, ["recipes", "demo"]).stdout
     wrong = subprocess.run(
-        [sys.executable, "-m", "holdfast", "lern"], capture_output=True, text=True
+        [sys.executable, "-m", "holdfast", "nonsense"], capture_output=True, text=True
     )
     assert wrong.returncode == 2
     assert "Usage: holdfast " in wrong.stderr
