@@ -14,7 +14,7 @@ from holdfast.allocation.base import Closing, Opening
 from holdfast.anchors.base import TaskEnd, TaskStart
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
-from holdfast.learning.teacher import replay_set, states_of
+from holdfast.learning.teacher import replay_set, states_of, without_questions_of
 from holdfast.learning.training import NO_PAST, Past, optimise
 
 
@@ -81,6 +81,8 @@ def ask_previous_model(
             progress.event(
                 f"task {task}: every replay sample was empty; learning it without replay"
             )
+        if learner.replay.skip_outdated:
+            replay = without_questions_of(sequences, replay, backbone, learner.template)
     with watch.phase("teacher"):
         replay_states = states_of(backbone, replay) if replay else None
         current_states = states_of(backbone, sequences) if learner.needs_teacher else None

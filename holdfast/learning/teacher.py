@@ -17,6 +17,7 @@ from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.sampling import Sampling, sample_continuations
 from holdfast.backbone.sequences import TokenStates, collate
+from holdfast.streams import Template
 
 _TOKENS_AT_ONCE = 16_384
 
@@ -72,3 +73,18 @@ def replay_set(
         if text:
             kept.append([backbone.seed_token, *(tokens if keep_stop else text)])
     return kept
+
+
+def without_questions_of(
+    sequences: Sequence[list[int]],
+    replay: Sequence[list[int]],
+    backbone: Backbone,
+    template: Template,
+) -> list[list[int]]:
+    """The replay sequences that ask none of the questions of the task's ``sequences``."""
+
+    def question(sequence: list[int]) -> str:
+        return template.asked(backbone.decode(sequence))
+
+    asked = {question(sequence) for sequence in sequences}
+    return [sequence for sequence in replay if question(sequence) not in asked]

@@ -48,14 +48,13 @@ def optimise(
     settings = learner.config.optim
     rounds = settings.epochs_of(len(sequences))
     steps = rounds * settings.steps_in_epoch(len(sequences))
-    partners = _partners(learner, sequences, past.replay)
     optimizer = TaskOptimizer(learner.adapters.parameters, settings, steps)
     step = _Step(learner, task, sequences, past, optimizer)
     epochs = []
     taken = 0
     for epoch in range(rounds):
         values: list[dict[str, Tensor]] = []
-        for window in _windows(_pairs(learner, task, epoch, len(sequences), partners), settings):
+        for window in _windows(_pairs(learner, task, epoch, len(sequences), past), settings):
             values += step.take(window)
             taken += 1
             progress.step("training", task, taken, steps)
@@ -66,31 +65,16 @@ def optimise(
     return epochs
 
 
-def _partners(learner: Learner, sequences: Sequences, replay: Sequences) -> list[int]:
-    """Which replay sequences are learned; all, unless some ask what the task answers anew."""
-    if not learner.config.data.skip_outdated:
-        return list(range(len(replay)))
-
-    def question(sequence: list[int]) -> str:
-        return learner.backbone.decode(sequence).partition("\nAnswer:")[0]
-
-    asked = {question(sequence) for sequence in sequences}
-    return [index for index, sequence in enumerate(replay) if question(sequence) not in asked]
-
-
-def _pairs(
-    learner: Learner, task: int, epoch: int, count: int, replay: list[int]
-) -> Iterator[Pair]:
-    """Every current minibatch of an epoch with its partner of replay sequences."""
+def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:
+    """Every current minibatch of an epoch with its replay partner."""
     seed, size = learner.config.seed, learner.config.optim.batch_size
     current = current_minibatches(seed, task, epoch, count, size)
-    if learner.replay is None or not replay:
+    if learner.replay is None or not past.replay:
         yield from ((minibatch, None) for minibatch in current)
         return
     at_once = learner.replay.minibatches_per_step
-    partners = replay_minibatches(seed, task, epoch, len(replay), size, at_once)
-    chosen = ([replay[index] for index in partner] for partner in partners)
-    yield from zip(current, chosen, strict=False)
+    partners = replay_minibatches(seed, task, epoch, len(past.replay), size, at_once)
+    yield from zip(current, partners, strict=False)
 
 
 def _windows(pairs: Iterator[Pair], settings: Optimisation) -> Iterator[list[Pair]]:

@@ -20,6 +20,9 @@ class Tokenizer(Protocol):
         """Return ``{"input_ids": [id, ...]}`` for one text."""
 
 
+_ANSWER = "\nAnswer:"
+
+
 class Template:
     r"""``Question: q\nAnswer: \boxed{a}``, and up to ``Answer:`` at evaluation.
 
@@ -45,7 +48,11 @@ class Template:
 
     def prompt(self, item: Item) -> str:
         """The text from which the model answers; it ends before the space, as tokens do."""
-        return f"Question: {item.question}\nAnswer:"
+        return f"Question: {item.question}{_ANSWER}"
+
+    def asked(self, text: str) -> str:
+        """The part of a text that asks: all before its answer begins."""
+        return text.partition(_ANSWER)[0]
 
     def encode(
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
