@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.results import CapabilityRow
 
 _TASKS = "gsm8k,math,mgsm,mmlu_redux,text"
-_CELLS_NAMED = 2
 
 
 class ReduxErrors(StrEnum):
@@ -66,7 +65,9 @@ def capability(
 
     The same command continues where it was stopped.
     """
-    paths = [_checked(target) for target in targets]
+    from holdfast.results.record import is_trajectory
+
+    paths = [Path(target) if is_trajectory(Path(target)) else None for target in targets]
     _check_places(targets, paths, out, after_task)
     from holdfast.cli.progress import counting, loading
 
@@ -91,23 +92,6 @@ def capability(
         _print_scores(model, [question.suite.name for question in asked])
     for model in models:
         print(model.directory)
-
-
-def _checked(target: str) -> Path | None:
-    """The directory of a trajectory or memory, None for a backbone; a study is refused."""
-    from holdfast.core.files import read_json
-
-    path = Path(target)
-    if (path / "study.json").is_file():
-        cells = sorted(cell.parent for cell in path.glob("cells/*/config.json"))
-        named = ", ".join(map(str, cells[:_CELLS_NAMED])) or "one in its store"
-        more = ", ..." if len(cells) > _CELLS_NAMED else ""
-        raise HoldfastError(f"{path}: is a study of many; give its trajectories: {named}{more}")
-    file = path / "config.json"
-    if not file.is_file():
-        return None
-    values = read_json(file)
-    return path if isinstance(values, dict) and "numbers" in values else None
 
 
 def _check_places(

@@ -41,27 +41,8 @@ class Identity:
         return sha256_of(self.numbers(backbone_fingerprint))
 
     def check_directory(self) -> None:
-        """Raise HoldfastError unless the directory is empty, or a trajectory of this identity."""
-        try:
-            found = sorted(path.name for path in self._directory.iterdir())
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise HoldfastError(
-                f"{self._directory}: is a file, or below one; choose another directory"
-            ) from None
-        except OSError as error:
-            raise HoldfastError(
-                f"{self._directory}: cannot be read ({error.strerror}); choose another directory"
-            ) from error
-        if _FILE not in found:
-            # A process killed at its very first write leaves a lock and an unfinished file.
-            foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
-            if foreign:
-                raise HoldfastError(
-                    f"{self._directory}: holds {foreign[0]} but no trajectory ({_FILE}); "
-                    "choose an empty or a new directory"
-                )
+        """Raise HoldfastError unless the directory is free, or a trajectory of this identity."""
+        if is_free(self._directory):
             return
         backbone = self._recorded()["backbone"]
         if backbone["name"] == self._config.backbone.name:
@@ -117,6 +98,35 @@ class Identity:
                 f"{path}: is no trajectory's configuration; restore the file, or choose another "
                 "directory"
             ) from None
+
+
+def is_free(directory: Path) -> bool:
+    """Whether a trajectory can begin in a directory; False where one has.
+
+    Raises HoldfastError when it holds something else, or cannot be read.
+    """
+    try:
+        found = sorted(path.name for path in directory.iterdir())
+    except FileNotFoundError:
+        return True
+    except NotADirectoryError:
+        raise HoldfastError(
+            f"{directory}: is a file, or below one; choose another directory"
+        ) from None
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory}: cannot be read ({error.strerror}); choose another directory"
+        ) from error
+    if _FILE in found:
+        return False
+    # A process killed at its very first write leaves a lock and an unfinished file.
+    foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
+    if foreign:
+        raise HoldfastError(
+            f"{directory}: holds {foreign[0]} but no trajectory ({_FILE}); "
+            "choose an empty or a new directory"
+        )
+    return True
 
 
 def _unfinished(name: str) -> bool:

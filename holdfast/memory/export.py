@@ -18,6 +18,7 @@ from holdfast.learning.state import Commit
 from holdfast.memory.export_card import card
 from holdfast.memory.export_hf import write_model
 from holdfast.memory.export_peft import check_peft, write_adapter
+from holdfast.results.record import is_trajectory
 from holdfast.streams.item import quoted
 
 Format = Literal["peft", "hf"]
@@ -53,13 +54,9 @@ def export(directory: Path, to: Format, out: Path, after_task: int | None = None
 
 def _recorded(directory: Path) -> Recorded:
     """What a trajectory's directory says; HoldfastError when it is none."""
-    if (directory / "study.json").is_file():
-        cells = sorted(directory.glob("cells/*/config.json"))
-        named = f", such as {cells[0].parent}" if cells else ""
-        raise HoldfastError(f"{directory}: is a study of many; give one of its trajectories{named}")
-    if not (directory / "config.json").is_file():
+    if not is_trajectory(directory):
         raise HoldfastError(
-            f"{directory}: is no trajectory (it has no config.json); give the --out of a run, or a "
+            f"{directory}: is no trajectory (no config.json of one); give the --out of a run, or a "
             "memory"
         )
     return Recorded.read(directory)

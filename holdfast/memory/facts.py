@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, QuestionRegistry, Stream, Task, load_stream
 from holdfast.streams.item import quoted
+from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.rows import Row, read_rows, row_of, stream_of
 
 Fact: TypeAlias = Item | tuple[str, str] | Mapping[str, Any]
@@ -56,9 +56,9 @@ def read_own(path: Path) -> tuple[Task, ...]:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     batches: dict[str, list[Item]] = {}
     asked: dict[str, QuestionRegistry] = {}
-    for place, raw in _lines(content):
+    for place, raw in lines_of(content):
         try:
-            row = row_of(place, _parsed(raw))
+            row = row_of(place, json_object(raw))
             if row.task is None:
                 raise HoldfastError('"task" is missing; each fact of a memory names its batch')
         except HoldfastError as error:
@@ -72,7 +72,7 @@ def _read(source: str | Path) -> Stream:
     if str(source) == STANDARD_INPUT:
         place = "standard input"
         content = sys.stdin.buffer.read() if sys.stdin else b""
-        return _stream(place, read_rows(place, _lines(content), _parsed))
+        return _stream(place, read_rows(place, lines_of(content), json_object))
     path = Path(source)
     return _read_table(path) if path.suffix.lower() in _TABLES else load_stream(source)
 
@@ -148,19 +148,3 @@ def _stream(source: str, rows: list[Row], name: str = "facts") -> Stream:
     if not rows:
         raise HoldfastError(f"{source}: holds no facts; give at least one question and its answer")
     return stream_of(source, rows, name, None)
-
-
-def _lines(content: bytes) -> list[tuple[str, bytes]]:
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [(f"line {number}", raw) for number, raw in enumerate(lines, start=1) if raw.strip()]
-
-
-def _parsed(raw: bytes) -> dict[str, Any]:
-    try:
-        values = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise HoldfastError(f"is no JSON in UTF-8 ({reason}); write one object a line") from None
-    if not isinstance(values, dict):
-        raise HoldfastError("is no JSON object; write one object a line")
-    return values

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.config import RunConfig
+from holdfast.learning.identity import is_free
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress
 from holdfast.learning.recorded import Recorded
@@ -212,8 +213,7 @@ def recorded_in(directory: Path) -> RunConfig | None:
 
     Raises HoldfastError when the directory holds something else, or is damaged.
     """
-    if not (directory / "config.json").is_file():
-        _check_free(directory)
+    if is_free(directory):
         return None
     recorded = Recorded.read(directory)
     if (directory / FACTS_FILE).is_file():
@@ -246,23 +246,6 @@ def _check_whole(directory: Path, own: Sequence[Task], learned: int) -> None:
         raise HoldfastError(
             f"{directory / FACTS_FILE}: has {len(own)} of the {learned} batches that were learned; "
             "restore the file"
-        )
-
-
-def _check_free(directory: Path) -> None:
-    try:
-        found = sorted(path.name for path in directory.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise HoldfastError(
-            f"{directory}: is no directory that can be read ({error.strerror}); choose another"
-        ) from error
-    # A process killed at its very first write leaves a lock and an unfinished file.
-    foreign = [name for name in found if name != ".lock" and not name.endswith(".part")]
-    if foreign:
-        raise HoldfastError(
-            f"{directory}: holds {foreign[0]} and is no memory; choose an empty or a new directory"
         )
 
 

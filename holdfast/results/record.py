@@ -13,6 +13,18 @@ from holdfast.core.files import read_json
 from holdfast.results.matrix import RecallMatrix
 
 
+def is_trajectory(path: Path) -> bool:
+    """Whether a directory holds one trajectory; HoldfastError for a study of many."""
+    if (path / "study.json").is_file():
+        cells = sorted(cell.parent for cell in path.glob("cells/*/config.json"))
+        named = f", such as {cells[0]}" if cells else ""
+        raise HoldfastError(f"{path}: is a study of many; give one of its trajectories{named}")
+    if not (path / "config.json").is_file():
+        return False
+    values = read_json(path / "config.json")
+    return isinstance(values, dict) and "numbers" in values
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """What one trajectory, finished or not, has left on disk; reading it needs no torch.

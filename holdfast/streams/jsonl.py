@@ -51,16 +51,21 @@ def _rows(path: Path) -> list[Row]:
         raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    # Only the line feed ends a line: text may hold Unicode's own line separators.
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    records = [(f"line {n}", raw) for n, raw in enumerate(lines, start=1) if raw.strip()]
-    rows = read_rows(str(path), records, _parse)
+    rows = read_rows(str(path), lines_of(content), json_object)
     if not rows:
         raise HoldfastError(f"{path}: is empty; write one {EXAMPLE} a line")
     return rows
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+def lines_of(content: bytes) -> list[tuple[str, bytes]]:
+    """The lines of a file that hold something, each with its place (``line 7``)."""
+    # Only the line feed ends a line: text may hold Unicode's own line separators.
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return [(f"line {n}", raw) for n, raw in enumerate(lines, start=1) if raw.strip()]
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """The object of one line; HoldfastError, without the place, when it is none."""
     try:
         values = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError:

@@ -124,7 +124,9 @@ def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, set
     assert "task 1 of 40" not in finished.err
 
 
-@pytest.mark.parametrize("verb", ["run", "recipes", "doctor", "demo"])
+@pytest.mark.parametrize(
+    "verb", ["run", "recipes", "doctor", "demo", "learn", "ask", "export", "capability"]
+)
 def test_the_help_of_every_verb_loads_no_torch(verb):
     check = (
         "import sys\n"

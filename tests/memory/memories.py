@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from holdfast import HoldfastError, Memory, RunConfig
+from holdfast import Memory, RunConfig
 from holdfast.learning.progress import Progress
-from tests.trajectory.children import Child
-from tests.trajectory.instants import heard
+from tests.trajectory.children import Child, begin
 
 MONDAY = [
     ("Who mends the nets of Ostra?", "Fenwick"),
@@ -54,50 +49,10 @@ def start(
 
     instant: it kills itself at the n-th; hold: it stops in its first training step and says so.
     """
-    context = multiprocessing.get_context("forkserver")
-    ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_teach, args=(settings, str(place), facts, theirs, instant, hold), daemon=True
-    )
-    process.start()
-    theirs.close()
-    assert ours.recv() == "ready"
-    return process, ours
-
-
-class _Holding(Progress):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def step(self, phase: str, task: int, done: int, total: int) -> None:
-        self._connection.send("holding")
-        signal.pause()
+    return begin(_teach, (settings, str(place), facts), instant=instant, hold=hold)
 
 
 def _teach(
-    settings: dict[str, Any],
-    place: str,
-    facts: list[tuple[str, str]] | None,
-    connection: Connection,
-    instant: int | None,
-    hold: bool,
+    settings: dict[str, Any], place: str, facts: list[tuple[str, str]] | None, progress: Progress
 ) -> None:
-    connection.send("ready")
-    passed = 0
-
-    def hear(name: str) -> None:
-        nonlocal passed
-        passed += 1
-        if passed == instant:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
-        memory = Memory(place, RunConfig.of(settings))
-        if instant is None:
-            memory.learn(facts, _Holding(connection) if hold else None)
-        else:
-            with heard(hear):
-                memory.learn(facts)
-        connection.send("done")
-    except HoldfastError as error:
-        connection.send(str(error))
+    Memory(place, RunConfig.of(settings)).learn(facts, progress)

@@ -25,7 +25,6 @@ from tests.memory.exported import (
     TOKENS,
     answers,
     configured,
-    facts,
     family,
     learned,
     load_hf,
@@ -44,22 +43,6 @@ METHODS = [
 SEPARATOR = "-" * 20
 IDS = [5, 9, 2, 30, 7]
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the largest logit
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("exports")
-
-
-@pytest.fixture(scope="module")
-def stream(place: Path) -> Path:
-    return facts(place)
-
-
-@pytest.fixture(scope="module")
-def run(place: Path, stream: Path, backbone_directory: Path) -> Path:
-    """Two tasks, each merged, with replay; every boundary is kept."""
-    return learned(place / "run", configured(backbone_directory, stream, "replay_merge"))
 
 
 def held(directory: Path, after: int | None = None) -> Any:

@@ -20,25 +20,9 @@ from holdfast.core.files import alone
 from holdfast.memory import export_peft
 from holdfast.memory.export import export
 from holdfast.memory.export_asking import Asking
-from tests.memory.exported import configured, facts, learned
+from tests.memory.exported import configured, learned
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("exports")
-
-
-@pytest.fixture(scope="module")
-def stream(place: Path) -> Path:
-    return facts(place)
-
-
-@pytest.fixture(scope="module")
-def run(place: Path, stream: Path, backbone_directory: Path) -> Path:
-    """Two tasks, each merged, with replay; every boundary is kept."""
-    return learned(place / "run", configured(backbone_directory, stream, "replay_merge"))
 
 
 def test_refusals_are_one_line_and_write_nothing(
@@ -69,7 +53,7 @@ def test_refusals_are_one_line_and_write_nothing(
         ((run, "gguf", out), 'give "peft" or "hf"'),
         ((study, "hf", out), "is a study of many; give one of its trajectories, such as "),
         ((tmp_path, "hf", out), "is no trajectory"),
-        ((backbone_directory, "hf", out), "no trajectory's"),
+        ((backbone_directory, "hf", out), "is no trajectory"),
         ((fresh, "hf", out), "has learned nothing yet"),
         ((run, "hf", out, 3), "has learned 2 tasks; --after-task 3"),
         ((run, "hf", out, -1), "--after-task -1"),

@@ -85,9 +85,9 @@ def test_lines_from_standard_input(monkeypatch):
     assert items_of(stream_from("-")) == [("1", [Item("Who?", "Lum"), Item("What?", "rye")])]
     for content, words in [
         (b"", "standard input: holds no facts"),
-        (b'\n{"question"', "standard input line 2: is no JSON in UTF-8"),
+        (b'\n{"question"', "standard input line 2: is no JSON"),
         (b"[1]", "standard input line 1: is no JSON object"),
-        (b'{"question": "\xff"}', "standard input line 1: is no JSON in UTF-8"),
+        (b'{"question": "\xff"}', "standard input line 1: is no UTF-8 text"),
     ]:
         say(content)
         with pytest.raises(HoldfastError, match=words):

@@ -136,7 +136,7 @@ def test_directories_that_are_no_memory(backbone_directory, tmp_path):
     (tmp_path / "notes" / "facts.jsonl").write_text("{}")
     (tmp_path / "file").write_text("")
     Trajectory(settings, tmp_path / "run", stream=stream_of(MONDAY)).advance()
-    cases = {"notes": "is no memory", "file": "is no directory", "run": "no memory (it has no fact"}
+    cases = {"notes": "but no trajectory", "file": "is a file", "run": "no memory (it has no fact"}
     for name, words in cases.items():
         with pytest.raises(HoldfastError) as error:
             Memory(tmp_path / name, settings)

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import resource
 import signal
+from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -38,9 +40,22 @@ def start(
     instant: it kills itself at the n-th; file_bytes: no file may be larger; hold: it stops in
     the middle of its first task and says so.
     """
+    return begin(_learn, (values, str(place)), file_bytes=file_bytes, instant=instant, hold=hold)
+
+
+def begin(
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    *,
+    instant: int | None,
+    hold: bool,
+    file_bytes: int | None = None,
+) -> Child:
+    """Let another process do ``work(*arguments, progress)``; the rest is as for :func:`start`."""
     ours, theirs = _CONTEXT.Pipe()
-    arguments = (values, str(place), theirs, instant, file_bytes, hold)
-    process = _CONTEXT.Process(target=_learn, args=arguments, daemon=True)
+    process = _CONTEXT.Process(
+        target=_child, args=(work, arguments, theirs, instant, file_bytes, hold), daemon=True
+    )
     process.start()
     theirs.close()
     assert ours.recv() == "ready"
@@ -68,9 +83,13 @@ class _Holding(Progress):
         signal.pause()
 
 
-def _learn(
-    values: dict[str, Any],
-    place: str,
+def _learn(values: dict[str, Any], place: str, progress: Progress) -> None:
+    Trajectory(RunConfig.of(values), place).advance(progress=progress)
+
+
+def _child(
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
     connection: Connection,
     instant: int | None,
     file_bytes: int | None,
@@ -90,12 +109,8 @@ def _learn(
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
     progress = _Holding(connection) if hold else Progress()
     try:
-        trajectory = Trajectory(RunConfig.of(values), place)
-        if instant is None:
-            trajectory.advance(progress=progress)
-        else:
-            with heard(hear):
-                trajectory.advance(progress=progress)
+        with heard(hear) if instant is not None else nullcontext():
+            work(*arguments, progress)
         connection.send("done")
     except HoldfastError as error:
         connection.send(str(error))
