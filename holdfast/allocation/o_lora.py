@@ -7,7 +7,7 @@ Source: app:olora.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from pydantic import Field
@@ -17,12 +17,16 @@ from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.backbone.adapters import Adapters
 from holdfast.core import config as core_config
 
+# Tasks whose input sides lie in one tensor: few products, and no copy of all that is past when a
+# task joins it.
+_TASKS_A_PAGE = 16
+
 
 class OLoRA(Allocation):
-    """frozen: for every map the stacked input sides A_<t, [(t-1) r, d_in].
+    """Keeps the input sides A_<t of every map.
 
-    Those of maps with inputs of one width are views of one tensor, [maps, (t-1) r, d_in], so that
-    their overlaps are one product.
+    Those of maps with inputs of one width lie in pages, [maps, tasks r, d_in], so that their
+    overlaps are one product a page.
     """
 
     class Config(core_config.Config):
@@ -35,24 +39,25 @@ class OLoRA(Allocation):
 
     def __init__(self, config: OLoRA.Config) -> None:
         self.config = config
-        self.frozen: dict[str, Tensor] = {}
-        self._stacks: dict[int, Tensor] = {}  # by d_in
+        self._pages: dict[int, list[Tensor]] = {}  # by d_in; the last one may have room
+        self._tasks = 0
         self._bases: dict[str, Tensor] = {}  # orthonormal rows spanning A_<t
 
     def begin(self, adapters: Adapters, opening: Opening) -> None:
         adapters.fresh(opening.seed, opening.task)
         self._bases = {}
         if self.config.project_gradient:
-            self._bases = {name: _row_basis(rows) for name, rows in self.frozen.items()}
+            past = self.past(adapters)
+            self._bases = {name: _row_basis(rows) for name, rows in past.items()}
 
     def penalty(self, adapters: Adapters) -> Tensor | None:
         """lambda_perp R_perp + lambda_2 R_2.  Source: eq. app-olora-orth, eq. app-olora-l2."""
         terms = []
         if self.config.overlap:
-            for width, stack in self._stacks.items():
-                current = torch.stack(_downs(adapters, width))  # [maps, r, d_in]
-                overlaps = torch.bmm(stack, current.transpose(1, 2))
-                terms.append(self.config.overlap * overlaps.abs().sum())
+            for width in self._pages:
+                current = _downs(adapters, width).transpose(1, 2)
+                for past in self._filled(width):
+                    terms.append(self.config.overlap * torch.bmm(past, current).abs().sum())
         if self.config.factor_norm:
             for layer in adapters.layers.values():
                 # At B = 0 the norm has no gradient; torch takes the subgradient 0.
@@ -73,12 +78,30 @@ class OLoRA(Allocation):
     def retire(self, adapters: Adapters) -> None:
         """Freeze the pair.  Source: eq. app-olora-concat, eq. app-olora-sum."""
         for width in dict.fromkeys(layer.down.shape[1] for layer in adapters.layers.values()):
-            rows = torch.stack(_downs(adapters, width)).detach()
-            past = self._stacks.get(width)
-            self._stacks[width] = rows if past is None else torch.cat([past, rows], dim=1)
-            names = [n for n, layer in adapters.layers.items() if layer.down.shape[1] == width]
-            self.frozen |= zip(names, self._stacks[width], strict=True)
+            rows = _downs(adapters, width).detach()
+            pages = self._pages.setdefault(width, [])
+            maps, rank, _ = rows.shape
+            place = self._tasks % _TASKS_A_PAGE * rank
+            if place == 0:
+                pages.append(rows.new_empty(maps, _TASKS_A_PAGE * rank, width))
+            pages[-1][:, place : place + rank] = rows
+        self._tasks += 1
         adapters.fold()
+
+    def past(self, adapters: Adapters) -> dict[str, Tensor]:
+        """The stacked input sides A_<t of every map, [(t-1) r, d_in]; empty before the first."""
+        found: dict[str, Tensor] = {}
+        for width in self._pages:
+            whole = torch.cat(list(self._filled(width)), dim=1)
+            found |= zip(_reading(adapters, width), whole, strict=True)
+        return found
+
+    def _filled(self, width: int) -> Iterator[Tensor]:
+        """What is filled of every page."""
+        left = self._tasks
+        for page in self._pages[width]:
+            yield page[:, : left * (page.shape[1] // _TASKS_A_PAGE)]
+            left -= _TASKS_A_PAGE
 
     def state(self) -> dict[str, Tensor]:
         """Empty: the frozen factors are the tasks' own files."""
@@ -88,9 +111,14 @@ class OLoRA(Allocation):
         assert not state
 
 
-def _downs(adapters: Adapters, width: int) -> list[Tensor]:
-    """The input sides [r, width] of all maps that read so wide a tensor."""
-    return [layer.down for layer in adapters.layers.values() if layer.down.shape[1] == width]
+def _reading(adapters: Adapters, width: int) -> list[str]:
+    """The maps whose inputs are so wide."""
+    return [name for name, layer in adapters.layers.items() if layer.down.shape[1] == width]
+
+
+def _downs(adapters: Adapters, width: int) -> Tensor:
+    """The input sides of these maps: [maps, r, width]."""
+    return torch.stack([adapters.layers[name].down for name in _reading(adapters, width)])
 
 
 def _row_basis(rows: Tensor) -> Tensor:

@@ -55,8 +55,7 @@ class _ForwardKL(torch.autograd.Function):
         log_q = F.log_softmax(teacher / temperature, dim=-1)
         log_p = F.log_softmax(student / temperature, dim=-1)
         q = log_q.exp()
-        # 0 log 0 counts as 0.
-        value = torch.where(q == 0, 0.0, log_q.sub_(log_p).mul_(q)).sum(dim=-1)
+        value = _without_zeros(log_q.sub_(log_p).mul_(q), q).sum(dim=-1)
         ctx.save_for_backward(log_p.exp_().sub_(q))
         ctx.temperature = temperature
         return value * temperature**2
@@ -65,6 +64,13 @@ class _ForwardKL(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[None, Tensor, None]:
         (difference,) = ctx.saved_tensors
         return None, difference * (upstream[0][:, None] * ctx.temperature), None
+
+
+def _without_zeros(terms: Tensor, q: Tensor) -> Tensor:
+    """0 log 0 counts as 0.  It is NaN, so where nobody has to wait for the answer, one looks."""
+    if terms.device.type == "cpu" and not terms.sum().isnan():
+        return terms
+    return torch.where(q == 0, 0.0, terms)
 
 
 def _kl(log_first: Tensor, log_second: Tensor) -> Tensor:

@@ -32,8 +32,8 @@ _READ_TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 class Adapters:
     """The adapted maps of one model and their flat workspace of P trainable scalars.
 
-    parameters: [P], a leaf whose storage the factors share; gradient: [P], likewise; scratch: [P],
-    where a pass back writes. P is P_r of eq. app-lora-storage. The model itself is frozen.
+    parameters: [P], a leaf whose storage the factors share; gradient: [P], likewise.
+    P is P_r of eq. app-lora-storage. The model itself is frozen.
     """
 
     class Config(Config):
@@ -75,7 +75,7 @@ class Adapters:
         self.dropout = Dropout(config.dropout)
         self.layers: dict[str, AdaptedLinear] = {}
         self.groups: list[SharedInput] = []
-        self.scratch = torch.zeros_like(storage)
+        self._scratch: list[Tensor] = []
         self._spans: list[slice] = []
         self._slices: dict[str, tuple[slice, slice]] = {}
         end = 0
@@ -99,8 +99,8 @@ class Adapters:
             maps = [self.layers[name] for name in names]
             self._spans.append(slice(start, end))
             factors = nn.Parameter(storage[start:end])
-            group = SharedInput(maps, factors, self.scratch[start:end], self.scale, self.dropout)
-            self.groups.append(group)
+            self.groups.append(SharedInput(maps, factors, self.scale, self.dropout))
+        self.scratch(1)
         self.seed_row: nn.Parameter | None = None
         if seed_row is not None:
             self.seed_row = nn.Parameter(storage[end:])
@@ -206,6 +206,15 @@ class Adapters:
         if self.seed_row is not None:
             views.append((self.seed_row, buffer[-len(self.seed_row) :]))
         return views
+
+    def scratch(self, count: int) -> list[Tensor]:
+        """Vectors [P] that the way back overwrites, one for each of ``count`` losses."""
+        while len(self._scratch) < count:
+            whole = torch.zeros_like(self.gradient)
+            self._scratch.append(whole)
+            for group, span in zip(self.groups, self._spans, strict=True):
+                group.write_to(whole[span])
+        return self._scratch[:count]
 
     def split(self, flat: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``."""

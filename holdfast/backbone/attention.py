@@ -6,6 +6,7 @@ empty, and writing attention out takes half the time. Everything else is the fus
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -69,7 +70,13 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Att
     pairs = batch * key.shape[1]
     q = query.reshape(pairs, -1, width)  # the heads that share a key, one after another
     k, v = (one.reshape(pairs, length, width) for one in (key, value))
-    later = q.new_full((length, length), float("-inf")).triu(1).repeat(heads // key.shape[1], 1)
-    scores = torch.baddbmm(later.expand(pairs, -1, -1), q, k.transpose(1, 2), alpha=scale)
+    later = _later(length, heads // key.shape[1], q.dtype).expand(pairs, -1, -1)
+    scores = torch.baddbmm(later, q, k.transpose(1, 2), alpha=scale)
     weights = scores.softmax(dim=-1)
     return Attended((weights @ v).view(query.shape), (q, k, v), weights)
+
+
+@cache
+def _later(length: int, group: int, dtype: torch.dtype) -> Tensor:
+    """Minus infinity where a position would look ahead: [group x length, length]."""
+    return torch.full((length, length), float("-inf"), dtype=dtype).triu(1).repeat(group, 1)

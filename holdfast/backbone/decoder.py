@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.decoder_layer import Layer, LayerKept, by_batch
+from holdfast.backbone.decoder_layer import Layer, LayerKept, WayBack, by_batch
 from holdfast.backbone.pointwise import Pointwise, compiled
 from holdfast.backbone.sequences import Batch, collate
 
@@ -27,7 +27,7 @@ _STATIC_ROTARY = ("default", "linear", "llama3", "yarn")
 
 
 class Decoder:
-    """The last hidden states of batches of sequences; differentiable in the factors."""
+    """The last hidden states of batches of sequences, and their gradient in the factors."""
 
     def __init__(self, model: Any, adapters: Adapters, parts: Pointwise) -> None:
         base = model.base_model
@@ -60,15 +60,14 @@ class Decoder:
         decoder = Decoder(model, adapters, compiled() if fused else Pointwise())
         return decoder if decoder._agrees(base) else "its states differ from those of the modules"
 
+    @torch.no_grad()
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:
         """The states after the final norm, [n, d] of each batch, in one pass."""
-        if not torch.is_grad_enabled():
-            states, _ = self.forward(batches, keep=False)
-            return tuple(by_batch(states, batches))
-        differentiable: tuple[Tensor, ...] = _States.apply(self.adapters.parameters, self, batches)  # type: ignore[no-untyped-call]
-        return differentiable
+        states, _ = self.forward(batches, keep=False)
+        return tuple(by_batch(states, batches))
 
-    def forward(self, batches: Sequence[Batch], keep: bool) -> tuple[Tensor, _Kept]:
+    @torch.no_grad()
+    def forward(self, batches: Sequence[Batch], keep: bool) -> tuple[Tensor, Kept]:
         """The states of all rows, and if ``keep`` what :meth:`backward` needs."""
         ids = _joined([batch.inputs for batch in batches])
         positions = _joined([batch.positions for batch in batches])
@@ -83,24 +82,34 @@ class Decoder:
         states, normal, scale = self._parts.rms_norm(
             x, self._norm.weight, self._norm.variance_epsilon
         )
-        return states, _Kept(ids, cos, sin, kept if keep else [], normal, scale)
+        return states, Kept(ids, cos, sin, kept if keep else [], normal, scale)
 
-    def backward(self, upstream: Tensor, batches: Sequence[Batch], kept: _Kept) -> Tensor:
-        """The gradient of the factors, [P], from that of the states of the first ``batches``."""
-        rows = len(upstream)
-        cos, sin = kept.cos[:rows], kept.sin[:rows]
-        down = self._parts.rms_norm_backward(
-            upstream, self._norm.weight, kept.normal[:rows], kept.scale[:rows]
-        )
+    @torch.no_grad()
+    def backward(
+        self, ways: Sequence[Sequence[Tensor]], batches: Sequence[Batch], kept: Kept
+    ) -> list[Tensor]:
+        """The gradient of the factors, [P], for each of several losses, all on one way back.
+
+        ways: for each loss the gradient of the states of the first batches, as many as it looks
+        at. What is returned is overwritten by the next call.
+        """
+        back = WayBack(batches, [len(way) for way in ways])
+        gradients = self.adapters.scratch(len(ways))
+        upstream = _joined([one for way in ways for one in way])
+        normal, scale = back.again(kept.normal), back.again(kept.scale)
+        down = self._parts.rms_norm_backward(upstream, self._norm.weight, normal, scale)
+        angles = back.again(kept.cos), back.again(kept.sin)
         row = self.adapters.seed_row
         for number in reversed(range(len(self._layers))):
             needs_input = number > 0 or row is not None
-            layer, seen = self._layers[number], kept.layers[number]
-            down = layer.backward(down, batches, cos, sin, seen, needs_input)
+            down = self._layers[number].backward(
+                down, back, *angles, kept.layers[number], needs_input
+            )
         if row is not None:
-            chosen = kept.ids[:rows] == self._embed.token
-            self.adapters.scratch[-len(row) :] = down[chosen].sum(0)
-        return self.adapters.scratch.clone()
+            for one, gradient in zip(down.split(back.rows), gradients, strict=True):
+                chosen = kept.ids[: len(one)] == self._embed.token
+                gradient[-len(row) :] = one[chosen].sum(0)
+        return gradients
 
     @torch.no_grad()
     def step(self, ids: Tensor, cache: Cache) -> Tensor:
@@ -141,7 +150,7 @@ class Decoder:
         return bool((ours.float() - theirs).abs().max() <= allowed * theirs.abs().max())
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
     """What the way back needs of the way there."""
 
     ids: Tensor
@@ -150,34 +159,6 @@ class _Kept(NamedTuple):
     layers: Sequence[LayerKept | None]
     normal: Tensor
     scale: Tensor
-
-
-class _States(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        parameters: Tensor,  # noqa: ARG004 - the layers hold views of it
-        decoder: Decoder,
-        batches: Sequence[Batch],
-    ) -> tuple[Tensor, ...]:
-        states, kept = decoder.forward(batches, keep=True)
-        ctx.decoder, ctx.batches, ctx.kept = decoder, batches, kept
-        ctx.set_materialize_grads(False)
-        return tuple(by_batch(states, batches))
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor, None, None]:
-        # Trailing batches that a loss does not look at are left out: self-distillation under SI
-        # goes back a second time through the current minibatch, and not through the replay.
-        active = max(place for place, one in enumerate(upstream) if one is not None) + 1
-        batches = ctx.batches[:active]
-        width = ctx.kept.normal.shape[-1]
-        whole = [
-            ctx.kept.normal.new_zeros(len(batch.inputs), width) if one is None else one
-            for batch, one in zip(batches, upstream, strict=False)
-        ]
-        gradient = ctx.decoder.backward(_joined(whole), batches, ctx.kept)
-        return gradient, None, None
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.attention import Attended, attend, attend_backward
-from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput
+from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput, first
 from holdfast.backbone.pointwise import Pointwise
 from holdfast.backbone.sequences import Batch
 
@@ -33,6 +33,31 @@ class LayerKept:
     attended: Sequence[Attended]
     middle: tuple[Tensor, Tensor]
     gate_up: Tensor
+
+
+class WayBack:
+    """Several losses on their way back together: the rows of one after those of the other.
+
+    A loss looks at the first so many batches that went there, which is all that tells its rows
+    from another's; so one pass serves the path of Synaptic Intelligence and what it leaves out.
+    rows: of each loss; batches: of each loss, one after another.
+    """
+
+    def __init__(self, batches: Sequence[Batch], counts: Sequence[int]) -> None:
+        """counts: how many of the ``batches`` that went there each loss looks at."""
+        self.batches = [batch for count in counts for batch in batches[:count]]
+        self.rows = [sum(len(batch.inputs) for batch in batches[:count]) for count in counts]
+        self._counts = counts
+
+    def again(self, there: Tensor) -> Tensor:
+        """What the way there kept of its rows, [n, ...], once for each loss."""
+        if len(self.rows) == 1:
+            return first(there, self.rows[0])
+        return torch.cat([first(there, count) for count in self.rows])
+
+    def graphs(self, there: Sequence[Attended]) -> list[Attended]:
+        """What the way there kept of each batch, once for each loss."""
+        return [one for count in self._counts for one in there[:count]]
 
 
 class Layer:
@@ -98,7 +123,7 @@ class Layer:
     def backward(
         self,
         upstream: Tensor,
-        batches: Sequence[Batch],
+        back: WayBack,
         cos: Tensor,
         sin: Tensor,
         kept: LayerKept | None,
@@ -106,31 +131,26 @@ class Layer:
     ) -> Tensor:
         """The gradient of x from that of the output, both [n, d]; the maps write the factors'."""
         assert kept is not None
-        n = len(upstream)
         seen_qkv, seen_o, seen_gate_up, seen_down = kept.maps
-        into = self._down.backward(seen_down, upstream)
-        into = self._gate_up.backward(
-            seen_gate_up, self._parts.gated_backward(into, kept.gate_up[:n])
-        )
-        normal, scale = kept.middle
-        x = upstream + self._parts.rms_norm_backward(
-            into, self._before_mlp.weight, normal[:n], scale[:n]
-        )
-        into = self._o.backward(seen_o, x)
-        into_heads = self._attend_backward(into, kept.attended, batches)
+        into = self._down.backward(seen_down, upstream, back)
+        into = self._parts.gated_backward(into, back.again(kept.gate_up))
+        into = self._gate_up.backward(seen_gate_up, into, back)
+        normal, scale = map(back.again, kept.middle)
+        x = upstream + self._parts.rms_norm_backward(into, self._before_mlp.weight, normal, scale)
+        into = self._o.backward(seen_o, x, back)
+        into_heads = self._attend_backward(into, back.graphs(kept.attended), back.batches)
         rotated = self._parts.rotate_backward(into_heads[:, : self._queries + self._keys], cos, sin)
         if kept.heads is not None and self._head_norm is not None:
-            normal, scale = kept.heads
-            rotated = self._parts.rms_norm_backward(rotated, self._head_norm, normal[:n], scale[:n])
+            normal, scale = map(back.again, kept.heads)
+            rotated = self._parts.rms_norm_backward(rotated, self._head_norm, normal, scale)
         values = into_heads[:, self._queries + self._keys :]
-        into_qkv = torch.cat((rotated, values), dim=1).view(n, -1)
-        into = self._qkv.backward(seen_qkv, into_qkv, needs_input=needs_input)
+        into_qkv = torch.cat((rotated, values), dim=1).view(len(upstream), -1)
+        into = self._qkv.backward(seen_qkv, into_qkv, back, needs_input=needs_input)
         if not needs_input:
             return x
-        normal, scale = kept.norm
-        return x + self._parts.rms_norm_backward(
-            into, self._before_attention.weight, normal[:n], scale[:n]
-        )
+        normal, scale = map(back.again, kept.norm)
+        before = self._before_attention.weight
+        return x + self._parts.rms_norm_backward(into, before, normal, scale)
 
     def attend_cached(
         self, rotated: Tensor, values: Tensor, *, cache: Cache, number: int
@@ -169,7 +189,7 @@ class Layer:
         heads = upstream.view(len(upstream), self._queries, -1)
         whole = heads.new_empty(len(heads), self._queries + 2 * self._keys, self._head)
         for batch, piece, into, found in zip(
-            batches, by_batch(heads, batches), by_batch(whole, batches), graphs, strict=False
+            batches, by_batch(heads, batches), by_batch(whole, batches), graphs, strict=True
         ):
             grid = batch.grid(piece, fill=0).transpose(1, 2)
             into_parts = attend_backward(found, grid, self._scaling)
@@ -199,7 +219,7 @@ class _Maps:
             if isinstance(module, AdaptedLinear):
                 group = module.group
             else:
-                group = SharedInput([module], None, None, adapters.scale, adapters.dropout)
+                group = SharedInput([module], None, adapters.scale, adapters.dropout)
             if group not in self.groups:
                 self.groups.append(group)
         width = {
@@ -226,6 +246,7 @@ class _Maps:
         self,
         seen: Sequence[Seen | None],
         upstream: Tensor,
+        back: WayBack,
         *,
         needs_input: bool = True,
     ) -> Tensor:
@@ -240,11 +261,7 @@ class _Maps:
                 torch.cat([found[id(one)] for one in group.maps], dim=1) for group in self.groups
             ]
         into = [
-            group.backward(
-                None if one is None else one.first(len(piece)),
-                piece,
-                needs_input=needs_input,
-            )
+            group.backward(one, piece, back.rows, needs_input=needs_input)
             for group, one, piece in zip(self.groups, seen, pieces, strict=True)
         ]
         present = [one for one in into if one is not None]

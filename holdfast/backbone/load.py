@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.decoder import Decoder
-from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.passing import DecoderPass, ModulesPass, Pass
 from holdfast.backbone.sequences import Batch
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.config import Config
@@ -51,7 +51,7 @@ class Backbone:
         self.fingerprint = _fingerprint(model, tokenizer)
         self.seed_token: int | None = None
         self.decoder: Decoder | None = None
-        self._dropout: Dropout | None = None
+        self._adapters: Adapters | None = None
         stops = model.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
         known = [*stops, tokenizer.eos_token_id]
@@ -78,6 +78,7 @@ class Backbone:
         states: Tensor = outputs.last_hidden_state
         return states
 
+    @torch.no_grad()
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:
         """The last hidden states, after the final norm, at every row of each batch: [n, d].
 
@@ -85,10 +86,20 @@ class Backbone:
         """
         if self.decoder is not None:
             return self.decoder.states(*batches)
+        return self._states_of_modules(batches)
+
+    def passing(self, *batches: Batch) -> Pass:
+        """The same with a way back to the factors; after :meth:`use`."""
+        if self.decoder is not None:
+            return DecoderPass(self.decoder, batches)
+        assert self._adapters is not None
+        return ModulesPass(self._states_of_modules(batches), self._adapters)
+
+    def _states_of_modules(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
         states = []
         for place, batch in enumerate(batches):
-            if self._dropout is not None:
-                self._dropout.alone(place)
+            if self._adapters is not None:
+                self._adapters.dropout.alone(place)
             hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
             states.append(batch.packed(hidden))
         return tuple(states)
@@ -100,7 +111,7 @@ class Backbone:
         """
         decoder = Decoder.of(self.model, adapters, fused=fused)
         self.decoder = decoder if isinstance(decoder, Decoder) else None
-        self._dropout = adapters.dropout
+        self._adapters = adapters
         return decoder if isinstance(decoder, str) else None
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -49,31 +49,25 @@ class Seen(NamedTuple):
     mask: Tensor | None
     low: Tensor
 
-    def first(self, rows: int) -> Seen:
-        """Only the first so many rows."""
-        mask = None if self.mask is None else self.mask[:rows]
-        return Seen(self.dropped[:rows], mask, self.low[:rows])
-
 
 class SharedInput:
     """Linear maps that read the same tensor, side by side in one storage.
 
     Their factors lie in one stretch of the flat workspace, the input sides first.
-    factors: that stretch, a trainable view; gradient: a stretch that :meth:`backward` overwrites;
-    scale: rho. Without factors the maps are plain.
+    factors: that stretch, a trainable view; gradients: stretches that :meth:`backward` overwrites,
+    one for each loss; scale: rho. Without factors the maps are plain.
     """
 
     def __init__(
         self,
         maps: Sequence[Any],
         factors: nn.Parameter | None,
-        gradient: Tensor | None,
         scale: float,
         dropout: Dropout,
     ) -> None:
         self.maps = list(maps)
         self.factors = factors
-        self.gradient = gradient
+        self.gradients: list[Tensor] = []
         self.dropout = dropout
         self._scale = scale
         bases = [one.base if isinstance(one, AdaptedLinear) else one for one in maps]
@@ -82,10 +76,11 @@ class SharedInput:
         if transposed(bases[0]):
             self.widths = [self._weight.shape[0]]
         self._rank = 0
-        if factors is not None and gradient is not None:
+        self._into: list[tuple[Tensor, list[Tensor]]] = []
+        if factors is not None:
             self._rank = len(factors) // (len(maps) * self._weight.shape[1] + sum(self.widths))
             # Made once: cutting views costs as much as a small product.
-            self._views, self._into = self._split(factors.detach()), self._split(gradient)
+            self._views = self._split(factors.detach())
             for one in maps:
                 object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
         self._input: Tensor | None = None
@@ -116,33 +111,47 @@ class SharedInput:
             output.addmm_(part, up.t())
         return outputs, Seen(dropped, mask, low)
 
-    def backward(
-        self, seen: Seen | None, upstream: Tensor, *, needs_input: bool = True
-    ) -> Tensor | None:
-        """Overwrite ``gradient`` with that of the factors; return that of x.
+    def write_to(self, gradient: Tensor) -> None:
+        """One more stretch like ``factors`` for :meth:`backward` to overwrite."""
+        self.gradients.append(gradient)
+        self._into.append(self._split(gradient))
 
-        upstream: the gradient of y, [n, sum of d_out].
+    def backward(
+        self,
+        seen: Seen | None,
+        upstream: Tensor,
+        rows: Sequence[int],
+        *,
+        needs_input: bool = True,
+    ) -> Tensor | None:
+        """Overwrite ``gradients`` with those of the factors; return that of x.
+
+        upstream: the gradient of y, [n, sum of d_out]; rows: of each of several losses, the first
+        so many that were ``seen``; n in sum.
         """
-        into_rows = upstream @ self._weight if needs_input else None
+        into_x = upstream @ self._weight if needs_input else None
         if seen is None:
-            if self.gradient is not None:
-                self.gradient.zero_()
-            return into_rows
+            for gradient in self.gradients[: len(rows)]:
+                gradient.zero_()
+            return into_x
         down, ups = self._factors_as(upstream.dtype)
-        into_down, into_ups = self._into
-        into_low = torch.empty_like(seen.low)
-        pieces = self._pieces(upstream)
-        low, lows = _columns(seen.low, self._rank), _columns(into_low, self._rank)
-        for piece, part, target, up, into_up in zip(pieces, low, lows, ups, into_ups, strict=True):
-            torch.mm(piece, up, out=target)
-            _product(piece.t(), part, into_up)
+        into_low = upstream.new_empty(len(upstream), seen.low.shape[1])
+        lows, targets = _columns(seen.low, self._rank), _columns(into_low, self._rank)
+        for number, (piece, up) in enumerate(zip(self._pieces(upstream), ups, strict=True)):
+            torch.mm(piece, up, out=targets[number])
+            for one, (_, into_ups) in zip(by_loss(piece, rows), self._into, strict=False):
+                _product(one.t(), first(lows[number], len(one)), into_ups[number])
         into_low.mul_(self._factor(seen.mask))
-        _product(into_low.t(), seen.dropped, into_down)
-        if into_rows is None:
+        for low, (into_down, _) in zip(by_loss(into_low, rows), self._into, strict=False):
+            _product(low.t(), first(seen.dropped, len(low)), into_down)
+        if into_x is None:
             return None
         if seen.mask is None:
-            return into_rows.addmm_(into_low, down)
-        return into_rows.addcmul_(into_low @ down, seen.mask)
+            return into_x.addmm_(into_low, down)
+        branch = into_low @ down
+        for one, piece in zip(by_loss(into_x, rows), by_loss(branch, rows), strict=True):
+            one.addcmul_(piece, first(seen.mask, len(one)))
+        return into_x
 
     def output_of(self, one: AdaptedLinear, x: Tensor) -> Tensor:
         """What one map makes of x, [..., d_in] -> [..., d_out], as a module of the model.
@@ -202,9 +211,10 @@ class _Differentiable(torch.autograd.Function):
         into_x = ctx.group.backward(
             Seen(*ctx.saved_tensors[1:]) if ctx.open else None,
             upstream.reshape(-1, upstream.shape[-1]),
+            [upstream.numel() // upstream.shape[-1]],
             needs_input=ctx.needs_input_grad[0],
         )
-        into_factors = ctx.group.gradient.clone()
+        into_factors = ctx.group.gradients[0].clone()
         return None if into_x is None else into_x.view(ctx.shape), into_factors, None, None
 
 
@@ -240,6 +250,19 @@ def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
     for one, part in zip(parameters, joined.split([len(p) for p in parameters]), strict=True):
         one.data = part
     return joined
+
+
+def first(there: Tensor, rows: int) -> Tensor:
+    """The first so many rows."""
+    return there if len(there) == rows else there[:rows]
+
+
+def by_loss(back: Tensor, rows: Sequence[int]) -> Sequence[Tensor]:
+    """The rows of each loss, one after another."""
+    if len(rows) == 1:
+        return (back,)
+    parts: Sequence[Tensor] = back.split_with_sizes(list(rows))
+    return parts
 
 
 def _columns(rows: Tensor, width: int) -> Sequence[Tensor]:

@@ -29,7 +29,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor,
 def rms_norm_backward(upstream: Tensor, weight: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
     """The gradient of x: ``scale (g - normal mean(g normal))`` with ``g = upstream weight``."""
     g = (upstream * weight).to(scale.dtype)
-    mean = (g * normal).sum(-1, keepdim=True) / normal.shape[-1]
+    mean = (g * normal).mean(-1, keepdim=True)
     return torch.addcmul(g, normal, mean, value=-1).mul_(scale).to(upstream.dtype)
 
 

@@ -13,6 +13,7 @@ from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.load import Backbone
+from holdfast.backbone.passing import Pass
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import collate, pad_right
 from holdfast.learning.config import RunConfig
@@ -83,27 +84,24 @@ class Learner:
             stream, backbone.tokenizer, backbone.seed_token, backbone.eos_token
         )
 
-    def project(self, *parts: Part) -> list[Projection]:
+    def project(self, *parts: Part) -> tuple[Pass, list[Projection]]:
         """Run the student once on all parts of a step; the predicted tokens of each.
 
-        Every part has dropout masks of its own.
+        Every part has dropout masks of its own. The pass leads losses on them back to the factors.
         """
         batches = [collate(part.sequences, self.backbone.device) for part in parts]
-        states = self.backbone.states(*batches)
-        return [
+        passed = self.backbone.passing(*batches)
+        return passed, [
             Projection(self.backbone, hidden, part.teacher_states, batch.targets)
-            for part, batch, hidden in zip(parts, batches, states, strict=True)
+            for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
         ]
 
     def sequence_gradient(self, sequences: Sequences, index: int) -> Tensor:
         """The gradient [P] of one sequence's causal loss, in evaluation mode."""
         self.adapters.training()
         gradient = torch.zeros_like(self.adapters.gradient)
-        self.adapters.accumulate_into(gradient)
-        (projection,) = self.project(Part([sequences[index]], None))
-        loss = projection.mean(token_cross_entropy)
-        loss.backward()
-        self.adapters.accumulate_into(self.adapters.gradient)
+        passed, (projection,) = self.project(Part([sequences[index]], None))
+        passed.backward((projection.mean(token_cross_entropy), gradient))
         return gradient
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:

@@ -15,7 +15,7 @@ from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Part, Sequences
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
-from holdfast.learning.objective import Terms, minibatch_terms
+from holdfast.learning.objective import minibatch_terms
 from holdfast.learning.progress import Progress
 from holdfast.learning.schedule import TaskOptimizer
 
@@ -112,11 +112,7 @@ class _Step:
         adapters.gradient.zero_()
         if self._path is not None:
             self._path.zero_()
-        values = []
-        for pair in window:
-            terms = self._terms(*pair)
-            self._backpropagate(terms, 1 / len(window))
-            values.append(terms.values)
+        values = [self._accumulate(*pair, 1 / len(window)) for pair in window]
         penalty = self._learner.allocation.penalty(adapters)
         if penalty is not None and penalty.requires_grad:
             # Outside the accumulation: once a step, not divided (app:olora).
@@ -127,7 +123,10 @@ class _Step:
         self._update()
         return values
 
-    def _terms(self, minibatch: list[int], partner: list[int] | None) -> Terms:
+    def _accumulate(
+        self, minibatch: list[int], partner: list[int] | None, share: float
+    ) -> dict[str, Tensor]:
+        """Add a minibatch's gradient; a window is the mean of its minibatches, a short one too."""
         learner, past = self._learner, self._past
         seed = learner.config.seed
         self._drawn += 1
@@ -138,26 +137,22 @@ class _Step:
             purposes.append("replay dropout")
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
         learner.adapters.training(*masks)
-        current, *replay = learner.project(*parts)
+        passed, (current, *replay) = learner.project(*parts)
         view = StepView(learner.adapters.parameters, current, replay[0] if replay else None)
-        return minibatch_terms(
+        terms = minibatch_terms(
             view,
             learner.anchors,
             replay_counts_for_path=learner.allocation.replay_counts_for_path,
         )
-
-    def _backpropagate(self, terms: Terms, share: float) -> None:
-        """Add a minibatch's gradient; a window is the mean of its minibatches, a short one too."""
-        adapters = self._learner.adapters
+        gradient = learner.adapters.gradient
         if self._path is None:
             whole = terms.path if terms.rest is None else terms.path + terms.rest
-            (share * whole).backward()
-            return
-        adapters.accumulate_into(self._path)
-        (share * terms.path).backward(retain_graph=terms.rest is not None)
-        adapters.accumulate_into(adapters.gradient)
-        if terms.rest is not None:
-            (share * terms.rest).backward()
+            passed.backward((share * whole, gradient))
+        elif terms.rest is None:
+            passed.backward((share * terms.path, self._path))
+        else:
+            passed.backward((share * terms.path, self._path), (share * terms.rest, gradient))
+        return terms.values
 
     def _update(self) -> None:
         """Clip the complete gradient, step, and show the anchors what changed."""

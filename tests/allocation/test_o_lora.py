@@ -15,6 +15,7 @@ from reference import allocation as plain
 from tests.tiny import exact_backbone
 
 RANK = 3
+PAGES = (1, 2, 16, 17, 33)  # tasks: within a page, just full, just begun, several
 
 
 def workspace() -> Adapters:
@@ -23,14 +24,14 @@ def workspace() -> Adapters:
     return Adapters(backbone.model, config, backbone.head)
 
 
-def after_two_tasks(**settings: Any) -> tuple[OLoRA, Adapters, list[dict[str, Any]]]:
-    """A rule with two frozen pairs, random current factors, and the pairs."""
+def after_tasks(count: int, **settings: Any) -> tuple[OLoRA, Adapters, list[dict[str, Any]]]:
+    """A rule with so many frozen pairs, random current factors, and the pairs."""
     rule, adapters, past = OLoRA(OLoRA.Config(**settings)), workspace(), []
-    for task in (1, 2, 3):
+    for task in range(1, count + 2):
         rule.begin(adapters, Opening(task, seed=0))
         with torch.no_grad():
             adapters.parameters.normal_(generator=torch.Generator().manual_seed(task))
-        if task < 3:
+        if task <= count:
             past.append(
                 {
                     name: (layer.down.detach().clone(), layer.up.detach().clone())
@@ -45,10 +46,11 @@ def stacked(past: list[dict[str, Any]]) -> dict[str, Tensor]:
     return {name: plain.concatenate([task[name] for task in past])[0] for name in past[0]}
 
 
+@pytest.mark.parametrize("tasks", PAGES)
 @pytest.mark.parametrize(("overlap", "norm"), [(0.5, 0.0), (0.0, 0.3), (0.5, 0.3)])
-def test_penalties(overlap: float, norm: float) -> None:
+def test_penalties(overlap: float, norm: float, tasks: int) -> None:
     """eq. app-olora-orth, eq. app-olora-l2; the gradient of every factor with them."""
-    rule, adapters, past = after_two_tasks(overlap=overlap, factor_norm=norm)
+    rule, adapters, past = after_tasks(tasks, overlap=overlap, factor_norm=norm)
     current = {name: (layer.down, layer.up) for name, layer in adapters.layers.items()}
     theirs = norm * plain.factor_norm(current)
     theirs = theirs + overlap * plain.overlap(
@@ -80,20 +82,22 @@ def test_the_norm_of_a_fresh_b_has_a_gradient_of_zero() -> None:
     assert all(not layer.up.grad.any() for layer in adapters.layers.values())
 
 
-def test_the_frozen_pairs_are_represented() -> None:
+@pytest.mark.parametrize("tasks", PAGES)
+def test_the_frozen_pairs_are_represented(tasks: int) -> None:
     """W_0 + rho sum_s B_s A_s, and tP_r remembered scalars' input sides.  eq. app-olora-sum."""
-    rule, adapters, past = after_two_tasks()
-    untouched = workspace()
+    rule, adapters, past = after_tasks(tasks)
+    untouched, remembered = workspace(), rule.past(adapters)
+    assert remembered.keys() == adapters.layers.keys()
     for name in adapters.layers:
         pairs = [task[name] for task in past]
         expected = plain.o_lora_weight(untouched.dense(name), pairs, adapters.scale)
-        torch.testing.assert_close(adapters.dense(name), expected, rtol=1e-13, atol=1e-14)
-        assert torch.equal(rule.frozen[name], stacked(past)[name])
-        assert rule.frozen[name].shape == (2 * RANK, 32 if "down" in name else 16)
+        torch.testing.assert_close(adapters.dense(name), expected, rtol=1e-12, atol=1e-13)
+        assert torch.equal(remembered[name], stacked(past)[name])
+        assert remembered[name].shape == (tasks * RANK, 32 if "down" in name else 16)
 
 
 def test_projected_gradients() -> None:
-    rule, adapters, past = after_two_tasks(project_gradient=True)
+    rule, adapters, past = after_tasks(2, project_gradient=True)
     rule.begin(adapters, Opening(3, seed=0))
     adapters.gradient.normal_(generator=torch.Generator().manual_seed(5))
     before = {name: down.clone() for name, (down, _) in adapters.split(adapters.gradient).items()}
@@ -108,7 +112,7 @@ def test_projected_gradients() -> None:
 
 
 def test_gradients_are_left_alone_by_default() -> None:
-    rule, adapters, _ = after_two_tasks()
+    rule, adapters, _ = after_tasks(2)
     adapters.gradient.fill_(1.0)
     rule.adjust_gradient(adapters)
     assert (adapters.gradient == 1.0).all()

@@ -108,7 +108,7 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 def test_states_and_gradients_are_those_of_the_modules(
     family: str, targets: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one pass or in several, with the replay token's row among the factors."""
+    """Several losses that go back together, each through the batches it looks at."""
     if way == "fused":
         monkeypatch.setattr(attention, "_SHORT", 0)
     backbone = backbone_of(family)
@@ -118,37 +118,23 @@ def test_states_and_gradients_are_those_of_the_modules(
 
     def run() -> list[Tensor]:
         adapters.training()
-        adapters.gradient.zero_()
-        states = backbone.states(*batches(token))
-        loss = sum((one * weight).sum() for one, weight in zip(states, weights, strict=True))
-        loss.backward()  # type: ignore[union-attr]
-        return [*(one.detach() for one in states), adapters.gradient.clone()]
+        passed = backbone.passing(*batches(token))
+        whole, first, second = (adapters.gradient.new_zeros(adapters.gradient.shape) for _ in "abc")
+        one, other = (
+            (state * weight).sum() for state, weight in zip(passed.states, weights, strict=True)
+        )
+        direct = 3 * adapters.parameters.sum()
+        losses = [(one + direct, first), (one.detach() * other, second), (2 * one, first)]
+        passed.backward(*losses, (2 * one + other, whole))
+        return [*(state.detach() for state in passed.states), whole, first, second]
 
     ours, theirs = both_ways(backbone, adapters, run)
     for mine, other in zip(ours, theirs, strict=True):
         close(mine, other)
         assert other.abs().max() > 0.1
-
-
-def test_batches_that_a_loss_leaves_out() -> None:
-    """A second way back through the first batch alone, and one through the second alone."""
-    backbone = backbone_of("qwen3")
-    adapters = adapted(backbone)
-
-    def run() -> list[Tensor]:
-        adapters.training()
-        states = backbone.states(*batches())
-        gradients = []
-        for loss in (states[0].square().sum() + states[1].sum(), *(s.sum() for s in states)):
-            adapters.gradient.zero_()
-            loss.backward(retain_graph=True)
-            gradients.append(adapters.gradient.clone())
-        return gradients
-
-    ours, theirs = both_ways(backbone, adapters, run)
-    for mine, other in zip(ours, theirs, strict=True):
-        close(mine, other)
-    assert not torch.allclose(ours[1], ours[2])
+    states, (whole, first, second) = theirs[:2], theirs[2:]
+    one = (states[0] * weights[0]).sum()
+    close(whole, (first - 3) * 2 / 3 + second / one)
 
 
 def test_dropout_reaches_every_branch() -> None:
@@ -159,10 +145,12 @@ def test_dropout_reaches_every_branch() -> None:
 
     def run() -> list[Tensor]:
         adapters.training(3, 4)
-        adapters.gradient.zero_()
-        states = backbone.states(*even)
-        sum(one.square().sum() for one in states).backward()  # type: ignore[union-attr]
-        return [*(one.detach() for one in states), adapters.gradient.clone()]
+        passed = backbone.passing(*even)
+        first, second = passed.states
+        gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
+        both = first.square().sum() + second.square().sum()
+        passed.backward((both, gradients[0]), (first.sum(), gradients[1]))
+        return [first.detach(), second.detach(), gradients]
 
     ours, theirs = both_ways(backbone, adapters, run)
     for mine, other in zip(ours, theirs, strict=True):
@@ -171,35 +159,42 @@ def test_dropout_reaches_every_branch() -> None:
     assert not torch.allclose(backbone.states(*even)[0], ours[0])
 
 
+def test_a_loss_that_no_state_enters_goes_nowhere_else() -> None:
+    backbone = backbone_of("qwen3")
+    adapters = adapted(backbone)
+    adapters.training()
+    passed = backbone.passing(*batches())
+    passed.backward((adapters.parameters.square().sum(), adapters.gradient))
+    close(adapters.gradient, 2 * adapters.parameters.detach())
+
+
 def test_closed_branches_cost_nothing_and_change_nothing() -> None:
     backbone = backbone_of("qwen2")
     adapters = adapted(backbone)
     adapters.clear()
     adapters.training()
-    opened = backbone.states(*batches())
+    opened = backbone.passing(*batches())
     adapters.evaluating()
-    with torch.no_grad():
-        for ours, theirs in zip(backbone.states(*batches()), opened, strict=True):
-            close(ours, theirs.detach())
-            assert not ours.requires_grad
+    for ours, theirs in zip(backbone.states(*batches()), opened.states, strict=True):
+        close(ours, theirs.detach())
+        assert not ours.requires_grad
 
 
-def test_what_is_kept_lasts_as_long_as_the_states() -> None:
-    """Another pass in between, or the factors' own gradient buffers, do not disturb it."""
+def test_what_is_kept_lasts_as_long_as_the_pass() -> None:
+    """Another pass in between does not disturb it, nor what was in the buffer before."""
     backbone = backbone_of("qwen3")
     adapters = adapted(backbone)
     adapters.training()
     first, second = batches()
-    (alone,) = backbone.states(first)
-    alone.square().sum().backward()
-    expected = adapters.gradient.clone()
-    adapters.gradient.zero_()
-    (again,) = backbone.states(first)
-    (other,) = backbone.states(second)
-    other.sum().backward()
-    adapters.gradient.zero_()
-    again.square().sum().backward()
-    close(adapters.gradient, expected)
+    alone = backbone.passing(first)
+    expected, other, gradient = torch.zeros(3, len(adapters.gradient), dtype=torch.float64)
+    alone.backward((alone.states[0].square().sum(), expected))
+    again, between = backbone.passing(first), backbone.passing(second)
+    between.backward((between.states[0].sum(), other))
+    gradient += 1
+    again.backward((again.states[0].square().sum(), gradient))
+    close(gradient, expected + 1)
+    assert not torch.allclose(other, expected)
 
 
 @pytest.mark.parametrize(

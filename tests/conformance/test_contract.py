@@ -212,7 +212,7 @@ def view_of(learner: Learner, parameters: torch.Tensor) -> StepView:
         )
         if one
     ]
-    current, *replay = learner.project(*parts)
+    _, (current, *replay) = learner.project(*parts)
     return StepView(learner.adapters.parameters, current, replay[0] if replay else None)
 
 

@@ -89,10 +89,11 @@ def teach(
     torch.manual_seed(1)
     sequences = sequences or [taught(backbone, index) for index in range(len(LESSONS))]
     batch = collate(sequences, backbone.device)
+    grid = batch.grid(batch.inputs, backbone.pad_token)
     backbone.model.requires_grad_(True)
     optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=learning_rate, weight_decay=0.0)
     for _ in range(steps):
-        logits = backbone.logits(backbone.states(batch)[0])
+        logits = backbone.logits(batch.packed(backbone.hidden(grid)))
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         optimizer.zero_grad()
         loss.backward()

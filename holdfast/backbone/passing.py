@@ -1,0 +1,91 @@
+"""Batches that went through an adapted model, and the way back to its low-rank factors.
+
+Losses are functions of the last hidden states, so they are differentiated down to these first, each
+by itself; then all of them go back through the model together. Synaptic Intelligence needs the
+gradient of the fit term apart from the others': that costs no second pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.decoder import Decoder
+from holdfast.backbone.decoder_layer import by_batch
+from holdfast.backbone.sequences import Batch
+
+
+class Pass(ABC):
+    """One pass there, and as many losses as one likes on the way back.
+
+    states: after the final norm, [n, d] of each batch: leaves, that losses are functions of.
+    """
+
+    def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:
+        self.states = tuple(one.detach().requires_grad_() for one in states)
+        self._adapters = adapters
+
+    def backward(self, *losses: tuple[Tensor, Tensor]) -> None:
+        """Add the gradient of each loss, a scalar, to its buffer [P].
+
+        A loss may depend on the factors (``Adapters.parameters``) directly too.
+        """
+        ways, buffers = [], []
+        for place, (loss, buffer) in enumerate(losses, start=1):
+            found: Sequence[Tensor | None] = torch.autograd.grad(
+                loss,
+                [*self.states, self._adapters.parameters],
+                retain_graph=place < len(losses),
+                allow_unused=True,
+            )
+            *upstream, direct = found
+            if direct is not None:
+                buffer += direct
+            while upstream and upstream[-1] is None:
+                upstream.pop()  # batches that the loss does not look at
+            if upstream:
+                ways.append([
+                    torch.zeros_like(state) if one is None else one
+                    for state, one in zip(self.states, upstream, strict=False)
+                ])  # fmt: skip
+                buffers.append(buffer)
+        if ways:
+            self._back(ways, buffers)
+
+    @abstractmethod
+    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        """Add to each buffer what its gradients of the first states come to in the factors."""
+
+
+class DecoderPass(Pass):
+    """All batches at once through the decoder, there and back."""
+
+    def __init__(self, decoder: Decoder, batches: Sequence[Batch]) -> None:
+        states, self._kept = decoder.forward(batches, keep=True)
+        super().__init__(by_batch(states, batches), decoder.adapters)
+        self._decoder = decoder
+        self._batches = batches
+
+    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        gradients = self._decoder.backward(ways, self._batches, self._kept)
+        for buffer, gradient in zip(buffers, gradients, strict=True):
+            buffer += gradient
+
+
+class ModulesPass(Pass):
+    """The model's own modules under autograd, a way back for each loss."""
+
+    def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:
+        """states: with their graph."""
+        super().__init__(states, adapters)
+        self._graph = states
+
+    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        for way, buffer in zip(ways, buffers, strict=True):
+            self._adapters.accumulate_into(buffer)
+            torch.autograd.backward(self._graph[: len(way)], way, retain_graph=True)
+        self._adapters.accumulate_into(self._adapters.gradient)
