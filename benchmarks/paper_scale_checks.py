@@ -17,6 +17,7 @@ from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.backbone import sampling
 from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.nucleus import nucleus_sample
 from holdfast.backbone.steps import PlainSteps, StaticSteps, recorded
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport
@@ -145,17 +146,17 @@ def _sampled(backbone: Backbone, make: Callable[[Backbone], Any]) -> list[list[i
 
 
 def _draws(device: torch.device) -> Check:
-    """The device's way of drawing against the processor's; narrow and wide nuclei."""
+    """The device's ways of drawing against the processor's; narrow and wide nuclei."""
     source = torch.Generator().manual_seed(4)
     logits = torch.randn(64, 3000, generator=source, dtype=torch.float64)
     logits = logits * torch.linspace(0.1, 8, 64, dtype=torch.float64)[:, None]
-    noise = torch.rand(64, generator=source, dtype=torch.float64)
-    ours = sampling.nucleus_sample(logits.to(device), noise.to(device), 0.9, None)
-    theirs = sampling.nucleus_sample(logits, noise, 0.9, None)
-    wrong = int((ours.cpu() != theirs).sum())
-    if wrong:
-        raise CheckError(f"drawing: {wrong} of 64 tokens are others than the processor draws")
-    return Check("drawing against the processor", "64 tokens, all the same")
+    for shape in ((64,), (64, 15)):
+        noise = torch.rand(shape, generator=source, dtype=torch.float64)
+        ours = nucleus_sample(logits.to(device), noise.to(device), 0.9, None)
+        wrong = int((ours.cpu() != nucleus_sample(logits, noise, 0.9, None)).sum())
+        if wrong:
+            raise CheckError(f"drawing: {wrong} of 64 tokens are others than the processor draws")
+    return Check("drawing against the processor", "64 tokens in two ways, all the same")
 
 
 def _verdicts(twins: Twins, stream: Stream) -> Check:

@@ -9,7 +9,7 @@ from benchmarks.device import timed
 from benchmarks.paper_scale import Engine
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
-from holdfast.backbone.sampling import nucleus_sample
+from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
 from holdfast.backbone.steps import steps_for
 from holdfast.learning.progress import Progress
 from holdfast.learning.teacher import states_of
@@ -31,7 +31,8 @@ def draw_and_step(engine: Engine) -> list[tuple[str, str]]:
         logits = steps(ids)
     forward = timed(device, lambda: [steps(ids) for _ in range(_REPEATS)])
     logits = logits.float() / data.generation_temperature
-    noise = torch.rand(data.samples, device=device)
+    shape = (data.samples, *uniforms_a_draw(device, data.top_p))
+    noise = torch.rand(shape, device=device)
 
     def draw() -> None:
         for _ in range(_REPEATS):

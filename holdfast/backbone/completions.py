@@ -15,6 +15,7 @@ from jinja2 import TemplateError
 from torch import Tensor
 
 from holdfast.backbone.load import Backbone
+from holdfast.backbone.nucleus import uniforms_a_draw
 from holdfast.backbone.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.steps import steps_for
 from holdfast.core.errors import HoldfastError
@@ -132,7 +133,7 @@ def sample_completions(
         longest = len(prompts[rows[0][0]]) + sampling.max_new_tokens
         size = min(batch, rows_that_fit(backbone, longest))
         owners = [prompt for prompt, _ in rows[:size]]
-        noise = _noise(rows[:size], names, sampling).to(backbone.device)
+        noise = _noise(backbone.device, rows[:size], names, sampling)
         drawn = _complete(backbone, [prompts[one] for one in owners], noise, stops, sampling)
         for owner, tokens in zip(owners, drawn, strict=True):
             texts[owner].append(_text(backbone, tokens, sampling.stop))
@@ -146,14 +147,17 @@ def _positions(backbone: Backbone) -> int | None:
     return limit
 
 
-def _noise(rows: list[tuple[int, int]], names: Sequence[str], sampling: Sampling) -> Tensor:
-    """The uniform numbers of (prompt, sample) pairs: [rows, max_new_tokens]."""
+def _noise(
+    device: torch.device, rows: list[tuple[int, int]], names: Sequence[str], sampling: Sampling
+) -> Tensor:
+    """The uniform numbers of (prompt, sample) pairs: [rows, max_new_tokens, ...]."""
     tables = {}
+    of_a_draw = uniforms_a_draw(device, sampling.top_p)
     for prompt in {prompt for prompt, _ in rows}:
         source = generator(sampling.seed, "completion", names[prompt])
-        shape = (sampling.samples, sampling.max_new_tokens)
+        shape = (sampling.samples, sampling.max_new_tokens, *of_a_draw)
         tables[prompt] = torch.rand(shape, generator=source, dtype=torch.float32)
-    return torch.stack([tables[prompt][sample] for prompt, sample in rows])
+    return torch.stack([tables[prompt][sample] for prompt, sample in rows]).to(device)
 
 
 def _complete(

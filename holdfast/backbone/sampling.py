@@ -12,12 +12,11 @@ from torch import Tensor
 
 from holdfast.backbone.cache import bytes_per_token, compacting
 from holdfast.backbone.load import Backbone
+from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
 from holdfast.backbone.steps import Steps, steps_for
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
 
-# Tokens ranked at first on a GPU; a nucleus that turns out wider is ranked in full.
-_FIRST_RANKED = 256
 # Positions between two looks at which rows are finished: on a GPU each look waits for the device.
 _POSITIONS_PER_LOOK = {"cpu": 1, "cuda": 16}
 _CACHE_BYTES_ON_CPU = 4 * 2**30
@@ -49,8 +48,8 @@ def sample_continuations(
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
-    noise = torch.rand(count, max_new_tokens, generator=source, dtype=torch.float32)
-    noise = noise.to(backbone.device)
+    shape = (count, max_new_tokens, *uniforms_a_draw(backbone.device, top_p))
+    noise = torch.rand(shape, generator=source, dtype=torch.float32).to(backbone.device)
     batch = min(batch, rows_that_fit(backbone, max_new_tokens))
     drawn: list[list[int]] = []
     for start in range(0, count, batch):
@@ -81,7 +80,7 @@ def _sample_batch(
     top_p: float,
     top_k: int | None,
 ) -> list[list[int]]:
-    """One continuation of one token a row of ``noise`` [rows, length]."""
+    """One continuation of one token a row of ``noise`` [rows, length, ...]."""
     begins = torch.full((len(noise), 1), prompt_token, device=backbone.device)
     stops = backbone.stop_tokens
     return continue_rows(steps, backbone, begins, noise, stops, temperature, top_p, top_k)
@@ -98,7 +97,7 @@ def continue_rows(
     top_p: float,
     top_k: int | None,
 ) -> list[list[int]]:
-    """One continuation a row of ``noise`` [rows, length], drawn side by side.
+    """One continuation a row of ``noise`` [rows, length, ...], drawn side by side.
 
     begins: [rows, width], what each row says first, on top of what ``steps`` have seen: at least
     one token, then -1 up to the width. All rows share the position, so a row whose own tokens
@@ -106,13 +105,14 @@ def continue_rows(
 
     A finished row may go on for a while before it leaves; what it says then is cut off.
     """
-    samples, length = noise.shape
+    samples, length, *of_a_draw = noise.shape
     width = begins.shape[1]
     look = _POSITIONS_PER_LOOK.get(backbone.device.type, 1)
     first = (begins >= 0).sum(dim=1) - 1  # the position of a row's first draw
     # Whatever is late in its row finds noise that nobody reads.
-    noise = noise.new_zeros(samples, width - 1 + length).scatter_(
-        1, first[:, None] + torch.arange(length, device=noise.device), noise
+    places = first[:, None] + torch.arange(length, device=noise.device)
+    noise = noise.new_zeros(samples, width - 1 + length, *of_a_draw).scatter_(
+        1, places.view(samples, length, *(1 for _ in of_a_draw)).expand_as(noise), noise
     )
     tokens = torch.full((samples, width - 1 + length), -1, device=backbone.device)
     # Without stop tokens the tensor is empty, and would be of floats.
@@ -173,68 +173,3 @@ def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
         if token < 0:
             return tokens[:place]
     return tokens
-
-
-def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | None) -> Tensor:
-    """One token a row from the smallest set of likeliest tokens whose mass reaches ``top_p``.
-
-    logits: [rows, vocabulary], already divided by the temperature; noise: [rows], uniform in
-    [0, 1). The inverse of the renormalised cumulative distribution, tokens in order of
-    probability, is taken at the noise. With ``top_k`` only the k likeliest tokens take part.
-    """
-    vocabulary = logits.shape[1]
-    if top_k is not None and top_k < vocabulary:
-        threshold = logits.topk(top_k, dim=1).values[:, -1:]
-        logits = logits.masked_fill(logits < threshold, float("-inf"))
-    probabilities = logits.softmax(dim=1)
-    if probabilities.device.type == "cpu":
-        return _draw_by_value(probabilities, noise, top_p)
-    ranked = min(_FIRST_RANKED, vocabulary)
-    drawn, inside = _draw_by_rank(probabilities, noise, top_p, ranked)
-    if not bool(inside.all()):
-        wide = (~inside).nonzero().squeeze(1)
-        drawn[wide], _ = _draw_by_rank(probabilities[wide], noise[wide], top_p, vocabulary)
-    return drawn
-
-
-def _draw_by_value(probabilities: Tensor, noise: Tensor, top_p: float) -> Tensor:
-    """Sort the masses alone, by NumPy's vectorised sort, then look up whose the drawn one is.
-
-    Sorting tokens along, as torch does, takes twenty times as long.
-    """
-    rows = torch.arange(len(probabilities))
-    negative = probabilities.neg()
-    negative.numpy().sort(axis=1)
-    mass = negative.neg()
-    place = _place(mass.cumsum(dim=1), noise, top_p)
-    value = mass.gather(1, place)
-    owners, tokens = (probabilities == value).nonzero(as_tuple=True)
-    # Tokens of equal mass rank in the order of the vocabulary.
-    among_equals = place - torch.searchsorted(negative, -value)
-    first = torch.searchsorted(owners, rows)
-    return tokens[first + among_equals.squeeze(1)]
-
-
-def _draw_by_rank(
-    probabilities: Tensor, noise: Tensor, top_p: float, ranked: int
-) -> tuple[Tensor, Tensor]:
-    """Draw among the ``ranked`` likeliest; also say in which rows they hold the whole nucleus."""
-    if ranked < probabilities.shape[1]:
-        mass, order = probabilities.topk(ranked, dim=1)
-    else:
-        mass, order = probabilities.sort(dim=1, descending=True, stable=True)
-    cumulative = mass.cumsum(dim=1)
-    inside = (cumulative[:, -1] >= top_p) | (ranked == probabilities.shape[1])
-    return order.gather(1, _place(cumulative, noise, top_p)).squeeze(1), inside
-
-
-def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:
-    """The rank [rows, 1] that noise draws, given the masses summed in order of rank."""
-    bound = torch.full_like(noise[:, None], top_p, dtype=cumulative.dtype)
-    # The last of the nucleus is the first whose sum reaches top_p, even where the sum of all is
-    # rounded to less than one; then tokens of no mass may follow, which never take part.
-    last = torch.searchsorted(cumulative, bound).clamp_(max=cumulative.shape[1] - 1)
-    total = cumulative.gather(1, last)
-    last = torch.searchsorted(cumulative, total)
-    place = torch.searchsorted(cumulative, noise[:, None] * total, right=True)
-    return torch.minimum(place, last)

@@ -16,7 +16,7 @@ from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.completions import BackboneModel, sample_completions
 from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.sampling import nucleus_sample
+from holdfast.backbone.nucleus import nucleus_sample
 from holdfast.backbone.steps import PlainSteps, StaticSteps
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator

@@ -1,4 +1,4 @@
-"""Nucleus sampling: the distribution, and that nothing but the noise decides a draw."""
+"""Sampled sequences: nothing but the noise decides a draw."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from holdfast.backbone import sampling
 from holdfast.backbone.load import Backbone
-from holdfast.backbone.sampling import nucleus_sample, sample_continuations
+from holdfast.backbone.nucleus import nucleus_sample
+from holdfast.backbone.sampling import sample_continuations
 from holdfast.core.seeding import generator
+from tests.backbone.drawing import warped
 from tests.tiny import exact_backbone
 
 SETTINGS: dict[str, Any] = {
@@ -27,75 +24,6 @@ SETTINGS: dict[str, Any] = {
     "top_k": None,
     "max_new_tokens": 7,
 }
-
-
-def random_logits(rows: int, vocabulary: int, spread: float, seed: int = 0) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return spread * torch.randn(rows, vocabulary, generator=source)
-
-
-def warped(logits: Tensor, temperature: float, top_p: float, top_k: int | None) -> Tensor:
-    """The distribution from which ``model.generate`` draws: [rows, vocabulary]."""
-    ids = torch.zeros(len(logits), 1, dtype=torch.long)
-    scores = TemperatureLogitsWarper(temperature)(ids, logits)  # type: ignore[arg-type]
-    if top_k is not None:
-        scores = TopKLogitsWarper(top_k)(ids, scores)  # type: ignore[arg-type]
-    if top_p < 1:
-        scores = TopPLogitsWarper(top_p)(ids, scores)  # type: ignore[arg-type]
-    return scores.softmax(dim=-1)
-
-
-@pytest.mark.parametrize("spread", [0.3, 3.0])
-@pytest.mark.parametrize("vocabulary", [50, 700])
-@pytest.mark.parametrize(
-    ("temperature", "top_p", "top_k"),
-    [(1.0, 0.9, None), (1.5, 0.9, None), (0.7, 0.5, 20), (1.5, 1.0, 7), (1.5, 1.0, None),
-     (1.0, 1e-6, None), (1.0, 0.9, 1)],
-)  # fmt: skip
-def test_the_distribution_is_that_of_generate(
-    spread: float, vocabulary: int, temperature: float, top_p: float, top_k: int | None
-) -> None:
-    """The noise swept over an even grid of M points draws each token M p times, but for two."""
-    logits = random_logits(1, vocabulary, spread)
-    points = 5_000
-    noise = (torch.arange(points, dtype=torch.float64) + 0.5) / points
-    rows = (logits / temperature).expand(points, -1)
-    drawn = nucleus_sample(rows, noise.float(), top_p, top_k)
-    counts = torch.bincount(drawn, minlength=vocabulary).double()
-    expected = points * warped(logits, temperature, top_p, top_k)[0].double()
-    assert (counts - expected).abs().max() < 2.0
-    assert not counts[expected == 0].any()
-
-
-@pytest.mark.parametrize("noise", [0.0, 1 - 2**-24])
-@pytest.mark.parametrize(("top_p", "top_k"), [(0.9, None), (1.0, None), (1.0, 5), (1e-9, None)])
-def test_extreme_noise_draws_possible_tokens(noise: float, top_p: float, top_k: int | None) -> None:
-    logits = random_logits(500, 300, 3.0)
-    logits[:, ::2] = float("-inf")
-    logits[:, 1::4] = -200.0  # no mass in float32
-    drawn = nucleus_sample(logits, torch.full((500,), noise), top_p, top_k)
-    assert (warped(logits, 1.0, top_p, top_k).gather(1, drawn[:, None]) > 0).all()
-    if noise == 0.0:
-        assert torch.equal(drawn, logits.argmax(dim=1))
-
-
-@pytest.mark.parametrize("top_p", [0.5, 0.9, 0.999, 1.0])
-@pytest.mark.parametrize("ties", [False, True])
-def test_every_way_of_ranking_draws_the_same(top_p: float, ties: bool) -> None:
-    """Peaked rows stay inside the first ranks, flat ones do not, side by side."""
-    logits = torch.cat([random_logits(200, 900, 4.0), random_logits(200, 900, 0.1, seed=1)])
-    if ties:
-        logits = logits.bfloat16().float()
-    noise = torch.rand(400, generator=torch.Generator().manual_seed(2))
-    probabilities = logits.softmax(dim=1)
-    by_rank, inside = sampling._draw_by_rank(probabilities, noise, top_p, 900)
-    assert inside.all()
-    assert torch.equal(sampling._draw_by_value(probabilities, noise, top_p), by_rank)
-    part, inside = sampling._draw_by_rank(probabilities, noise, top_p, 256)
-    assert inside.any() == (top_p < 1)
-    assert not inside.all()
-    if not ties:  # which of several equal ones stand first is not fixed among the first ranks
-        assert torch.equal(part[inside], by_rank[inside])
 
 
 def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
@@ -111,6 +39,14 @@ def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
     return tokens
 
 
+@pytest.fixture(params=["ranks", "candidates"])
+def noise_shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
+    """Both ways of drawing, the second as on a GPU."""
+    shape = (15,) if request.param == "candidates" else ()
+    monkeypatch.setattr(sampling, "uniforms_a_draw", lambda *_: shape)
+    return shape
+
+
 @pytest.fixture(scope="module")
 def stopping() -> Backbone:
     """A backbone for which every fourth token ends the text."""
@@ -119,9 +55,11 @@ def stopping() -> Backbone:
     return backbone
 
 
-def test_rows_that_stop_leave_the_others_alone(stopping: Backbone) -> None:
+def test_rows_that_stop_leave_the_others_alone(
+    stopping: Backbone, noise_shape: tuple[int, ...]
+) -> None:
     drawn = sample_continuations(stopping, 9, 12, batch=12, **SETTINGS)
-    noise = torch.rand(12, 7, generator=generator(3, "replay", 2))
+    noise = torch.rand(12, 7, *noise_shape, generator=generator(3, "replay", 2))
     assert drawn == [alone(stopping, 9, row) for row in noise]
     lengths = {len(tokens) for tokens in drawn}
     assert 1 in lengths and 7 in lengths and len(lengths) > 3
@@ -131,6 +69,7 @@ def test_rows_that_stop_leave_the_others_alone(stopping: Backbone) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 5, 12])
+@pytest.mark.usefixtures("noise_shape")
 def test_the_batch_does_not_matter(stopping: Backbone, batch: int) -> None:
     whole = sample_continuations(stopping, 9, 12, batch=512, **SETTINGS)
     assert sample_continuations(stopping, 9, 12, batch=batch, **SETTINGS) == whole
@@ -150,6 +89,7 @@ def test_draws_are_named(stopping: Backbone) -> None:
     assert sample_continuations(stopping, 9, 8, batch=5, **SETTINGS) == plain[:8]
 
 
+@pytest.mark.usefixtures("noise_shape")
 def test_first_tokens_are_drawn_from_the_models_distribution() -> None:
     """Chi-square over one whole run: 4000 independent first tokens."""
     backbone = exact_backbone()
