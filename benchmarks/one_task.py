@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks import task_work
 from benchmarks.committing import EngineDisk, save_reference
+from benchmarks.counting import Shape
+from benchmarks.floor import rates_of
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.evaluation.recall import Recall
+from holdfast.learning.learner import Sequences
 from holdfast.streams import Item, Task
 from reference.recall import accuracy
 
@@ -32,27 +37,35 @@ def measure(plan: Plan) -> Report:
             course = _Course(Twins(config), items(rounds + 1, count).tasks, asked, Path(folder))
             taken = [course.task() for _ in course.tasks][1:]
         for phase in PHASES:
-            ours, theirs = ([pair[side][phase] for pair in taken] for side in (0, 1))
+            ours, theirs = ([times[phase] for times in side] for side in zip(*taken, strict=True))
+            floor = statistics.median(course.floors[phase]) if phase in course.floors else None
             note = f"the reference's row is {asked} of {count} items of each task, scaled"
             if phase != "row":
                 note = ""
-            measured.append(Measurement(f"{method}, {phase}", "s", ours, theirs, note=note))
+            name = f"{method}, {phase}"
+            measured.append(Measurement(name, "s", ours, theirs, floor, note=note))
     return Report(
         "one_task",
         "One task end to end",
         f"{count} items, {epochs} epochs, {samples} replay samples of at most {length} tokens, "
         "from the second task on. Learning is sampling, teacher, training and boundary; the "
         "reference's row is generated one item at a time, up to 256 tokens or the end of "
-        "sequence, from a subset of the items, scaled; its commit is `torch.save`.",
+        "sequence, from a subset of the items, scaled; its commit is `torch.save`. The floor "
+        "counts sampling, teacher, steps and row, and neither boundary nor disk.",
         measured,
     )
 
 
 class _Course:
-    """Tasks learned in alternation; the first, which has no past, warms both sides up."""
+    """Tasks learned in alternation; the first, which has no past, warms both sides up.
+
+    floors: seconds of the phases whose work is counted, of every task but the first.
+    """
 
     def __init__(self, twins: Twins, tasks: tuple[Task, ...], asked: int, folder: Path) -> None:
         self.tasks = tasks
+        self.floors: dict[str, list[float]] = {"whole": [], "learning": [], "row": []}
+        self._shape = Shape.of(twins.twin.model, twins.config.lora.rank)
         self._twins = twins
         self._asked = asked
         self._disk = EngineDisk(folder / "engine")
@@ -73,6 +86,8 @@ class _Course:
         self._disk.commit(self._twins.learner, report)
         marks.append(time.perf_counter())
         ours = _phases(marks, 1.0)
+        if number > 1:
+            self._count(sequences, report.replay, number)
 
         given = self._twins.given(sequences, report.replay)
         marks = [time.perf_counter()]
@@ -88,6 +103,15 @@ class _Course:
         save_reference(self._twins.state, self._twins.settings, self._path)
         marks.append(time.perf_counter())
         return ours, _phases(marks, len(self.tasks[0].items) / self._asked)
+
+    def _count(self, sequences: Sequences, replay: Sequences, number: int) -> None:
+        learner, shape = self._twins.learner, self._shape
+        questions = [item for task in self.tasks[:number] for item in task.items]
+        seconds = rates_of(shape).seconds
+        learning = seconds(task_work.learning(shape, self._twins.config, sequences, replay))
+        row = seconds(task_work.row(shape, learner, questions))
+        for phase, spent in {"whole": learning + row, "learning": learning, "row": row}.items():
+            self.floors[phase].append(spent)
 
     def _questions(self, number: int) -> list[tuple[str, str, tuple[str, ...]]]:
         chosen: list[Item] = [

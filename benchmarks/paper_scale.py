@@ -13,6 +13,7 @@ from unittest.mock import patch
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from benchmarks import task_work
 from benchmarks.answering import NO_TOKEN
 from benchmarks.committing import EngineDisk
 from benchmarks.counting import Shape, Work
@@ -227,38 +228,25 @@ class Engine:
         return self.learner.encode(self.stream.tasks[index])
 
     def sampling_work(self) -> list[Work]:
-        places = range(self.sizes.length)
-        return [self.shape.decode(self.sizes.samples, place) for place in places]
+        return task_work.sampling(self.shape, [[0] * self.sizes.length] * self.sizes.samples)
 
     def teacher_work(self) -> list[Work]:
-        lengths = [len(one) - 1 for one in self.sequences(2)]
-        lengths += [self.sizes.length] * self.sizes.samples
-        return [self.shape.forward(lengths, 0, branch=False)]
+        return task_work.teacher(
+            self.shape, [*self.sequences(2), *self._replayed(self.sizes.samples)]
+        )
 
     def step_work(self) -> list[Work]:
-        """A step of the full method: the teacher's states are known, its logits are not."""
-        size, sequences = self.config.optim.batch_size, self.sequences(2)
-        mean = sum(len(one) - 1 for one in sequences) // len(sequences)
-        current, replay = [mean] * size, [self.sizes.length] * size
-        predicted = sum(current) + sum(replay)
-        return [
-            self.shape.forward(current + replay, predicted, branch=True),
-            self.shape.backward(current + replay, predicted),
-            # The path of SI leaves distillation out: a second gradient, of the current data.
-            self.shape.backward(current, sum(current)),
-            self.shape.project(predicted),
-            replace(self.shape, scalar=4).update(),
-        ]
+        """A step of the full method; the items of a task are equally long."""
+        size = self.config.optim.batch_size
+        anchors = self.config.composition.anchors
+        return task_work.step(self.shape, anchors, self.sequences(2)[:size], self._replayed(size))
 
     def row_work(self) -> list[Work]:
-        backbone, template = self.learner.backbone, self.learner.template
-        lengths, answers = [], 0
-        for task in self.stream.tasks[: self.sizes.row_tasks]:
-            for item in task.items:
-                whole = len(backbone.tokenize(template.text(item)))
-                answers += whole - len(backbone.tokenize(template.prompt(item)))
-                lengths.append(whole)
-        return [self.shape.forward(lengths, answers, branch=False)]
+        tasks = self.stream.tasks[: self.sizes.row_tasks]
+        return task_work.row(self.shape, self.learner, [item for t in tasks for item in t.items])
+
+    def _replayed(self, count: int) -> Sequences:
+        return [[0] * (self.sizes.length + 1)] * count
 
     def _recall(self) -> Recall:
         learner = self.learner

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from benchmarks import task_work
 from benchmarks.answering import in_batches, one_by_one
-from benchmarks.counting import Shape, Work
+from benchmarks.counting import Shape
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
@@ -42,7 +43,7 @@ def measure(plan: Plan) -> Report:
         verdicts["engine"] = recall.verdicts(questions)
 
     shape = Shape.of(twins.twin.model, twins.config.lora.rank)
-    floor = rates_of(shape).seconds([_work(shape, twins, questions)])
+    floor = rates_of(shape).seconds(task_work.row(shape, twins.learner, questions))
     measured = []
     for name, (target, of_each) in VARIANTS.items():
         asked = [item for task in stream.tasks for item in task.items[:of_each]]
@@ -84,15 +85,6 @@ def _generate(
         return
     ending = {"always": "never", "sequence": "eos", "box": "box"}[name.rpartition(" ")[2]]
     answers.append(one_by_one(*given, ending=ending, new_tokens=new_tokens))
-
-
-def _work(shape: Shape, twins: Twins, questions: list[Item]) -> Work:
-    """One pass over every prompt and answer; only the answers' positions are projected."""
-    learner = twins.learner
-    texts = [learner.backbone.tokenize(learner.template.text(item)) for item in questions]
-    prompts = [learner.backbone.tokenize(learner.template.prompt(item)) for item in questions]
-    answers = sum(map(len, texts)) - sum(map(len, prompts))
-    return shape.forward([len(text) for text in texts], answers, branch=False)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks import task_work
 from benchmarks.answering import NO_TOKEN
-from benchmarks.counting import Shape, Work
+from benchmarks.counting import Shape
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
@@ -80,7 +81,7 @@ def _pair(
     for rows, expected in ((drawn["engine"], count), (reference_rows, generated)):
         _check(rows, expected, length, len(twins.learner.backbone.tokenizer), stops)
     shape = Shape.of(twins.twin.model, twins.config.lora.rank)
-    floor = rates_of(shape).seconds(_work(shape, drawn["engine"]))
+    floor = rates_of(shape).seconds(task_work.sampling(shape, drawn["engine"]))
     tokens = [sum(map(len, rows)) / len(rows) for rows in (drawn["engine"], reference_rows)]
     note = f"{tokens[0]:.1f} tokens a sequence by the engine, {tokens[1]:.1f} by the reference"
     if generated < count:
@@ -106,13 +107,6 @@ def _check(rows: list[list[int]], count: int, length: int, vocabulary: int, stop
     for row in rows:
         assert 1 <= len(row) <= length if stops else len(row) == length
         assert all(0 <= token < vocabulary for token in row)
-
-
-def _work(shape: Shape, rows: list[list[int]]) -> Iterator[Work]:
-    """One decoding step a position, for the sequences that have not stopped."""
-    for position in range(max(map(len, rows))):
-        running = sum(len(row) > position for row in rows)
-        yield shape.decode(running, position)
 
 
 if __name__ == "__main__":

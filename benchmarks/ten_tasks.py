@@ -5,18 +5,27 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
+from benchmarks import task_work
 from benchmarks.answering import one_by_one
 from benchmarks.committing import save_reference
+from benchmarks.counting import Shape, Work
+from benchmarks.floor import rates_of
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, Table, command, number
 from benchmarks.twins import FULL, Twins, configuration, items
+from holdfast.learning import boundary
+from holdfast.learning.learner import Sequences
 from holdfast.learning.trajectory import Trajectory
+from holdfast.streams import Item, Stream
 from reference.recall import accuracy
 from reference.replay import paired_minibatches
 
@@ -32,16 +41,20 @@ def measure(plan: Plan) -> Report:
     config = configuration(FULL, optim={"epochs": epochs, "lr": 4e-3}, data=data)
     stream = items(tasks, count)
     engine, theirs, whole, by_task = [], [], [], []
+    floors: list[float] = []
     for _ in range(1 if plan.smoke else plan.rounds):
         with tempfile.TemporaryDirectory() as folder:
             trajectory = Trajectory(config, Path(folder) / "engine", stream=stream)
-            plain = _Plain(Twins(config), stream.tasks, asked, Path(folder) / "reference.pt")
-            ours = []
+            twins = Twins(config)
+            plain = _Plain(twins, stream.tasks, asked, Path(folder) / "reference.pt")
+            ours, drawn = [], []
             for task in range(1, tasks + 1):
-                start = time.perf_counter()
-                matrix = trajectory.advance(task)
-                ours.append(time.perf_counter() - start)
+                with _keeping(drawn):
+                    start = time.perf_counter()
+                    matrix = trajectory.advance(task)
+                    ours.append(time.perf_counter() - start)
                 plain.task(task)
+            floors.append(_floor(twins, stream, [[], *drawn]))
         reference = [a + b for a, b in zip(plain.learning, plain.rows(tasks), strict=True)]
         engine.append(sum(ours))
         theirs.append(sum(reference))
@@ -51,6 +64,7 @@ def measure(plan: Plan) -> Report:
     last = [matrix[tasks, task] for task in range(1, tasks + 1)]
     rows = [number(sum(plain.learning)), number(sum(plain.rows(tasks)))]
     timed = ", ".join(map(str, sorted(plain.timed)))
+    floor = statistics.median(floors)
     note = (
         f"rows after tasks {timed} of the reference were timed on {asked} of {count} items of each "
         "task and scaled, the others interpolated; the engine also asks every task before "
@@ -66,10 +80,11 @@ def measure(plan: Plan) -> Report:
         f"A run of {tasks} tasks, {FULL}",
         f"{count} items a task, {epochs} epochs, {samples} replay samples of at most 32 tokens, "
         "a row after every task, every boundary on disk. Each side draws its own samples. "
-        f"Median ratio of a task: {statistics.median(by_task[-1]):.1f}x.",
+        f"Median ratio of a task: {statistics.median(by_task[-1]):.1f}x. The floor counts "
+        "sampling, teacher, steps and rows, and neither boundaries nor disk.",
         [
-            Measurement("answers of 256 tokens", "s", engine, whole, target=TARGET, note=long),
-            Measurement("answers that end", "s", engine, theirs, note=note),
+            Measurement("answers of 256 tokens", "s", engine, whole, floor, TARGET, note=long),
+            Measurement("answers that end", "s", engine, theirs, floor, note=note),
         ],
         [
             Table("The reference's seconds", ["learning and saving", "rows"], [rows]),
@@ -80,6 +95,30 @@ def measure(plan: Plan) -> Report:
             ),
         ],
     )
+
+
+@contextmanager
+def _keeping(drawn: list[Sequences]) -> Iterator[None]:
+    """Within the block what is drawn as replay is added to ``drawn``."""
+    draw = boundary.replay_set
+
+    def kept(*given: Any, **named: Any) -> Sequences:
+        drawn.append(draw(*given, **named))
+        return drawn[-1]
+
+    with patch.object(boundary, "replay_set", kept):
+        yield
+
+
+def _floor(twins: Twins, stream: Stream, replay: list[Sequences]) -> float:
+    """Seconds of all that is counted; replay: of every task."""
+    learner, questions, works = twins.learner, list[Item](), list[Work]()
+    shape = Shape.of(twins.twin.model, twins.config.lora.rank)
+    for task, drawn in zip(stream.tasks, replay, strict=True):
+        questions += task.items
+        works += task_work.learning(shape, twins.config, learner.encode(task), drawn)
+        works += task_work.row(shape, learner, questions)
+    return rates_of(shape).seconds(works)
 
 
 class _Plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks import task_work
 from benchmarks.counting import Shape, Work
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
@@ -22,7 +23,7 @@ def measure(plan: Plan) -> Report:
         shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
         ours, theirs = alternate(plan.rounds, steps.engine, steps.reference)
         each = 1000 / steps.count
-        floor = rates_of(shape).seconds(step_work(shape, steps)) * each
+        floor = rates_of(shape).seconds(_works(shape, steps)) * each
         measured.append(
             Measurement(
                 method,
@@ -62,24 +63,15 @@ def second_task(config: RunConfig, count: int, load: Loader | None = None) -> St
     return Steps(twins, second)
 
 
-def step_work(shape: Shape, steps: Steps) -> list[Work]:
-    """What the steps of one call need; the teacher's states are known, its logits are not."""
-    config = steps.twins.config
-    names = config.composition.anchors
-    partners = steps.given.replay_minibatches or [[]] * len(steps.given.minibatches)
-    works = []
-    for minibatch, partner in zip(steps.given.minibatches, partners, strict=True):
-        current, replay = ([len(one) for one in batch] for batch in (minibatch, partner))
-        predicted, replayed = (sum(batch) - len(batch) for batch in (current, replay))
-        lengths = current + replay
-        works.append(shape.forward(lengths, predicted + replayed, branch=True))
-        works.append(shape.backward(lengths, predicted + replayed))
-        if "si" in names and "sd" in names:
-            # The path of SI leaves distillation out: a second gradient, of the current data.
-            works.append(shape.backward(current, predicted))
-        works.append(shape.project(replayed + (predicted if "sd" in names else 0)))
-        works.append(shape.update())
-    return works
+def _works(shape: Shape, steps: Steps) -> list[Work]:
+    """What the steps of one call need."""
+    anchors, given = steps.twins.config.composition.anchors, steps.given
+    partners = given.replay_minibatches or [[]] * len(given.minibatches)
+    return [
+        work
+        for current, replay in zip(given.minibatches, partners, strict=True)
+        for work in task_work.step(shape, anchors, current, replay)
+    ]
 
 
 def _sizes(steps: Steps) -> str:

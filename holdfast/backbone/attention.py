@@ -79,4 +79,5 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Att
 @cache
 def _later(length: int, group: int, dtype: torch.dtype) -> Tensor:
     """Minus infinity where a position would look ahead: [group x length, length]."""
-    return torch.full((length, length), float("-inf"), dtype=dtype).triu(1).repeat(group, 1)
+    square = torch.full((length, length), float("-inf"), dtype=dtype, device="cpu")
+    return square.triu(1).repeat(group, 1)

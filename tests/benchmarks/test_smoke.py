@@ -21,6 +21,7 @@ from benchmarks import (
     recall_row,
     sampling,
     start_up,
+    task_work,
     ten_tasks,
     training_step,
 )
@@ -28,7 +29,7 @@ from benchmarks.counting import Shape, Work
 from benchmarks.floor import Rates
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, markdown, write
-from benchmarks.twins import METHODS
+from benchmarks.twins import FULL, METHODS, configuration
 from holdfast.backbone.load import Backbone, load_backbone
 from reference import adapters
 from reference.sequences import logits_of, sft_loss
@@ -89,6 +90,33 @@ def test_the_count_is_that_of_torch() -> None:
         # torch also counts the product that makes the rotary angles, a few thousand operations.
         assert counted.get_total_flops() == pytest.approx(work.flops, rel=1e-4)
     assert shape.trainable == sum(p.numel() for p in student.parameters() if p.requires_grad)
+
+
+def test_a_task_is_the_sum_of_its_phases() -> None:
+    """Three items in minibatches of two, twice; three replay sequences of 6, 4 and 2 new tokens."""
+    shape = Shape.of(exact_backbone().model, rank=4)
+    config = training_step.step_configuration(FULL)
+    optim = config.optim.model_copy(update={"epochs": 2, "batch_size": 2})
+    config = config.model_copy(update={"optim": optim})
+    sequences, replay = [[1] * 5] * 3, [[1] * (1 + new) for new in (6, 4, 2)]
+    works = task_work.learning(shape, config, sequences, replay)
+    running = [3, 3, 2, 2, 1, 1]
+    expected = [shape.decode(rows, place) for place, rows in enumerate(running)]
+    expected.append(shape.forward([6, 4, 2, 4, 4, 4], 0, branch=False))
+    for current, partner in (([4, 4], [6, 4]), ([4], [2, 6]), ([4, 4], [4, 2]), ([4], [6, 4])):
+        tokens = sum(current) + sum(partner)
+        expected += [
+            shape.forward(current + partner, tokens, branch=True),
+            shape.backward(current + partner, tokens),
+            shape.backward(current, sum(current)),
+            shape.project(tokens),
+            shape.update(),
+        ]
+    for part in ("flops", "bytes"):
+        ours, theirs = (sum(getattr(one, part) for one in of) for of in (works, expected))
+        assert ours == theirs > 0
+    plain = task_work.learning(shape, configuration("vanilla"), sequences, [])
+    assert not any(work == expected[0] for work in plain)
 
 
 def test_a_floor_waits_for_arithmetic_or_for_bytes() -> None:
