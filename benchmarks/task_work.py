@@ -46,17 +46,16 @@ def learning(
     """A task but for its boundary: sampling, teacher and every step.
 
     replay: what the previous model wrote, with the seed token; empty where nothing is replayed.
-    Its partners are taken in turn: which sequences meet changes nothing in sum.
+    Minibatches are taken in order: which sequences meet hardly changes the sum.
     """
     anchors, size = config.composition.anchors, config.optim.batch_size
     works = sampling(shape, [one[1:] for one in replay]) if replay else []
     asked = [*replay, *(sequences if "sd" in anchors else [])]
     works += teacher(shape, asked) if asked else []
-    starts = range(0, len(sequences), size)
-    for number in range(config.optim.epochs * len(starts)):
-        start = starts[number % len(starts)]
-        partner = [replay[(number * size + i) % len(replay)] for i in range(size)] if replay else []
-        works += step(shape, anchors, sequences[start : start + size], partner)
+    current, partners = _minibatches(sequences, size), _minibatches(replay, size) or [[]]
+    for number in range(config.optim.epochs * len(current)):
+        place = number % len(current)  # every epoch begins the replay anew
+        works += step(shape, anchors, current[place], partners[place % len(partners)])
     return works
 
 
@@ -69,6 +68,10 @@ def row(shape: Shape, learner: Learner, questions: Iterable[Item]) -> list[Work]
         answers += whole - len(tokenize(template.prompt(item)))
         lengths.append(whole)
     return [shape.forward(lengths, answers, branch=False)]
+
+
+def _minibatches(sequences: Sequences, size: int) -> list[Sequences]:
+    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
 def _rows(sequences: Sequences) -> list[int]:

@@ -109,12 +109,7 @@ class Adapters:
         self._masters: dict[str, Tensor] = {}
         if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
             self._masters = {name: _master(base.weight) for name, base in bases.items()}
-        self._home = self._views_of(self.gradient)
-        self._elsewhere: tuple[Tensor, list[tuple[nn.Parameter, Tensor]]] = (
-            self.gradient,
-            self._home,
-        )
-        self.accumulate_into(self.gradient)
+        self._share_gradient()
 
     def fresh(self, seed: int, task: int) -> None:
         """Open a new workspace: A by the Kaiming rule, B = 0, so the model's function is kept.
@@ -181,31 +176,24 @@ class Adapters:
             if name in self._masters:
                 base.weight.copy_(self._masters[name])
 
-    def accumulate_into(self, buffer: Tensor) -> None:
-        """Send the gradients of all factors to ``buffer`` [P] from now on (added, not set)."""
-        if buffer is self.gradient:
-            views = self._home
-        elif buffer is self._elsewhere[0]:
-            views = self._elsewhere[1]
-        else:
-            views = self._views_of(buffer)
-            self._elsewhere = buffer, views  # the same one again, step after step
-        for parameter, view in views:
-            parameter.grad = view
+    def _share_gradient(self) -> None:
+        """Whatever is differentiated adds to its place in ``gradient``."""
+        for leaf, span in self.leaves():
+            leaf.grad = self.gradient[span]
+        for name, (down, up) in self.split(self.gradient).items():
+            self.layers[name].down.grad, self.layers[name].up.grad = down, up
 
-    def _views_of(self, buffer: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
-        """Every trainable tensor with its place in a [P] vector."""
-        views = [(self.parameters, buffer)]
-        for group, span in zip(self.groups, self._spans, strict=True):
-            assert group.factors is not None
-            views.append((group.factors, buffer[span]))
-        for name, layer in self.layers.items():
-            down, up = self._slices[name]
-            views.append((layer.down, buffer[down].view_as(layer.down)))
-            views.append((layer.up, buffer[up].view_as(layer.up)))
+    def leaves(self) -> list[tuple[nn.Parameter, slice]]:
+        """What the model's own modules are functions of, and its span of a [P] vector."""
+        leaves = [
+            (group.factors, span)
+            for group, span in zip(self.groups, self._spans, strict=True)
+            if group.factors is not None
+        ]
         if self.seed_row is not None:
-            views.append((self.seed_row, buffer[-len(self.seed_row) :]))
-        return views
+            whole = len(self.gradient)
+            leaves.append((self.seed_row, slice(whole - len(self.seed_row), whole)))
+        return leaves
 
     def scratch(self, count: int) -> list[Tensor]:
         """Vectors [P] that the way back overwrites, one for each of ``count`` losses."""
@@ -262,7 +250,6 @@ class Adapters:
         self.dropout.reseed((), self.gradient.device)
         ups = [layer.up.any() for layer in self.layers.values()]
         is_zero = not bool(torch.stack(ups).any())
-        self._elsewhere = self.gradient, self._home  # another buffer's last use is over
         for layer in self.layers.values():
             layer.open = not is_zero
 

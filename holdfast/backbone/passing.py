@@ -22,11 +22,12 @@ from holdfast.backbone.sequences import Batch
 class Pass(ABC):
     """One pass there, and as many losses as one likes on the way back.
 
-    states: after the final norm, [n, d] of each batch: leaves, that losses are functions of.
+    states: after the final norm, [n, d] of each batch; what losses are functions of.
     """
 
     def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:
-        self.states = tuple(one.detach().requires_grad_() for one in states)
+        # Views, since torch's operation counter cannot watch leaves under `autograd.grad`.
+        self.states = tuple(one.detach().requires_grad_().view_as(one) for one in states)
         self._adapters = adapters
 
     def backward(self, *losses: tuple[Tensor, Tensor]) -> None:
@@ -85,7 +86,11 @@ class ModulesPass(Pass):
         self._graph = states
 
     def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        leaves, spans = zip(*self._adapters.leaves(), strict=True)
         for way, buffer in zip(ways, buffers, strict=True):
-            self._adapters.accumulate_into(buffer)
-            torch.autograd.backward(self._graph[: len(way)], way, retain_graph=True)
-        self._adapters.accumulate_into(self._adapters.gradient)
+            found: Sequence[Tensor | None] = torch.autograd.grad(
+                self._graph[: len(way)], leaves, way, retain_graph=True, allow_unused=True
+            )
+            for span, one in zip(spans, found, strict=True):
+                if one is not None:
+                    buffer[span] += one

@@ -77,12 +77,12 @@ def ask_previous_model(
                 task=task,
                 keep_stop=learner.config.template.append_eos,
             )
-        if not replay:
-            progress.event(
-                f"task {task}: every replay sample was empty; learning it without replay"
-            )
-        if learner.replay.skip_outdated:
+        none = "every replay sample was empty"
+        if replay and learner.replay.skip_outdated:
             replay = without_questions_of(sequences, replay, backbone, learner.template)
+            none = "every replay sample asks what the task answers anew"
+        if not replay:
+            progress.event(f"task {task}: {none}; learning it without replay")
     with watch.phase("teacher"):
         replay_states = states_of(backbone, replay) if replay else None
         current_states = states_of(backbone, sequences) if learner.needs_teacher else None

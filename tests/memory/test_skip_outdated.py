@@ -39,6 +39,28 @@ def test_the_old_answer_is_not_rehearsed(backbone_directory, monkeypatch):
     assert MONDAY[0][0] in everything[0]
 
 
+class Heard(Progress):
+    def __init__(self):
+        self.events = []
+
+    def event(self, text):
+        self.events.append(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "reason"), [(MONDAY[:1], "asks what the task answers anew"), ([], "was empty")]
+)
+def test_where_nothing_is_left_it_is_said(backbone_directory, monkeypatch, old, reason):
+    config = settings(backbone_directory, True)
+    learner, heard = Learner(config, load_backbone(config.backbone)), Heard()
+    new = learner.encode(Task("new", (Item(MONDAY[0][0], "Orsa"),)))
+    drawn = learner.encode(Task("old", tuple(Item(*fact) for fact in old)))
+    monkeypatch.setattr("holdfast.learning.boundary.replay_set", lambda *_, **__: drawn)
+    past = ask_previous_model(learner, 2, new, Stopwatch(), heard)
+    assert (past.replay, past.replay_states) == ([], None)
+    assert heard.events == [f"task 2: every replay sample {reason}; learning it without replay"]
+
+
 @pytest.mark.usefixtures("quick")
 def test_it_changes_nothing_where_no_question_comes_again(backbone_directory, tmp_path):
     for skip in (False, True):
