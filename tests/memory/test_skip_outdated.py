@@ -54,7 +54,7 @@ def test_where_nothing_is_left_it_is_said(backbone_directory, monkeypatch, old, 
     config = settings(backbone_directory, True)
     learner, heard = Learner(config, load_backbone(config.backbone)), Heard()
     new = learner.encode(Task("new", (Item(MONDAY[0][0], "Orsa"),)))
-    drawn = learner.encode(Task("old", tuple(Item(*fact) for fact in old)))
+    drawn = learner.encode(Task("old", tuple(Item(*fact) for fact in old))) if old else []
     monkeypatch.setattr("holdfast.learning.boundary.replay_set", lambda *_, **__: drawn)
     past = ask_previous_model(learner, 2, new, Stopwatch(), heard)
     assert (past.replay, past.replay_states) == ([], None)
