@@ -73,6 +73,8 @@ class Adapters:
         self.gradient = torch.zeros_like(storage)
         self.parameters.grad = self.gradient
         self.dropout = Dropout(config.dropout)
+        precisions = {base.weight.dtype for base in bases.values()} - {self.dtype}
+        self._narrow = {precision: storage.to(precision) for precision in precisions}
         self.layers: dict[str, AdaptedLinear] = {}
         self.groups: list[SharedInput] = []
         self._scratch: list[Tensor] = []
@@ -99,7 +101,9 @@ class Adapters:
             maps = [self.layers[name] for name in names]
             self._spans.append(slice(start, end))
             factors = nn.Parameter(storage[start:end])
-            self.groups.append(SharedInput(maps, factors, self.scale, self.dropout))
+            copy = self._narrow.get(maps[0].base.weight.dtype)
+            narrow = None if copy is None else copy[start:end]
+            self.groups.append(SharedInput(maps, factors, self.scale, self.dropout, narrow))
         self.scratch(1)
         self.seed_row: nn.Parameter | None = None
         if seed_row is not None:
@@ -239,19 +243,27 @@ class Adapters:
     def training(self, *mask_seeds: int) -> None:
         """Open the low-rank branches; dropout masks of each batch in the next pass by its seed.
 
-        Without seeds nothing is dropped.
+        Without seeds nothing is dropped. This or :meth:`evaluating` comes between any change of
+        the factors and the next pass.
         """
         self.dropout.reseed(mask_seeds, self.gradient.device)
+        self._convert()
         for layer in self.layers.values():
             layer.open = True
 
     def evaluating(self) -> None:
         """No dropout; a branch whose B is zero is left out, which changes nothing."""
         self.dropout.reseed((), self.gradient.device)
+        self._convert()
         ups = [layer.up.any() for layer in self.layers.values()]
         is_zero = not bool(torch.stack(ups).any())
         for layer in self.layers.values():
             layer.open = not is_zero
+
+    def _convert(self) -> None:
+        """Once for the passes to come, not once in each of their products."""
+        for copy in self._narrow.values():
+            copy.copy_(self.parameters.detach())
 
 
 def _targets(

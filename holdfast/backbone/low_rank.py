@@ -64,7 +64,9 @@ class SharedInput:
         factors: nn.Parameter | None,
         scale: float,
         dropout: Dropout,
+        narrow: Tensor | None = None,
     ) -> None:
+        """narrow: the factors in the precision of the maps, where theirs is another."""
         self.maps = list(maps)
         self.factors = factors
         self.gradients: list[Tensor] = []
@@ -80,7 +82,7 @@ class SharedInput:
         if factors is not None:
             self._rank = len(factors) // (len(maps) * self._weight.shape[1] + sum(self.widths))
             # Made once: cutting views costs as much as a small product.
-            self._views = self._split(factors.detach())
+            self._views = self._split(factors.detach() if narrow is None else narrow)
             for one in maps:
                 object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
         self._input: Tensor | None = None
@@ -103,7 +105,7 @@ class SharedInput:
             outputs = torch.addmm(self._bias, rows, self._weight.t())
         if not self.open:
             return outputs, None
-        down, ups = self._factors_as(rows.dtype)
+        down, ups = self._views
         dropped = rows if mask is None else rows * mask
         low = (dropped @ down.t()).mul_(self._factor(mask))
         parts = _columns(low, self._rank)
@@ -134,16 +136,18 @@ class SharedInput:
             for gradient in self.gradients[: len(rows)]:
                 gradient.zero_()
             return into_x
-        down, ups = self._factors_as(upstream.dtype)
+        down, ups = self._views
         into_low = upstream.new_empty(len(upstream), seen.low.shape[1])
-        lows, targets = _columns(seen.low, self._rank), _columns(into_low, self._rank)
-        for number, (piece, up) in enumerate(zip(self._pieces(upstream), ups, strict=True)):
-            torch.mm(piece, up, out=targets[number])
-            for one, (_, into_ups) in zip(by_loss(piece, rows), self._into, strict=False):
-                _product(one.t(), first(lows[number], len(one)), into_ups[number])
+        targets = _columns(into_low, self._rank)
+        for piece, up, target in zip(self._pieces(upstream), ups, targets, strict=True):
+            torch.mm(piece, up, out=target)
         into_low.mul_(self._factor(seen.mask))
-        for low, (into_down, _) in zip(by_loss(into_low, rows), self._into, strict=False):
-            _product(low.t(), first(seen.dropped, len(low)), into_down)
+        ways = zip(by_loss(upstream, rows), by_loss(into_low, rows), self._into, strict=False)
+        for one, one_low, (into_down, into_ups) in ways:
+            _product(one_low.t(), first(seen.dropped, len(one)), into_down)
+            lows = _columns(first(seen.low, len(one)), self._rank)
+            for piece, low, into_up in zip(self._pieces(one), lows, into_ups, strict=True):
+                _product(piece.t(), low, into_up)
         if into_x is None:
             return None
         if seen.mask is None:
@@ -177,12 +181,6 @@ class SharedInput:
         ups = flat[end:].split([width * self._rank for width in self.widths])
         views = [up.view(width, self._rank) for up, width in zip(ups, self.widths, strict=True)]
         return flat[:end].view(len(self.maps) * self._rank, -1), views
-
-    def _factors_as(self, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-        assert self.factors is not None
-        if self.factors.dtype == dtype:
-            return self._views
-        return self._split(self.factors.detach().to(dtype))
 
     def _pieces(self, outputs: Tensor) -> Sequence[Tensor]:
         if len(self.widths) == 1:
@@ -276,6 +274,6 @@ def _product(left: Tensor, right: Tensor, out: Tensor) -> None:
     if left.dtype == out.dtype:
         torch.mm(left, right, out=out)
     elif left.is_cuda and out.dtype == torch.float32:
-        out.copy_(torch.mm(left, right, out_dtype=torch.float32))  # summed and kept in float32
+        torch.mm(left, right, out_dtype=torch.float32, out=out)  # summed and kept in float32
     else:
         out.copy_(left @ right)
