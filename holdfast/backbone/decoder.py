@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.decoder_layer import Layer, LayerKept, WayBack, by_batch
-from holdfast.backbone.pointwise import Pointwise, compiled
+from holdfast.backbone.pointwise import Pointwise, compiled, pointwise_on
 from holdfast.backbone.sequences import Batch, collate
 
 _KNOWN = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
@@ -57,7 +57,8 @@ class Decoder:
             return "its activation or its dropout is another"
         if base.rotary_emb.rope_type not in _STATIC_ROTARY:
             return f"its rotary positions are {base.rotary_emb.rope_type}"
-        decoder = Decoder(model, adapters, compiled() if fused else Pointwise())
+        parts = compiled() if fused else pointwise_on(adapters.parameters.device)
+        decoder = Decoder(model, adapters, parts)
         return decoder if decoder._agrees(base) else "its states differ from those of the modules"
 
     @torch.no_grad()
@@ -79,10 +80,8 @@ class Decoder:
             attention = partial(layer.attend_within, batches=batches, keep=keep)
             x, seen = layer.forward(x, rows, cos, sin, attention, keep)
             kept.append(seen)
-        states, normal, scale = self._parts.rms_norm(
-            x, self._norm.weight, self._norm.variance_epsilon
-        )
-        return states, Kept(ids, cos, sin, kept if keep else [], normal, scale)
+        states, norm = self._parts.rms_norm(x, self._norm.weight, self._norm.variance_epsilon)
+        return states, Kept(ids, cos, sin, kept if keep else [], norm)
 
     @torch.no_grad()
     def backward(
@@ -96,8 +95,10 @@ class Decoder:
         back = WayBack(batches, [len(way) for way in ways])
         gradients = self.adapters.scratch(len(ways))
         upstream = _joined([one for way in ways for one in way])
-        normal, scale = back.again(kept.normal), back.again(kept.scale)
-        down = self._parts.rms_norm_backward(upstream, self._norm.weight, normal, scale)
+        norm = self._norm
+        down = self._parts.rms_norm_backward(
+            upstream, norm.weight, norm.variance_epsilon, *map(back.again, kept.norm)
+        )
         angles = back.again(kept.cos), back.again(kept.sin)
         row = self.adapters.seed_row
         for number in reversed(range(len(self._layers))):
@@ -112,15 +113,24 @@ class Decoder:
         return gradients
 
     @torch.no_grad()
-    def step(self, ids: Tensor, cache: Cache) -> Tensor:
-        """The states [rows, d] of one more token a row, ids [rows], all rows equally long."""
-        position = cache.get_seq_length()
-        cos, sin = self._angles(torch.tensor([position], device=ids.device), position + 1)
+    def step(
+        self,
+        ids: Tensor,
+        cache: Cache,
+        position: Tensor,
+        room: int,
+        hidden: Tensor | None = None,
+    ) -> Tensor:
+        """The states [rows, d] of one more token a row, ids [rows], all at ``position`` [1].
+
+        room: more than the position; hidden: as in :meth:`Layer.attend_cached`.
+        """
+        cos, sin = self._angles(position, room)
         x = self._embed(ids)
         for number, layer in enumerate(self._layers):
-            attention = partial(layer.attend_cached, cache=cache, number=number)
+            attention = partial(layer.attend_cached, cache=cache, number=number, hidden=hidden)
             x, _ = layer.forward(x, [len(ids)], cos, sin, attention, keep=False)
-        states, *_ = self._parts.rms_norm(x, self._norm.weight, self._norm.variance_epsilon)
+        states, _ = self._parts.rms_norm(x, self._norm.weight, self._norm.variance_epsilon)
         return states
 
     def _angles(self, positions: Tensor, room: int) -> tuple[Tensor, Tensor]:
@@ -157,8 +167,7 @@ class Kept(NamedTuple):
     cos: Tensor
     sin: Tensor
     layers: Sequence[LayerKept | None]
-    normal: Tensor
-    scale: Tensor
+    norm: tuple[Tensor, ...]
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -27,11 +27,11 @@ Attend = Callable[[Tensor, Tensor], tuple[Tensor, list[Attended]]]
 class LayerKept:
     """Of one layer: what the norms, the maps, attention and the gate saw."""
 
-    norm: tuple[Tensor, Tensor]
+    norm: tuple[Tensor, ...]
     maps: tuple[Sequence[Seen | None], ...]  # of qkv, o, gate and up, down
-    heads: tuple[Tensor, Tensor] | None
+    heads: tuple[Tensor, ...]
     attended: Sequence[Attended]
-    middle: tuple[Tensor, Tensor]
+    middle: tuple[Tensor, ...]
     gate_up: Tensor
 
 
@@ -98,27 +98,26 @@ class Layer:
         attention: :meth:`attend_within` sequences or :meth:`attend_cached`, bound to these.
         """
         norm = self._before_attention
-        y, normal, scale = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
+        y, kept_norm = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
         qkv, seen_qkv = self._qkv.forward(y, rows)
         heads = qkv.view(len(x), -1, self._head)
-        rotated, heads_kept = heads[:, : self._queries + self._keys], None
+        rotated = heads[:, : self._queries + self._keys]
+        kept_heads: tuple[Tensor, ...] = ()
         if self._head_norm is not None:
-            rotated, *kept = self._parts.rms_norm(rotated, self._head_norm, self._epsilon)
-            heads_kept = (kept[0], kept[1])
+            rotated, kept_heads = self._parts.rms_norm(rotated, self._head_norm, self._epsilon)
         rotated = self._parts.rotate(rotated, cos, sin)
         attended, graphs = attention(rotated, heads[:, self._queries + self._keys :])
         mixed, seen_o = self._o.forward(attended, rows)
         x = x + mixed
         norm = self._before_mlp
-        y, normal_mlp, scale_mlp = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
+        y, kept_middle = self._parts.rms_norm(x, norm.weight, norm.variance_epsilon)
         gate_up, seen_gate_up = self._gate_up.forward(y, rows)
         out, seen_down = self._down.forward(self._parts.gated(gate_up), rows)
         x = x + out
         if not keep:
             return x, None
         seen = (seen_qkv, seen_o, seen_gate_up, seen_down)
-        middle = (normal_mlp, scale_mlp)
-        return x, LayerKept((normal, scale), seen, heads_kept, graphs, middle, gate_up)
+        return x, LayerKept(kept_norm, seen, kept_heads, graphs, kept_middle, gate_up)
 
     def backward(
         self,
@@ -135,32 +134,39 @@ class Layer:
         into = self._down.backward(seen_down, upstream, back)
         into = self._parts.gated_backward(into, back.again(kept.gate_up))
         into = self._gate_up.backward(seen_gate_up, into, back)
-        normal, scale = map(back.again, kept.middle)
-        x = upstream + self._parts.rms_norm_backward(into, self._before_mlp.weight, normal, scale)
+        x = upstream + self._normal_backward(into, back, self._before_mlp, kept.middle)
         into = self._o.backward(seen_o, x, back)
         into_heads = self._attend_backward(into, back.graphs(kept.attended), back.batches)
         rotated = self._parts.rotate_backward(into_heads[:, : self._queries + self._keys], cos, sin)
-        if kept.heads is not None and self._head_norm is not None:
-            normal, scale = map(back.again, kept.heads)
-            rotated = self._parts.rms_norm_backward(rotated, self._head_norm, normal, scale)
+        if self._head_norm is not None:
+            rotated = self._parts.rms_norm_backward(
+                rotated, self._head_norm, self._epsilon, *map(back.again, kept.heads)
+            )
         values = into_heads[:, self._queries + self._keys :]
         into_qkv = torch.cat((rotated, values), dim=1).view(len(upstream), -1)
         into = self._qkv.backward(seen_qkv, into_qkv, back, needs_input=needs_input)
         if not needs_input:
             return x
-        normal, scale = map(back.again, kept.norm)
-        before = self._before_attention.weight
-        return x + self._parts.rms_norm_backward(into, before, normal, scale)
+        return x + self._normal_backward(into, back, self._before_attention, kept.norm)
+
+    def _normal_backward(
+        self, upstream: Tensor, back: WayBack, norm: Any, kept: tuple[Tensor, ...]
+    ) -> Tensor:
+        again = map(back.again, kept)
+        return self._parts.rms_norm_backward(upstream, norm.weight, norm.variance_epsilon, *again)
 
     def attend_cached(
-        self, rotated: Tensor, values: Tensor, *, cache: Cache, number: int
+        self, rotated: Tensor, values: Tensor, *, cache: Cache, number: int, hidden: Tensor | None
     ) -> tuple[Tensor, list[Attended]]:
-        """Of one token a row to all before it and itself, which the cache keeps for this layer."""
+        """Of one token a row to all before it and itself, which the cache keeps for this layer.
+
+        hidden: minus infinity at places of the cache that nobody has written, [1, 1, 1, room].
+        """
         query, key = rotated.split([self._queries, self._keys], dim=1)
         keys, seen = cache.update(key[:, :, None], values[:, :, None], number)
-        # The queries that share a key stand where a sequence's positions stand; no mask is needed.
+        # The queries that share a key stand where a sequence's positions stand.
         grouped = query.reshape(len(query), self._keys, -1, self._head)
-        out = F.scaled_dot_product_attention(grouped, keys, seen, scale=self._scaling)
+        out = F.scaled_dot_product_attention(grouped, keys, seen, hidden, scale=self._scaling)
         return out.reshape(len(query), -1), []
 
     def attend_within(

@@ -14,7 +14,7 @@ class Dropout:
 
     Rows from several batches pass at once; each batch has a source of its own, so that what is
     drawn for one does not depend on its company. Maps that read the same tensor (q, k and v;
-    gate and up) share one mask. On a CPU the masks are 16-bit words of a fast bit generator, so
+    gate and up) share one mask. On a CPU the masks come from 16-bit words of a fast bit generator, so
     the probability is rounded to 1/65536.
     kept: what a surviving entry is to be divided by (inverted dropout).
     """
@@ -22,7 +22,7 @@ class Dropout:
     def __init__(self, probability: float) -> None:
         self.probability = probability
         self.kept = 1.0 - probability
-        self._sources: list[_Words | _DeviceWords] = []
+        self._sources: list[_ProcessorMasks | _DeviceMasks] = []
         self._alone: int | None = None
 
     def reseed(self, seeds: Sequence[int], device: torch.device) -> None:
@@ -30,8 +30,8 @@ class Dropout:
         self._alone = None
         if self.probability == 0:
             seeds = ()
-        words = _Words if device.type == "cpu" else _DeviceWords
-        self._sources = [words(seed, device) for seed in seeds]
+        masks = _ProcessorMasks if device.type == "cpu" else _DeviceMasks
+        self._sources = [masks(seed, device) for seed in seeds]
 
     def alone(self, batch: int) -> None:
         """What passes next is this batch by itself."""
@@ -48,32 +48,30 @@ class Dropout:
         # Bytes where memory is dear, the precision of the product where conversion is.
         dtype = like.dtype if like.device.type == "cpu" else torch.bool
         whole = torch.empty(sum(rows), like.shape[-1], dtype=dtype, device=like.device)
-        threshold = round(65536 * self.probability) - 32768
         for source, part in zip(sources, whole.split(list(rows)), strict=True):
-            torch.ge(source.take(part.numel()).view(part.shape), threshold, out=part)
+            source.draw(part, self.probability)
         return whole
 
 
-class _Words:
-    """16-bit words, -32768 to 32767, all equally likely, of a bit generator on the processor."""
+class _ProcessorMasks:
+    """Out of 16-bit words, all equally likely, of a fast bit generator on the processor."""
 
     def __init__(self, seed: int, _: torch.device) -> None:
         self._bits = np.random.SFC64(seed)
 
-    def take(self, count: int) -> Tensor:
-        """The next words: [count]."""
-        words = self._bits.random_raw(-(-count // 4)).view(np.int16)
-        return torch.from_numpy(words)[:count]
+    def draw(self, mask: Tensor, probability: float) -> None:
+        """Let each entry be zero with ``probability``, else one."""
+        count = mask.numel()
+        words = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16))
+        torch.ge(words[:count].view(mask.shape), round(65536 * probability) - 32768, out=mask)
 
 
-class _DeviceWords:
-    """The same of a device's own generator."""
+class _DeviceMasks:
+    """Out of a device's own generator."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._source = torch.Generator(device).manual_seed(seed)
 
-    def take(self, count: int) -> Tensor:
-        """The next words: [count]."""
-        words = torch.empty(-(-count // 4), dtype=torch.int64, device=self._source.device)
-        words.random_(-(2**63), None, generator=self._source)
-        return words.view(torch.int16)[:count]
+    def draw(self, mask: Tensor, probability: float) -> None:
+        """The same."""
+        mask.bernoulli_(1 - probability, generator=self._source)

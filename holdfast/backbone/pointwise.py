@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The root-mean-square norm along the last dimension, taken in float32 at least.
 
     x: [..., d]; weight: broadcast over it. Returns the output, and for the way back the
@@ -23,14 +23,30 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor,
     size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
     scale = (size.square() / x.shape[-1] + epsilon).rsqrt()
     normal = (wide * scale).to(x.dtype)
-    return normal * weight, normal, scale
+    return normal * weight, (normal, scale)
 
 
-def rms_norm_backward(upstream: Tensor, weight: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
+def rms_norm_backward(
+    upstream: Tensor, weight: Tensor, _epsilon: float, normal: Tensor, scale: Tensor
+) -> Tensor:
     """The gradient of x: ``scale (g - normal mean(g normal))`` with ``g = upstream weight``."""
     g = (upstream * weight).to(scale.dtype)
     mean = (g * normal).mean(-1, keepdim=True)
     return torch.addcmul(g, normal, mean, value=-1).mul_(scale).to(upstream.dtype)
+
+
+def rms_norm_fused(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """:func:`rms_norm` by torch's own kernel; for the way back x itself."""
+    return F.rms_norm(x, x.shape[-1:], None, epsilon) * weight, (x,)
+
+
+def rms_norm_fused_backward(upstream: Tensor, weight: Tensor, epsilon: float, x: Tensor) -> Tensor:
+    """:func:`rms_norm_backward` by the kernel that torch has for it, behind autograd."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        normal = F.rms_norm(leaf, x.shape[-1:], None, epsilon)
+    (into,) = torch.autograd.grad(normal, leaf, upstream * weight)
+    return into
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -66,20 +82,45 @@ def gated_backward(upstream: Tensor, gate_up: Tensor) -> Tensor:
     return into
 
 
+def gated_fused_backward(upstream: Tensor, gate_up: Tensor) -> Tensor:
+    """:func:`gated_backward` by the kernel that torch has for the slope."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    into = torch.empty_like(gate_up)
+    into_gate, into_up = into.chunk(2, dim=-1)
+    torch.mul(upstream, F.silu(gate), out=into_up)
+    torch.ops.aten.silu_backward.grad_input(upstream * up, gate, grad_input=into_gate)
+    return into
+
+
 def _swap(x: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     return torch.cat((second, first), dim=-1)
 
 
 class Pointwise(NamedTuple):
-    """The functions of this module, plain or compiled."""
+    """The functions of this module, plain, by torch's own fused kernels, or compiled."""
 
-    rms_norm: Callable[..., tuple[Tensor, Tensor, Tensor]] = rms_norm
+    rms_norm: Callable[..., tuple[Tensor, tuple[Tensor, ...]]] = rms_norm
     rms_norm_backward: Callable[..., Tensor] = rms_norm_backward
     rotate: Callable[..., Tensor] = rotate
     rotate_backward: Callable[..., Tensor] = rotate_backward
     gated: Callable[..., Tensor] = gated
     gated_backward: Callable[..., Tensor] = gated_backward
+
+
+def pointwise_on(device: torch.device) -> Pointwise:
+    """The functions for a device.
+
+    A GPU waits for memory in all of them, so there each kernel less counts; on a processor torch's
+    own are no faster, and for the way back of the norm it has none.
+    """
+    if device.type == "cpu":
+        return Pointwise()
+    return Pointwise(
+        rms_norm=rms_norm_fused,
+        rms_norm_backward=rms_norm_fused_backward,
+        gated_backward=gated_fused_backward,
+    )
 
 
 def compiled() -> Pointwise:

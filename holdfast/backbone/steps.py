@@ -81,7 +81,9 @@ class PlainSteps:
 
 def _plain(backbone: Backbone, cache: Cache, ids: Tensor) -> Tensor:
     if backbone.decoder is not None:
-        return backbone.logits(backbone.decoder.step(ids, cache))
+        filled = cache.get_seq_length()
+        position = torch.tensor([filled], device=ids.device)
+        return backbone.logits(backbone.decoder.step(ids, cache, position, filled + 1))
     outputs = backbone.model.base_model(
         input_ids=ids[:, None], past_key_values=cache, use_cache=True
     )
@@ -185,17 +187,21 @@ class StaticSteps:
         return _plain(self._backbone, self._cache, ids)
 
     def _forward(self) -> Tensor:
-        slots = torch.arange(self._cache.room, device=self._ids.device)
-        hidden = torch.zeros(len(slots), dtype=self._backbone.dtype, device=slots.device)
+        backbone, room = self._backbone, self._cache.room
+        slots = torch.arange(room, device=self._ids.device)
+        hidden = torch.zeros(1, 1, 1, room, dtype=backbone.dtype, device=slots.device)
         hidden = hidden.masked_fill(slots > self._position, float("-inf"))
-        outputs = self._backbone.model.base_model(
+        if backbone.decoder is not None:
+            states = backbone.decoder.step(self._ids, self._cache, self._position, room, hidden)
+            return backbone.logits(states)
+        outputs = backbone.model.base_model(
             input_ids=self._ids[:, None],
             position_ids=self._position[None],
-            attention_mask=hidden.expand(len(self._ids), 1, 1, -1),
+            attention_mask=hidden.expand(len(self._ids), -1, -1, -1),
             past_key_values=self._cache,
             use_cache=True,
         )
-        return self._backbone.logits(outputs.last_hidden_state[:, -1])
+        return backbone.logits(outputs.last_hidden_state[:, -1])
 
 
 def recorded(step: Callable[[], Tensor]) -> Callable[[], Tensor]:

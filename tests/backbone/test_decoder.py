@@ -242,9 +242,15 @@ def test_pointwise_gradients() -> None:
 
     source = torch.Generator().manual_seed(0)
     x, weight, upstream = draw(5, 3, 8), draw(3, 8).detach(), draw(5, 3, 8).detach()
-    normed, normal, scale = pointwise.rms_norm(x, weight, 1e-3)
+    normed, kept = pointwise.rms_norm(x, weight, 1e-3)
     (expected,) = torch.autograd.grad(normed, x, upstream)
-    close(pointwise.rms_norm_backward(upstream, weight, normal, scale).detach(), expected)
+    for norm, back in (
+        (pointwise.rms_norm, pointwise.rms_norm_backward),
+        (pointwise.rms_norm_fused, pointwise.rms_norm_fused_backward),
+    ):
+        ours, kept = norm(x.detach(), weight, 1e-3)
+        close(ours, normed.detach())
+        close(back(upstream, weight, 1e-3, *kept), expected)
     cos, sin = draw(5, 1, 8).detach(), draw(5, 1, 8).detach()
     (expected,) = torch.autograd.grad(pointwise.rotate(x, cos, sin), x, upstream)
     close(pointwise.rotate_backward(upstream, cos, sin), expected)
@@ -253,6 +259,7 @@ def test_pointwise_gradients() -> None:
     close(pointwise.gated(pair.detach()), (torch.nn.functional.silu(gate) * up).detach())
     (expected,) = torch.autograd.grad(torch.nn.functional.silu(gate) * up, pair, upstream)
     close(pointwise.gated_backward(upstream, pair.detach()), expected)
+    close(pointwise.gated_fused_backward(upstream, pair.detach()), expected)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
-from holdfast.backbone.dropout import Dropout, _DeviceWords
+from holdfast.backbone.dropout import Dropout, _DeviceMasks
 from holdfast.backbone.sequences import collate
 from tests.tiny import exact_backbone
 
@@ -56,14 +56,18 @@ def test_the_share_is_exact_to_one_in_65536(
     assert zeros == round(65536 * probability)
 
 
-def test_the_words_of_a_device_are_as_even_as_those_of_the_processor() -> None:
-    """All 65536 of them, with the sign bit too; a seed names them."""
-    words = _DeviceWords(3, CPU).take(2**21)
-    counts = torch.bincount(words.long() + 32768, minlength=65536).double()
-    chi_squared = ((counts - 32) ** 2 / 32).sum()
-    assert abs(chi_squared - 65535) < 5 * (2 * 65535) ** 0.5
-    assert torch.equal(words, _DeviceWords(3, CPU).take(2**21))
-    assert not torch.equal(words, _DeviceWords(4, CPU).take(2**21))
+def test_the_masks_of_a_device_are_as_even_as_those_of_the_processor() -> None:
+    """What a GPU draws, here from the generator that a processor has in its place."""
+
+    def drawn(seed: int) -> torch.Tensor:
+        mask = torch.empty(2**11, 2**10, dtype=torch.bool)
+        _DeviceMasks(seed, CPU).draw(mask, 0.05)
+        return mask
+
+    mask = drawn(3)
+    assert abs(float((~mask).double().mean()) - 0.05) < 5 * (0.05 * 0.95 / 2**21) ** 0.5
+    assert torch.equal(mask, drawn(3))
+    assert not torch.equal(mask, drawn(4))
 
 
 def test_a_seed_names_its_masks() -> None:

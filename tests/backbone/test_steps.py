@@ -278,25 +278,27 @@ def test_a_recorded_step_draws_the_same_tokens() -> None:
 
 
 def test_steps_of_the_decoder_are_those_of_the_modules() -> None:
-    """Grouped queries, rows that leave, branches that are open."""
+    """Grouped queries, rows that leave, branches that are open; of static shape and not."""
     backbone = load_backbone()
     adapters = Adapters(backbone.model, Adapters.Config(rank=3, alpha=6), backbone.head)
     with torch.no_grad():
         adapters.parameters.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
     adapters.evaluating()
+    assert backbone.use(adapters) is None
+    decoder = backbone.decoder
     order = torch.tensor([0, 3, 2])
-    ids = torch.tensor([[5, 9, 30, 7], [8, 1, 2, 2], [40, 11, 6, 3]])
+    ids = torch.randint(0, 61, (13, 4), generator=torch.Generator().manual_seed(0))
     spoken = []
-    for known in (True, False):
-        if known:
-            assert backbone.use(adapters) is None
-        else:
-            backbone.decoder = None
-        steps = PlainSteps(backbone)
+    for known, kind in ((None, PlainSteps), (decoder, PlainSteps), (decoder, static)):
+        backbone.decoder = known
+        steps = kind(backbone)
         with torch.no_grad():
-            logits = [steps(ids[0]), steps(ids[1])]
+            logits = [steps(row).clone() for row in ids[:5]]
             steps.keep(order)
-            logits.append(steps(ids[2, :3]))
+            logits += [steps(row[:3]).clone() for row in ids[5:]]
         spoken.append(logits)
-    for ours, theirs in zip(*spoken, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert isinstance(steps, StaticSteps) and steps.static
+    theirs, *others = spoken
+    for ours in others:
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
