@@ -14,7 +14,7 @@ class Dropout:
 
     Rows from several batches pass at once; each batch has a source of its own, so that what is
     drawn for one does not depend on its company. Maps that read the same tensor (q, k and v;
-    gate and up) share one mask. On a CPU the masks come from 16-bit words of a fast bit generator, so
+    gate and up) share one mask. On a CPU they come from 16-bit words of a fast bit generator, so
     the probability is rounded to 1/65536.
     kept: what a surviving entry is to be divided by (inverted dropout).
     """
