@@ -25,7 +25,7 @@ from holdfast.anchors.base import (
     check_names,
 )
 from holdfast.anchors.divergences import Divergence, divergence
-from holdfast.backbone.projection import TokenLogits
+from holdfast.backbone.projection import TokenLogits, widened
 from holdfast.core.config import Config
 
 
@@ -75,13 +75,14 @@ class GenerativeReplay(Anchor):
 
     def _token_loss(self, tokens: TokenLogits) -> Tensor:
         if self.config.loss == "cross_entropy":
-            return F.cross_entropy(tokens.student, tokens.targets, reduction="none")
+            return F.cross_entropy(widened(tokens.student), tokens.targets, reduction="none")
         return divergence(
             self.config.divergence,
             tokens.teacher,
             tokens.student,
             self.config.temperature,
             self.config.vocabulary,
+            fused=tokens.fused,
         )
 
     def after_step(self, change: StepChange) -> None:

@@ -58,6 +58,7 @@ class SelfDistillation(Anchor):
             tokens.student,
             self.config.temperature,
             self.config.vocabulary,
+            fused=tokens.fused,
         )
 
     def after_step(self, change: StepChange) -> None:

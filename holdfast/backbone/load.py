@@ -33,7 +33,7 @@ class Backbone:
 
     model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
     token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
-    until :meth:`add_replay_token`.
+    until :meth:`add_replay_token`; fused: whether element-wise parts are compiled, see :meth:`use`.
     """
 
     class Config(Config):
@@ -51,6 +51,7 @@ class Backbone:
         self.fingerprint = _fingerprint(model, tokenizer)
         self.seed_token: int | None = None
         self.decoder: Decoder | None = None
+        self.fused = False
         self._adapters: Adapters | None = None
         stops = model.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
@@ -107,10 +108,12 @@ class Backbone:
     def use(self, adapters: Adapters, *, fused: bool = False) -> str | None:
         """Take the shortest way through the adapted maps that this architecture has.
 
-        fused: compile its element-wise parts. Returns why it is the modules' own, None if not.
+        fused: compile its element-wise parts, and the losses'. Returns why it is the modules' own,
+        None if not.
         """
         decoder = Decoder.of(self.model, adapters, fused=fused)
         self.decoder = decoder if isinstance(decoder, Decoder) else None
+        self.fused = fused
         self._adapters = adapters
         return decoder if isinstance(decoder, str) else None
 

@@ -27,7 +27,8 @@ class TokenLogits:
     """What a token loss may look at, for n tokens.
 
     student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
-    [n, vocabulary], constant; targets: token ids [n] that follow each position.
+    [n, vocabulary], constant; both as the model makes them, and softmaxes are to be taken of what
+    :func:`widened` makes of them; targets: token ids [n] that follow each position.
     """
 
     def __init__(
@@ -38,15 +39,20 @@ class TokenLogits:
         self._teacher_hidden = teacher_hidden
         self.targets = targets
 
+    @property
+    def fused(self) -> bool:
+        """Whether the configuration asks for compiled element-wise parts."""
+        return self._backbone.fused
+
     @cached_property
     def student(self) -> Tensor:
-        return _widened(self._backbone.logits(self._hidden))
+        return self._backbone.logits(self._hidden)
 
     @cached_property
     def teacher(self) -> Tensor:
         assert self._teacher_hidden is not None, "this loss needs the previous model"
         with torch.no_grad():
-            return _widened(self._backbone.logits(self._teacher_hidden))
+            return self._backbone.logits(self._teacher_hidden)
 
 
 class Projection:
@@ -117,6 +123,6 @@ class _ChunkedMean(torch.autograd.Function):
         return gradient * (upstream[0] / ctx.tokens), None, None
 
 
-def _widened(logits: Tensor) -> Tensor:
-    """Softmaxes are taken in float32 at least."""
+def widened(logits: Tensor) -> Tensor:
+    """In float32 at least, as softmaxes are taken."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, StepView
-from holdfast.backbone.projection import TokenLogits
+from holdfast.backbone.projection import TokenLogits, widened
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Terms:
 
 def token_cross_entropy(tokens: TokenLogits) -> Tensor:
     """``-log p(z_l | z_<l)`` of every predicted token: [n].  Source: eq. app-sft."""
-    return F.cross_entropy(tokens.student, tokens.targets, reduction="none")
+    return F.cross_entropy(widened(tokens.student), tokens.targets, reduction="none")
 
 
 def minibatch_terms(
