@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.attention import Attended, attend, attend_backward
-from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput, first
+from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput, by_loss, first
 from holdfast.backbone.pointwise import Pointwise
 from holdfast.backbone.sequences import Batch
 
@@ -132,8 +132,12 @@ class Layer:
         assert kept is not None
         seen_qkv, seen_o, seen_gate_up, seen_down = kept.maps
         into = self._down.backward(seen_down, upstream, back)
-        into = self._parts.gated_backward(into, back.again(kept.gate_up))
-        into = self._gate_up.backward(seen_gate_up, into, back)
+        into_gate_up = into.new_empty(len(into), kept.gate_up.shape[1])
+        for piece, there in zip(
+            by_loss(into, back.rows), by_loss(into_gate_up, back.rows), strict=True
+        ):
+            self._parts.gated_backward(piece, first(kept.gate_up, len(piece)), there)
+        into = self._gate_up.backward(seen_gate_up, into_gate_up, back)
         x = upstream + self._normal_backward(into, back, self._before_mlp, kept.middle)
         into = self._o.backward(seen_o, x, back)
         into_heads = self._attend_backward(into, back.graphs(kept.attended), back.batches)

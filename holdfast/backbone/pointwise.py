@@ -37,15 +37,19 @@ def rms_norm_backward(
 
 def rms_norm_fused(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, tuple[Tensor, ...]]:
     """:func:`rms_norm` by torch's own kernel; for the way back x itself."""
-    return F.rms_norm(x, x.shape[-1:], None, epsilon) * weight, (x,)
+    inside, outside = _weights(weight)
+    normal = F.rms_norm(x, x.shape[-1:], inside, epsilon)
+    return (normal if outside is None else normal * outside), (x,)
 
 
 def rms_norm_fused_backward(upstream: Tensor, weight: Tensor, epsilon: float, x: Tensor) -> Tensor:
     """:func:`rms_norm_backward` by the kernel that torch has for it, behind autograd."""
+    inside, outside = _weights(weight)
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
-        normal = F.rms_norm(leaf, x.shape[-1:], None, epsilon)
-    (into,) = torch.autograd.grad(normal, leaf, upstream * weight)
+        normal = F.rms_norm(leaf, x.shape[-1:], inside, epsilon)
+    g = upstream if outside is None else upstream * outside
+    (into,) = torch.autograd.grad(normal, leaf, g)
     return into
 
 
@@ -54,47 +58,54 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     cos, sin: broadcast over x; the first half of sin carries its minus.
     """
-    return torch.addcmul(x * cos, _swap(x), sin)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    (left, right), (a, b), (cos_a, cos_b), (sin_a, sin_b) = map(_halves, (out, x, cos, sin))
+    torch.mul(a, cos_a, out=left).addcmul_(b, sin_a)
+    torch.mul(b, cos_b, out=right).addcmul_(a, sin_b)
+    return out
 
 
 def rotate_backward(upstream: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The gradient of x; swapping is its own transpose."""
-    return (upstream * cos).add_(_swap(upstream * sin))
+    out = torch.empty_like(upstream, memory_format=torch.contiguous_format)
+    (left, right), (a, b), (cos_a, cos_b), (sin_a, sin_b) = map(_halves, (out, upstream, cos, sin))
+    torch.mul(a, cos_a, out=left).add_(b * sin_b)
+    torch.mul(b, cos_b, out=right).add_(a * sin_a)
+    return out
 
 
 def gated(gate_up: Tensor) -> Tensor:
     """``silu(gate) up``, of gate and up side by side: [n, 2 f] -> [n, f]."""
-    gate, up = gate_up.chunk(2, dim=-1)
+    gate, up = _halves(gate_up)
     return F.silu(gate).mul_(up)
 
 
-def gated_backward(upstream: Tensor, gate_up: Tensor) -> Tensor:
-    """The gradient of gate and up, side by side: [n, f] -> [n, 2 f]."""
-    gate, up = gate_up.chunk(2, dim=-1)
+def gated_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:
+    """The gradient of gate and up, side by side: [n, f] -> ``into`` [n, 2 f]."""
+    (gate, up), (into_gate, into_up) = _halves(gate_up), _halves(into)
     sigmoid = gate.sigmoid()
-    into = torch.empty_like(gate_up)
-    into_gate, into_up = into.chunk(2, dim=-1)
     silu = gate * sigmoid
     torch.mul(upstream, silu, out=into_up)
     # silu' = sigmoid + silu (1 - sigmoid)
     slope = torch.addcmul(sigmoid + silu, silu, sigmoid, value=-1)
     torch.mul(slope.mul_(up), upstream, out=into_gate)
-    return into
 
 
-def gated_fused_backward(upstream: Tensor, gate_up: Tensor) -> Tensor:
+def gated_fused_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:
     """:func:`gated_backward` by the kernel that torch has for the slope."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    into = torch.empty_like(gate_up)
-    into_gate, into_up = into.chunk(2, dim=-1)
+    (gate, up), (into_gate, into_up) = _halves(gate_up), _halves(into)
     torch.mul(upstream, F.silu(gate), out=into_up)
     torch.ops.aten.silu_backward.grad_input(upstream * up, gate, grad_input=into_gate)
-    return into
 
 
-def _swap(x: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((second, first), dim=-1)
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    left, right = x.chunk(2, dim=-1)
+    return left, right
+
+
+def _weights(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What the kernel multiplies with, and what is left: it knows one weight for all heads."""
+    return (weight, None) if weight.dim() == 1 else (None, weight)
 
 
 class Pointwise(NamedTuple):
@@ -105,7 +116,7 @@ class Pointwise(NamedTuple):
     rotate: Callable[..., Tensor] = rotate
     rotate_backward: Callable[..., Tensor] = rotate_backward
     gated: Callable[..., Tensor] = gated
-    gated_backward: Callable[..., Tensor] = gated_backward
+    gated_backward: Callable[..., None] = gated_backward
 
 
 def pointwise_on(device: torch.device) -> Pointwise:

@@ -241,25 +241,31 @@ def test_pointwise_gradients() -> None:
         return torch.randn(*shape, dtype=torch.float64, generator=source).requires_grad_()
 
     source = torch.Generator().manual_seed(0)
-    x, weight, upstream = draw(5, 3, 8), draw(3, 8).detach(), draw(5, 3, 8).detach()
-    normed, kept = pointwise.rms_norm(x, weight, 1e-3)
-    (expected,) = torch.autograd.grad(normed, x, upstream)
-    for norm, back in (
-        (pointwise.rms_norm, pointwise.rms_norm_backward),
-        (pointwise.rms_norm_fused, pointwise.rms_norm_fused_backward),
-    ):
-        ours, kept = norm(x.detach(), weight, 1e-3)
-        close(ours, normed.detach())
-        close(back(upstream, weight, 1e-3, *kept), expected)
+    x, upstream = draw(5, 3, 8), draw(5, 3, 8).detach()
+    for weight in (draw(3, 8).detach(), draw(8).detach()):
+        normed, _ = pointwise.rms_norm(x, weight, 1e-3)
+        (expected,) = torch.autograd.grad(normed, x, upstream)
+        for norm, norm_back in (
+            (pointwise.rms_norm, pointwise.rms_norm_backward),
+            (pointwise.rms_norm_fused, pointwise.rms_norm_fused_backward),
+        ):
+            ours, kept = norm(x.detach(), weight, 1e-3)
+            close(ours, normed.detach())
+            close(norm_back(upstream, weight, 1e-3, *kept), expected)
     cos, sin = draw(5, 1, 8).detach(), draw(5, 1, 8).detach()
-    (expected,) = torch.autograd.grad(pointwise.rotate(x, cos, sin), x, upstream)
+    swapped = torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1)
+    rotated = x * cos + swapped * sin
+    close(pointwise.rotate(x.detach(), cos, sin), rotated.detach())
+    (expected,) = torch.autograd.grad(rotated, x, upstream)
     close(pointwise.rotate_backward(upstream, cos, sin), expected)
     pair, upstream = draw(5, 12), draw(5, 6).detach()
     gate, up = pair.chunk(2, dim=-1)
     close(pointwise.gated(pair.detach()), (torch.nn.functional.silu(gate) * up).detach())
     (expected,) = torch.autograd.grad(torch.nn.functional.silu(gate) * up, pair, upstream)
-    close(pointwise.gated_backward(upstream, pair.detach()), expected)
-    close(pointwise.gated_fused_backward(upstream, pair.detach()), expected)
+    for back in (pointwise.gated_backward, pointwise.gated_fused_backward):
+        into = torch.empty(5, 12, dtype=torch.float64)
+        back(upstream, pair.detach(), into)
+        close(into, expected)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
@@ -269,5 +275,11 @@ def test_compiled_parts_are_the_plain_ones_up_to_rounding() -> None:
     pair, upstream = (torch.randn(5, n, generator=source) for n in (12, 6))
     fused = pointwise.compiled()
     torch.testing.assert_close(fused.gated(pair), pointwise.gated(pair))
-    ours, theirs = (f.gated_backward(upstream, pair) for f in (fused, pointwise.Pointwise()))
+    ours, theirs = torch.empty(2, 5, 12)
+    fused.gated_backward(upstream, pair, ours)
+    pointwise.gated_backward(upstream, pair, theirs)
     torch.testing.assert_close(ours, theirs)
+    x, cos, sin = (torch.randn(5, 1, 8, generator=source) for _ in range(3))
+    for name in ("rotate", "rotate_backward"):
+        ours, theirs = (getattr(one, name)(x, cos, sin) for one in (fused, pointwise.Pointwise()))
+        torch.testing.assert_close(ours, theirs)
