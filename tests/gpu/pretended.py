@@ -76,8 +76,11 @@ class Pretended:
             return self._copy(*args, **kwargs)
         if operation is _aten._to_copy.default:
             # The way back of a conversion names the device that autograd sees.
+            at_once = not kwargs.get("non_blocking", False)
             kwargs = {"dtype": kwargs.get("dtype") or args[0].dtype}
             if not here:
+                if at_once:
+                    self.wait()
                 return OnDevice(args[0].to(kwargs["dtype"], copy=True))
             flat, form = pytree.tree_flatten((args, kwargs))
         elif any(one.dim() > 0 for one in tensors if not isinstance(one, OnDevice)) and not (
@@ -110,9 +113,9 @@ class Pretended:
             assert isinstance(value, OnDevice)
             return self.to_host(value.inner, there, at_once=not non_blocking)
         source = value.inner if isinstance(value, OnDevice) else value
+        if source is value and not non_blocking:
+            self.wait()
         if self.recording is not None:
-            if source is value and value.dim() > 0:
-                raise RuntimeError("operation not permitted when stream is capturing")
             self.recording.append(lambda: there.inner.copy_(source) and None)
         there.inner.copy_(source)
         return there
