@@ -58,19 +58,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     cos, sin: broadcast over x; the first half of sin carries its minus.
     """
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    (left, right), (a, b), (cos_a, cos_b), (sin_a, sin_b) = map(_halves, (out, x, cos, sin))
-    torch.mul(a, cos_a, out=left).addcmul_(b, sin_a)
-    torch.mul(b, cos_b, out=right).addcmul_(a, sin_b)
+    out = x * cos
+    (left, right), (a, b), (sin_a, sin_b) = map(_halves, (out, x, sin))
+    left.addcmul_(b, sin_a)
+    right.addcmul_(a, sin_b)
     return out
 
 
 def rotate_backward(upstream: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The gradient of x; swapping is its own transpose."""
-    out = torch.empty_like(upstream, memory_format=torch.contiguous_format)
-    (left, right), (a, b), (cos_a, cos_b), (sin_a, sin_b) = map(_halves, (out, upstream, cos, sin))
-    torch.mul(a, cos_a, out=left).add_(b * sin_b)
-    torch.mul(b, cos_b, out=right).add_(a * sin_a)
+    out = upstream * cos
+    (left, right), (a, b), (sin_a, sin_b) = map(_halves, (out, upstream, sin))
+    left.add_(b * sin_b)
+    right.add_(a * sin_a)
     return out
 
 
@@ -85,10 +85,11 @@ def gated_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:
     (gate, up), (into_gate, into_up) = _halves(gate_up), _halves(into)
     sigmoid = gate.sigmoid()
     silu = gate * sigmoid
-    torch.mul(upstream, silu, out=into_up)
     # silu' = sigmoid + silu (1 - sigmoid)
     slope = torch.addcmul(sigmoid + silu, silu, sigmoid, value=-1)
-    torch.mul(slope.mul_(up), upstream, out=into_gate)
+    # Copied, since a compiler gives up at results that are written between others.
+    into_gate.copy_(slope.mul_(up).mul_(upstream))
+    into_up.copy_(silu.mul_(upstream))
 
 
 def gated_fused_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:

@@ -270,16 +270,50 @@ def test_pointwise_gradients() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_parts_are_the_plain_ones_up_to_rounding() -> None:
+@pytest.mark.parametrize("part", pointwise.Pointwise._fields)
+def test_each_part_compiles_whole(part: str) -> None:
+    """Of rows that are cut out of others, and into such; the same up to rounding."""
     source = torch.Generator().manual_seed(0)
-    pair, upstream = (torch.randn(5, n, generator=source) for n in (12, 6))
-    fused = pointwise.compiled()
-    torch.testing.assert_close(fused.gated(pair), pointwise.gated(pair))
-    ours, theirs = torch.empty(2, 5, 12)
-    fused.gated_backward(upstream, pair, ours)
-    pointwise.gated_backward(upstream, pair, theirs)
-    torch.testing.assert_close(ours, theirs)
-    x, cos, sin = (torch.randn(5, 1, 8, generator=source) for _ in range(3))
-    for name in ("rotate", "rotate_backward"):
-        ours, theirs = (getattr(one, name)(x, cos, sin) for one in (fused, pointwise.Pointwise()))
-        torch.testing.assert_close(ours, theirs)
+    rows, weight, cos, sin = (
+        torch.randn(*shape, generator=source) for shape in ((5, 4, 8), (3, 8), (5, 1, 8), (5, 1, 8))
+    )
+    x, pair, upstream = rows[:, :3], rows.flatten(1)[:, :12], rows.flatten(1)[:, 12:18]
+    into = torch.zeros(2, 9, 12)
+    _, kept = pointwise.rms_norm(x, weight, 1e-3)
+    given: dict[str, tuple[Any, ...]] = {
+        "rms_norm": (x, weight, 1e-3),
+        "rms_norm_backward": (x, weight, 1e-3, *kept),
+        "rotate": (x, cos, sin),
+        "rotate_backward": (x, cos, sin),
+        "gated": (pair,),
+    }
+    plain = getattr(pointwise.Pointwise(), part)
+    whole = torch.compile(plain, dynamic=True, fullgraph=True)
+    for one, place in ((plain, into[0]), (whole, into[1])):
+        if part not in given:
+            one(upstream, pair, place[4:])
+    assert part in given or into[0].any()
+    torch.testing.assert_close(into[1], into[0])
+    if part in given:
+        torch.testing.assert_close(whole(*given[part]), plain(*given[part]))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_decoder_goes_the_plain_ones_way() -> None:
+    """There and back, of several losses and of batches of other sizes than it saw first."""
+    backbone = backbone_of("qwen3")
+    adapters = adapted(backbone)
+    adapters.training()
+    found = []
+    for fused in (False, True):
+        assert backbone.use(adapters, fused=fused) is None
+        adapters.training()
+        passed = backbone.passing(*batches())
+        first, second = passed.states
+        gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
+        both = first.square().sum() + second.square().sum()
+        passed.backward((both, gradients[0]), (first.sum(), gradients[1]))
+        found.append([first.detach(), second.detach(), gradients])
+    for mine, other in zip(*found, strict=True):
+        close(mine, other)
