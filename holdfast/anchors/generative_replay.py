@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from holdfast.anchors.base import (
     check_names,
 )
 from holdfast.anchors.divergences import Divergence, divergence
-from holdfast.backbone.projection import TokenLogits, widened
+from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 from holdfast.core.config import Config
 
 
@@ -75,7 +74,7 @@ class GenerativeReplay(Anchor):
 
     def _token_loss(self, tokens: TokenLogits) -> Tensor:
         if self.config.loss == "cross_entropy":
-            return F.cross_entropy(widened(tokens.student), tokens.targets, reduction="none")
+            return token_cross_entropy(tokens)
         return divergence(
             self.config.divergence,
             tokens.teacher,

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.backbone.load import Backbone
@@ -27,8 +28,8 @@ class TokenLogits:
     """What a token loss may look at, for n tokens.
 
     student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
-    [n, vocabulary], constant; both as the model makes them, and softmaxes are to be taken of what
-    :func:`widened` makes of them; targets: token ids [n] that follow each position.
+    [n, vocabulary], constant; both in the model's precision, while softmaxes are taken in float32
+    at least; targets: token ids [n] that follow each position.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class _ChunkedMean(torch.autograd.Function):
         return gradient * (upstream[0] / ctx.tokens), None, None
 
 
-def widened(logits: Tensor) -> Tensor:
-    """In float32 at least, as softmaxes are taken."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def token_cross_entropy(tokens: TokenLogits) -> Tensor:
+    """``-log p(z_l | z_<l)`` of every predicted token: [n].  Source: eq. app-sft."""
+    wide = tokens.student.to(torch.promote_types(tokens.student.dtype, torch.float32))
+    return F.cross_entropy(wide, tokens.targets, reduction="none")

@@ -14,10 +14,9 @@ from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.passing import Pass
-from holdfast.backbone.projection import Projection
+from holdfast.backbone.projection import Projection, token_cross_entropy
 from holdfast.backbone.sequences import collate, pad_right
 from holdfast.learning.config import RunConfig
-from holdfast.learning.objective import token_cross_entropy
 from holdfast.streams import Stream, Task, Template
 
 Sequences = list[list[int]]

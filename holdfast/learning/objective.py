@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, StepView
-from holdfast.backbone.projection import TokenLogits, widened
+from holdfast.backbone.projection import token_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,6 @@ class Terms:
     path: Tensor
     rest: Tensor | None
     values: dict[str, Tensor]
-
-
-def token_cross_entropy(tokens: TokenLogits) -> Tensor:
-    """``-log p(z_l | z_<l)`` of every predicted token: [n].  Source: eq. app-sft."""
-    return F.cross_entropy(widened(tokens.student), tokens.targets, reduction="none")
 
 
 def minibatch_terms(

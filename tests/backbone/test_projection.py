@@ -11,8 +11,7 @@ from torch import Tensor
 
 from holdfast.anchors.divergences import divergence
 from holdfast.backbone.load import Backbone
-from holdfast.backbone.projection import Projection, TokenLogits
-from holdfast.learning.objective import token_cross_entropy
+from holdfast.backbone.projection import Projection, TokenLogits, token_cross_entropy
 from tests.tiny import exact_backbone
 
 N, WIDTH, VOCABULARY = 11, 16, 257

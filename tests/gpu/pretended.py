@@ -37,8 +37,12 @@ class Pretended:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As if it had just been switched on."""
         self.waits = 0
-        self.recording: list[Callable[[], None]] | None = None
+        self.recording: list[Callable[[], object]] | None = None
         self._on_their_way: list[tuple[Tensor, Tensor]] = []
 
     def wait(self, *_: Any) -> None:
@@ -116,7 +120,7 @@ class Pretended:
         if source is value and not non_blocking:
             self.wait()
         if self.recording is not None:
-            self.recording.append(lambda: there.inner.copy_(source) and None)
+            self.recording.append(lambda: there.inner.copy_(source))
         there.inner.copy_(source)
         return there
 
@@ -194,7 +198,7 @@ class _Everywhere(TorchDispatchMode):
 
 class _Graph:
     def __init__(self) -> None:
-        self.operations: list[Callable[[], None]] = []
+        self.operations: list[Callable[[], object]] = []
 
     def replay(self) -> None:
         for operation in self.operations:
@@ -238,7 +242,7 @@ def _recorded(graph: _Graph) -> Iterator[None]:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretended]:
     """The device, for one test, and what it did."""
-    _gpu.__init__()  # type: ignore[misc]
+    _gpu.reset()
     _device_constructors()  # torch remembers them, and should remember its own
     torch_tensor, tensor_to, module_to = torch.tensor, Tensor.to, torch.nn.Module.to
     grouped = clip_grad._group_tensors_by_device_and_dtype
@@ -279,6 +283,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretended]:
         "memory_reserved": lambda *_: 0,
         "memory_allocated": lambda *_: 0,
         "max_memory_allocated": lambda *_: 0,
+        "is_bf16_supported": lambda **_: True,
     }
     for name, value in cuda.items():
         monkeypatch.setattr(torch.cuda, name, value)

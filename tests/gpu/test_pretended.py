@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from holdfast import RunConfig, Trajectory
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.backbone.sampling import continue_rows
 from holdfast.backbone.steps import PlainSteps, StaticSteps, Steps, steps_for
+from holdfast.cli.main import app
 from holdfast.learning import training
-from tests.gpu.pretended import DEVICE, OnDevice, Pretended, gpu
+from tests.gpu.pretended import DEVICE, OnDevice, Pretended
 from tests.memory.exported import configured, facts, family, saved
-
-__all__ = ["gpu"]
 
 
 def test_it_complains_as_a_gpu_does(gpu: Pretended) -> None:
@@ -36,13 +37,14 @@ def test_it_complains_as_a_gpu_does(gpu: Pretended) -> None:
 
 def test_a_graph_does_again_what_was_recorded_and_no_more(gpu: Pretended) -> None:
     x, looked = torch.ones(3, device="cuda"), []
-    graph = torch.cuda.CUDAGraph()
+    graph, z = torch.cuda.CUDAGraph(), torch.empty(3, device="cuda")
     with torch.cuda.graph(graph):
         y = (x + 1) * 2
+        z.copy_(y)
         looked.append(True)
     x.fill_(4)
     graph.replay()
-    assert y.tolist() == [10.0] * 3 and looked == [True]
+    assert y.tolist() == z.tolist() == [10.0] * 3 and looked == [True]
     with pytest.raises(RuntimeError, match="capturing"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         float(x.sum())
 
@@ -133,3 +135,13 @@ def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
     assert sum(a == b for a, b in zip(ours, theirs, strict=True)) > 0.9 * rows
     lengths = [len(tokens) for tokens in ours]
     assert min(lengths) < 100 and max(lengths) == length
+
+
+def test_doctor_names_what_is_used(gpu: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="pretended", total_memory=2**34)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    said = CliRunner().invoke(app, ["doctor"]).output
+    assert "pretended, 16 GiB" in said
+    assert "steps recorded as CUDA graphs" in said
+    assert "the decoder written out" in said
