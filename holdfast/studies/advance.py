@@ -27,11 +27,12 @@ def advance(
     that they were brought to before. Raises HoldfastError when a directory of the store holds a
     trajectory with other settings or other tasks than its cell, before anything is learned.
     """
-    horizons = [_open(cell, stream, store).horizon for cell in cells]
-    missing = [max(0, cell.horizon - now) for cell, now in zip(cells, horizons, strict=True)]
+    opened = [_open(cell, stream, store) for cell in cells]
+    missing = [max(0, cell.horizon - one.horizon) for cell, one in zip(cells, opened, strict=True)]
     watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
-    for cell, tasks in zip(cells, missing, strict=True):
+    for cell, one, tasks in zip(cells, opened, missing, strict=True):
         if not tasks:
+            one.advance(cell.horizon)  # a killed process may have left its tables unwritten
             outcome = Outcome(cell, learned=0, seconds=0.0)
             watch.finished(outcome)
             yield outcome

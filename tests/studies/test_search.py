@@ -152,6 +152,22 @@ def test_killed_at_random_points_the_tables_are_the_same_bytes(
     assert outputs(killed) == outputs(whole)
 
 
+def test_tables_of_a_cell_killed_after_its_last_commit_are_made_again(
+    search: Callable[..., Search],
+) -> None:
+    """Its trajectory is where it should be, so no worker opens it; its matrix.csv lags behind."""
+    one = search()
+    one.run(Inline())
+    tables = {path: path.read_bytes() for path in one.store.glob("*/m*.*")}
+    assert len(tables) == 2 * 12
+    for path in tables:
+        path.unlink()
+    executor = Inline()
+    search().run(executor)
+    assert executor.learned == []
+    assert {path: path.read_bytes() for path in tables} == tables
+
+
 def test_another_schedule_over_the_same_store_learns_nothing_twice(
     search: Callable[..., Search],
 ) -> None:
