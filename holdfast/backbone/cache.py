@@ -82,6 +82,12 @@ class BlockCache(Cache):
         for layer in self._blocks:
             layer.position = position
 
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Row i becomes row ``beam_idx[i]``: in place unless there are more, so few are copied."""
+        moved = (beam_idx != torch.arange(len(beam_idx), device=beam_idx.device)).nonzero()
+        for layer in self._blocks:
+            layer.reorder(beam_idx, moved.squeeze(1))
+
 
 class _BlockLayer(CacheLayerMixin):
     """keys, values: [rows, heads, room, d], of which ``filled`` positions are in use."""
@@ -134,14 +140,16 @@ class _BlockLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Row i becomes row ``indices[i]``: in place where rows leave, so that few are copied."""
-        rows = len(indices)
-        if rows > len(self.keys):
-            self.keys, self.values = self.keys[indices], self.values[indices]
+    get_max_cache_shape = get_max_length  # its name before transformers 5.13
+
+    def reorder(self, order: Tensor, moved: Tensor) -> None:
+        """Row i becomes row ``order[i]``; ``moved``: those that another row becomes."""
+        if not self.is_initialized:
             return
-        moved = (indices != torch.arange(rows, device=indices.device)).nonzero().squeeze(1)
-        sources = indices[moved]
+        rows, sources = len(order), order[moved]
+        if rows > len(self.keys):
+            self.keys, self.values = self.keys[order], self.values[order]
+            return
         self.keys[moved] = self.keys[sources]
         self.values[moved] = self.values[sources]
         self.keys, self.values = self.keys[:rows], self.values[:rows]

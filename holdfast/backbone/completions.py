@@ -24,8 +24,7 @@ from holdfast.streams.text_model import Answer, Failure, Prompt, Sampling
 
 # More would let prompts of closer lengths stand together; whoever waits sees answers less often.
 _PROMPTS_AT_ONCE = 128
-# Rows side by side. The fewer, the closer their prompts' lengths, and the fewer tokens of a prompt
-# pass once a sample; a GPU wants more of them.
+# Rows side by side. The fewer, the closer their prompts' lengths; a GPU wants more of them.
 _ROWS = {"cpu": 192, "cuda": 512}
 
 _texts_of_tokens: WeakKeyDictionary[Backbone, list[str]] = WeakKeyDictionary()
@@ -126,7 +125,7 @@ def sample_completions(
     assert room is None or all(len(prompt) <= room for prompt in prompts), "no positions are left"
     stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
     texts: list[list[str]] = [[] for _ in prompts]
-    # Rows of a batch share the position, so the closer their lengths the better.
+    # Rows of a batch are padded to its longest prompt, so the closer their lengths the better.
     longest_first = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))
     rows = [(prompt, sample) for prompt in longest_first for sample in range(sampling.samples)]
     while rows:
@@ -169,22 +168,16 @@ def _complete(
 ) -> list[list[int]]:
     """New tokens of each row of ``noise``, whose prompt is in ``prompts``, repeated as needed.
 
-    The first tokens, as many as every prompt has, pass at once, a row for all that begin alike;
-    then the row is there once a sample. The rest of a prompt, at least its last token, is said by
-    each of its rows before it draws.
+    A prompt passes once; then its row is there once a sample.
     """
+    places: dict[tuple[int, ...], int] = {}
+    order = [places.setdefault(tuple(one), len(places)) for one in prompts]
     steps = steps_for(backbone)
-    common = min(map(len, prompts)) - 1
-    if common > 0:
-        places: dict[tuple[int, ...], int] = {}
-        order = [places.setdefault(tuple(one[:common]), len(places)) for one in prompts]
-        steps.prefill(torch.tensor(list(places), device=backbone.device))
-        steps.keep(torch.tensor(order, device=backbone.device))
-    width = max(map(len, prompts)) - common
-    rest = [[*one[common:], *[-1] * (width + common - len(one))] for one in prompts]
-    begins = torch.tensor(rest, device=backbone.device)
+    last = steps.begin(list(places))
+    rows = torch.tensor(order, device=backbone.device)
+    steps.keep(rows)
     temperature, top_p = sampling.temperature, sampling.top_p
-    return continue_rows(steps, backbone, begins, noise, stops, temperature, top_p, top_k=None)
+    return continue_rows(steps, backbone, last[rows], noise, stops, temperature, top_p, top_k=None)
 
 
 def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]:

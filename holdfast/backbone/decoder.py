@@ -121,9 +121,10 @@ class Decoder:
         room: int,
         hidden: Tensor | None = None,
     ) -> Tensor:
-        """The states [rows, d] of one more token a row, ids [rows], all at ``position`` [1].
+        """The states [rows, d] of one more token a row, ids [rows].
 
-        room: more than the position; hidden: as in :meth:`Layer.attend_cached`.
+        position: of all rows, [1], or of each, [rows]; room: more than any of them; hidden: as in
+        :meth:`Layer.attend_cached`.
         """
         cos, sin = self._angles(position, room)
         x = self._embed(ids)

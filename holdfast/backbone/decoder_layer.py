@@ -164,7 +164,8 @@ class Layer:
     ) -> tuple[Tensor, list[Attended]]:
         """Of one token a row to all before it and itself, which the cache keeps for this layer.
 
-        hidden: minus infinity at places of the cache that nobody has written, [1, 1, 1, room].
+        hidden: minus infinity at places of the cache that a row must not see, [1 or rows, 1, 1,
+        room].
         """
         query, key = rotated.split([self._queries, self._keys], dim=1)
         keys, seen = cache.update(key[:, :, None], values[:, :, None], number)

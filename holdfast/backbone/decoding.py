@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from functools import partial
 
 import torch
-from torch import Tensor
 
-from holdfast.backbone.cache import cache_for, compacting
-
-
-class Decodable(Protocol):
-    """What decoding asks of a backbone."""
-
-    @property
-    def model(self) -> Any: ...  # a causal LM of transformers
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def pad_token(self) -> int: ...
-    @property
-    def stop_tokens(self) -> frozenset[int]: ...
+from holdfast.backbone.cache import compacting
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.steps import Steps, positions_per_look, steps_for
 
 
 @contextlib.contextmanager
@@ -52,7 +40,7 @@ def batches(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]
 
 
 def decode_greedily(
-    backbone: Decodable,
+    backbone: Backbone,
     prefixes: Sequence[Sequence[int]],
     limits: Sequence[int],
     finished: Callable[[int, list[int]], bool] | None = None,
@@ -84,50 +72,65 @@ def decode_greedily(
     with evaluating(backbone.model):
         for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]
-            _decode_batch(backbone, prefixes, rows, continuations, over)
+            _decode_batch(backbone, prefixes, rows, limits, continuations, over)
     return continuations
 
 
 def _decode_batch(
-    backbone: Decodable,
+    backbone: Backbone,
     prefixes: Sequence[Sequence[int]],
     rows: list[int],
+    limits: Sequence[int],
     continuations: list[list[int]],
     over: Callable[[int], bool],
 ) -> None:
     """Append to the continuations of these rows until each is over."""
-    ids, mask = _left_padded(backbone, [prefixes[row] for row in rows])
-    # A prefix starts at position 0, wherever its padding ends.
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    cache = cache_for(backbone.model)
+    prompts = [prefixes[row] for row in rows]
+    look = positions_per_look(backbone.device)
+    # Most rows are over after a few tokens, so the first look comes before any recording.
+    steps = steps_for(backbone, plain=max(map(len, prompts)) - 1 + look)
+    said = steps.begin(prompts)
+    owners = list(rows)  # whose text each place says; one that is not needed repeats another's
     while True:
-        output = backbone.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        ids = output.logits[:, -1:].argmax(dim=-1)  # [rows, 1]
-        for row, token in zip(rows, ids.flatten().tolist(), strict=True):
-            continuations[row].append(token)
-        stays = [not over(row) for row in rows]
-        if not any(stays):
+        places = {row: place for place, row in reversed(list(enumerate(owners)))}
+        # No further than a limit: behind it a model may have no positions.
+        ahead = min(look, *(limits[row] - len(continuations[row]) for row in places))
+        spoken = []
+        for _ in range(ahead):
+            said = steps(said).argmax(dim=-1)
+            spoken.append(said)
+        tokens = torch.stack(spoken, dim=1).tolist()
+        ended = {
+            row
+            for row, place in places.items()
+            if _append(continuations[row], tokens[place], partial(over, row))
+        }
+        if len(ended) == len(places):
             return
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
-        positions = positions[:, -1:] + 1
-        if not all(stays):
-            order = compacting(torch.tensor(stays), sum(stays))
-            rows = [rows[index] for index in order.tolist()]
-            order = order.to(ids.device)
-            cache.batch_select_indices(order)
-            ids, mask, positions = ids[order], mask[order], positions[order]
+        if ended:
+            order = _without(ended, owners, places, steps)
+            owners = [owners[place] for place in order]
+            kept = torch.tensor(order, device=said.device)
+            steps.keep(kept)
+            said = said[kept]
 
 
-def _left_padded(backbone: Decodable, prefixes: list[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Ids and mask [rows, longest], the real tokens at the right end."""
-    longest = max(map(len, prefixes))
-    ids = [[backbone.pad_token] * (longest - len(prefix)) + list(prefix) for prefix in prefixes]
-    mask = [[0] * (longest - len(prefix)) + [1] * len(prefix) for prefix in prefixes]
-    return torch.tensor(ids, device=backbone.device), torch.tensor(mask, device=backbone.device)
+def _without(ended: set[int], owners: list[int], places: dict[int, int], steps: Steps) -> list[int]:
+    """The order of places that keeps every row but those that ended, and moves as few as possible.
+
+    owners: the row of each place; places: the place of each row.
+    """
+    left = [place for row, place in places.items() if row not in ended]
+    needed = torch.zeros(len(owners), dtype=torch.bool)
+    needed[left] = True
+    order = compacting(needed, steps.rows_for(len(left), len(owners))).tolist()
+    return [left[0] if owners[place] in ended else place for place in order]
+
+
+def _append(continuation: list[int], tokens: list[int], over: Callable[[], bool]) -> bool:
+    """Append tokens up to the one after which it is over; whether there was one."""
+    for token in tokens:
+        continuation.append(token)
+        if over():
+            return True
+    return False

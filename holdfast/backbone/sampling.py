@@ -13,12 +13,10 @@ from torch import Tensor
 from holdfast.backbone.cache import bytes_per_token, compacting
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
-from holdfast.backbone.steps import Steps, steps_for
+from holdfast.backbone.steps import Steps, positions_per_look, steps_for
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
 
-# Positions between two looks at which rows are finished: on a GPU each look waits for the device.
-_POSITIONS_PER_LOOK = {"cpu": 1, "cuda": 16}
 _CACHE_BYTES_ON_CPU = 4 * 2**30
 
 
@@ -81,7 +79,7 @@ def _sample_batch(
     top_k: int | None,
 ) -> list[list[int]]:
     """One continuation of one token a row of ``noise`` [rows, length, ...]."""
-    begins = torch.full((len(noise), 1), prompt_token, device=backbone.device)
+    begins = torch.full((len(noise),), prompt_token, device=backbone.device)
     stops = backbone.stop_tokens
     return continue_rows(steps, backbone, begins, noise, stops, temperature, top_p, top_k)
 
@@ -99,39 +97,23 @@ def continue_rows(
 ) -> list[list[int]]:
     """One continuation a row of ``noise`` [rows, length, ...], drawn side by side.
 
-    begins: [rows, width], what each row says first, on top of what ``steps`` have seen: at least
-    one token, then -1 up to the width. All rows share the position, so a row whose own tokens
-    last longer goes on saying them while others draw already.
+    begins: [rows], what each row says first, on top of what ``steps`` have seen.
 
     A finished row may go on for a while before it leaves; what it says then is cut off.
     """
-    samples, length, *of_a_draw = noise.shape
-    width = begins.shape[1]
-    look = _POSITIONS_PER_LOOK.get(backbone.device.type, 1)
-    first = (begins >= 0).sum(dim=1) - 1  # the position of a row's first draw
-    # Whatever is late in its row finds noise that nobody reads.
-    places = first[:, None] + torch.arange(length, device=noise.device)
-    noise = noise.new_zeros(samples, width - 1 + length, *of_a_draw).scatter_(
-        1, places.view(samples, length, *(1 for _ in of_a_draw)).expand_as(noise), noise
-    )
-    tokens = torch.full((samples, width - 1 + length), -1, device=backbone.device)
+    samples, length = noise.shape[:2]
+    look = positions_per_look(backbone.device)
+    tokens = torch.full((samples, length), -1, device=backbone.device)
     # Without stop tokens the tensor is empty, and would be of floats.
     stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
-    drawn = begins[:, 0]
-    for position in range(width - 1 + length):
+    drawn = begins
+    for position in range(length):
         logits = steps(drawn)
         values = noise[running, position]
-        if position + 1 < width:
-            own = begins[running, position + 1]
-            drawn = _own_or_drawn(logits, own, values, temperature, top_p, top_k)
-            going &= ~torch.isin(drawn, stops) | (own >= 0)
-        else:
-            drawn = nucleus_sample(logits.float() / temperature, values, top_p, top_k)
-            going &= ~torch.isin(drawn, stops)
-        if position >= length - 1:
-            going &= first[running] + length - 1 > position
+        drawn = nucleus_sample(logits.float() / temperature, values, top_p, top_k)
+        going &= ~torch.isin(drawn, stops)
         tokens[running, position] = drawn
         if (position + 1) % look:
             continue
@@ -143,26 +125,7 @@ def continue_rows(
             order = compacting(going, rows)
             steps.keep(order)
             running, drawn, going = running[order], drawn[order], going[order]
-    return [
-        _until_stop(row[begin : begin + length], stop_tokens)
-        for row, begin in zip(tokens.tolist(), first.tolist(), strict=True)
-    ]
-
-
-def _own_or_drawn(
-    logits: Tensor,
-    own: Tensor,
-    noise: Tensor,
-    temperature: float,
-    top_p: float,
-    top_k: int | None,
-) -> Tensor:
-    """What each row says next: ``own`` [rows], or a draw where that is -1."""
-    free = (own < 0).nonzero().squeeze(1)
-    if len(free) == 0:
-        return own
-    drawn = nucleus_sample(logits[free].float() / temperature, noise[free], top_p, top_k)
-    return own.index_copy(0, free, drawn)
+    return [_until_stop(row, stop_tokens) for row in tokens.tolist()]
 
 
 def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:

@@ -13,6 +13,7 @@ from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.decoding import batches, evaluating
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.sequences import pad_right
+from holdfast.backbone.steps import cache_serves
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import NO_NUMBERS
 
@@ -47,9 +48,11 @@ def next_token_log_probabilities(
 def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts begin with; each keeps at least one of its own.
 
-    0 where the model's cache is not of keys and values alone, which cannot be handed out.
+    0 where the model's cache is not of keys and values alone, which cannot be handed out, or errs.
     """
     if not prompts or not isinstance(cache_for(backbone.model), BlockCache):
+        return 0
+    if not cache_serves(backbone):
         return 0
     # What the first and the last in alphabetical order share, all between them share.
     ordered = sorted(map(list, prompts))
@@ -75,7 +78,8 @@ def _last(
         hidden = backbone.hidden(ids)
     else:
         cache = copy.deepcopy(prefix)
-        cache.batch_select_indices(torch.zeros(len(rests), dtype=torch.long, device=ids.device))
+        rows = torch.zeros(len(rests), dtype=torch.long, device=ids.device)
+        cache.reorder_cache(rows)
         # Padding stands on the right, where no real token looks, so the mask is the causal one.
         hidden = backbone.model.base_model(
             input_ids=ids, past_key_values=cache, use_cache=True

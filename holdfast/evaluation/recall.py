@@ -10,29 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
 from holdfast.backbone.decoding import decode_greedily
+from holdfast.backbone.load import Backbone
 from holdfast.core import config as core_config
 from holdfast.evaluation.boxed import Match, first_box, judge
-from holdfast.evaluation.verification import Verifiable, follow
+from holdfast.evaluation.verification import follow
 from holdfast.streams import Item, Task, Template
 
 # How SentencePiece names the bytes of a character that its vocabulary lacks.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-
-
-class Answering(Verifiable, Protocol):
-    """What recall asks of a backbone; both directions leave special tokens out."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def seed_token(self) -> int | None: ...
-    def tokenize(self, text: str, /) -> list[int]: ...
-    def decode(self, ids: list[int], /) -> str: ...
 
 
 class Verdict(NamedTuple):
@@ -82,7 +72,7 @@ class Recall:
 
     def __init__(
         self,
-        backbone: Answering,
+        backbone: Backbone,
         template: Template,
         config: Config | None = None,
         *,

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from holdfast.backbone.decoding import Decodable, batches, evaluating
-from holdfast.backbone.sequences import Batch, collate
+from holdfast.backbone.decoding import batches, evaluating
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.sequences import collate
 
 # Rows of logits at a time: 600 MiB over 150k tokens in bfloat16.
 _POSITIONS_AT_ONCE = 2048
 
 
-class Verifiable(Decodable, Protocol):
-    """What verification asks of a backbone: its hidden states and its output head."""
-
-    def states(self, *batches: Batch) -> tuple[Tensor, ...]: ...  # [n, d] of each
-    def logits(self, hidden: Tensor, /) -> Tensor: ...  # [n, d] -> [n, vocabulary]
-
-
 def follow(
-    backbone: Verifiable,
+    backbone: Backbone,
     prompts: Sequence[Sequence[int]],
     continuations: Sequence[Sequence[int]],
     *,
@@ -57,9 +50,7 @@ def follow(
     return followed
 
 
-def _argmax_from(
-    backbone: Verifiable, sequences: list[list[int]], first: list[int]
-) -> list[Tensor]:
+def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int]) -> list[Tensor]:
     """The likeliest next token at every row from ``first`` on, sequence by sequence, in pieces."""
     batch = collate(sequences, backbone.device)
     starts = accumulate(batch.lengths, initial=0)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.backbone import completions, sampling, steps
+from holdfast.backbone import completions, steps
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.completions import BackboneModel, sample_completions
@@ -115,7 +115,7 @@ def test_each_is_drawn_as_if_it_were_alone(backbone: Backbone) -> None:
 
 
 def test_the_end_is_no_part_of_the_text(llama: Backbone) -> None:
-    """Every fourth token ends the text, and rows leave at all times, also inside of prompts."""
+    """Every fourth token ends the text, and rows leave at all times."""
     llama.stop_tokens = frozenset(range(0, 257, 4))
     drawn = complete(llama)
     for prompt, name, texts in zip(PROMPTS, NAMES, drawn, strict=True):
@@ -183,12 +183,10 @@ def test_short_memory_changes_nothing(
     assert lengths == longest[::2]
 
 
-def test_a_row_leaves_when_it_is_done(llama: Backbone, rows: list[int]) -> None:
-    """Two tokens pass at once; the first row has one left to say, the other 18."""
+def test_prompts_take_no_step_of_their_own(llama: Backbone, rows: list[int]) -> None:
     llama.stop_tokens = frozenset()
-    one = FREE.model_copy(update={"samples": 1})
-    sample_completions(llama, prompts_of(3, 20), ["short", "long"], one, batch=512)
-    assert rows == [2] * 9 + [1] * 17
+    sample_completions(llama, prompts_of(3, 20), ["short", "long"], FREE, batch=512)
+    assert rows == [6] * 9
 
 
 def test_draws_are_named(llama: Backbone) -> None:
@@ -301,7 +299,7 @@ def test_static_steps_draw_the_same(name: str, look: int, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(completions, "steps_for", static)
     monkeypatch.setattr(steps, "_GRAPH_ROWS", 4)
-    monkeypatch.setitem(sampling._POSITIONS_PER_LOOK, "cpu", look)
+    monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
     assert complete(backbone, batch=9) == drawn
     assert len(used) == 3 and all(one.static for one in used)
 

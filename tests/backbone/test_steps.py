@@ -27,6 +27,7 @@ from holdfast.backbone.cache import BlockCache, bytes_per_token, cache_for, comp
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.backbone.sampling import _sample_batch, sample_continuations
 from holdfast.backbone.steps import PlainSteps, StaticSteps, recorded, steps_for
+from holdfast.backbone.whole_steps import WholeSteps
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
@@ -55,6 +56,7 @@ class Bare:
     """A model without a tokenizer, with what generation asks of a backbone."""
 
     stop_tokens = frozenset(range(0, 61, 9))
+    pad_token = 3
     decoder = None
 
     def __init__(self, model: Any) -> None:
@@ -62,6 +64,10 @@ class Bare:
         self.head = model.get_output_embeddings()
         self.device = self.head.weight.device
         self.dtype = self.head.weight.dtype
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        states: Tensor = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.head(hidden)
@@ -108,41 +114,67 @@ def test_steps_equal_whole_passes_across_blocks_and_departures(backbone: Any) ->
                     running = running[order]
 
 
-@pytest.mark.parametrize("length", [1, 2, 13])
-def test_a_prefix_passes_at_once_and_its_rows_repeat(
-    backbone: Any, length: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (2, 2, 2), (13, 13, 13), (1, 9, 4), (6, 5, 1)])
+def test_prompts_pass_at_once_and_their_rows_repeat(
+    backbone: Any, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each as if it were alone, whatever stands before it; rows leave, and go where others were."""
     monkeypatch.setattr(steps_module, "_PREFILLED_TOKENS", 15)  # five positions of three rows
-    source = torch.Generator().manual_seed(0)
-    prefix = torch.randint(0, 61, (3, length), generator=source)
-    order = torch.tensor([0, 0, 1, 2, 2, 2, 0])
     plain: list[int] = []
-    plainly = steps_module._plain
+    plainly = PlainSteps._next
 
-    def counted(backbone: Any, cache: Any, ids: Tensor) -> Tensor:
-        plain.append(cache.get_seq_length())
-        return plainly(backbone, cache, ids)
+    def counted(steps: PlainSteps, ids: Tensor) -> Tensor:
+        plain.append(steps._cache.get_seq_length())
+        return plainly(steps, ids)
 
-    monkeypatch.setattr(steps_module, "_plain", counted)
+    monkeypatch.setattr(PlainSteps, "_next", counted)
+    source = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(0, 61, (n,), generator=source).tolist() for n in lengths]
+    order = torch.tensor([0, 0, 1, 2, 2, 2, 0])
     after = torch.randint(0, 61, (7, 20), generator=source)
+    whole = [
+        backbone.model(input_ids=torch.tensor([[*prompts[one], *said]]), use_cache=False)
+        .logits[0, -21:].detach()
+        for one, said in zip(order.tolist(), after.tolist(), strict=True)
+    ]  # fmt: skip
+    for steps in (static(backbone), PlainSteps(backbone), WholeSteps(backbone)):
+        plain.clear()
+        ids = steps.begin(prompts)[order]
+        assert ids.tolist() == [prompts[one][-1] for one in order.tolist()]
+        steps.keep(order)
+        running = torch.arange(7)
+        for position in range(21):
+            with torch.no_grad():
+                logits = steps(ids)
+            theirs = torch.stack([whole[row][position] for row in running.tolist()])
+            torch.testing.assert_close(logits, theirs)
+            leave = {0: [0, 6, 2, 3, 4, 5], 4: [5, 1, 2, 2, 0, 3], 13: [4, 1]}.get(position)
+            if leave is not None:
+                steps.keep(torch.tensor(leave))
+                running = running[leave]
+            if position < 20:
+                ids = after[running, position]
+        if isinstance(steps, StaticSteps):
+            assert steps.static
+            begun = max(lengths) - 1
+            assert plain == list(range(begun, max(2, begun + 1) + 1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attention_that_is_nothing_anywhere_is_never_recorded(name: str) -> None:
+    """Written out it is not a number where a row sees nothing, and stays so in the cache."""
+    model = MODELS[name]().float()
+    model.set_attn_implementation("eager")
+    backbone = Bare(model)
+    prompts = [[5], [7, 8, 9, 1, 2, 3, 4, 4, 6]]
     with torch.no_grad():
-        ids = torch.cat([prefix[order], after], dim=1)
-        whole = backbone.model(input_ids=ids, use_cache=False).logits[:, length:]
-        for steps in (static(backbone), PlainSteps(backbone)):
-            steps.prefill(prefix)
-            steps.keep(order)
-            running = torch.arange(7)
-            for position in range(20):
-                logits = steps(after[running, position])
-                torch.testing.assert_close(logits, whole[running, position])
-                if position in (0, 4, 13):
-                    stays = torch.arange(len(running)) != 1
-                    leave = compacting(stays, len(running) - 1)
-                    steps.keep(leave)
-                    running = running[leave]
-            if isinstance(steps, StaticSteps):
-                assert steps.static
-                assert plain == list(range(length, max(2, length) + 1))
+        steps = static(backbone)
+        said = [steps(steps.begin(prompts)), *(steps(torch.tensor([n, n])) for n in (3, 1, 2))]
+        for row, prompt in enumerate(prompts):
+            whole = backbone.logits(backbone.hidden(torch.tensor([[*prompt, 3, 1, 2]])))[0, -4:]
+            ours = torch.stack([logits[row] for logits in said])
+            torch.testing.assert_close(ours, whole, rtol=1e-4, atol=1e-4)
+    assert steps.static
 
 
 def test_static_steps_draw_the_same_tokens(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +209,7 @@ def test_a_step_that_cannot_be_replayed_is_not(
 
 
 @pytest.mark.parametrize("fault", ["stale", "refused"])
-def test_the_first_step_after_a_prefix_is_taken_both_ways(backbone: Any, fault: str) -> None:
+def test_the_first_step_after_prompts_is_taken_both_ways(backbone: Any, fault: str) -> None:
     calls: list[str] = []
 
     def broken(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -191,24 +223,18 @@ def test_the_first_step_after_a_prefix_is_taken_both_ways(backbone: Any, fault: 
     steps = StaticSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
     with torch.no_grad():
         whole = backbone.model(input_ids=ids, use_cache=False).logits
-        steps.prefill(ids[:, :5])
+        steps.begin(ids[:, :6].tolist())
         for position in range(5, 12):
             torch.testing.assert_close(steps(ids[:, position]), whole[:, position])
-            assert not steps.static
+            assert steps.static == (position == 5)
     assert calls == [fault]
 
 
 def test_a_late_look_changes_nothing(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = torch.rand(11, 30, generator=torch.Generator().manual_seed(1))
     each = _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
-    monkeypatch.setitem(sampling_looks(), "cpu", 16)
+    monkeypatch.setitem(steps_module._POSITIONS_PER_LOOK, "cpu", 16)
     assert each == _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
-
-
-def sampling_looks() -> dict[str, int]:
-    from holdfast.backbone import sampling
-
-    return sampling._POSITIONS_PER_LOOK
 
 
 def test_compacting_keeps_whoever_stays() -> None:
@@ -277,7 +303,8 @@ def test_a_recorded_step_draws_the_same_tokens() -> None:
     assert [len(tokens) > 0 for tokens in whole] == [True] * 4
 
 
-def test_steps_of_the_decoder_are_those_of_the_modules() -> None:
+@pytest.mark.parametrize("lengths", [None, (8, 1, 5, 7)])
+def test_steps_of_the_decoder_are_those_of_the_modules(lengths: tuple[int, ...] | None) -> None:
     """Grouped queries, rows that leave, branches that are open; of static shape and not."""
     backbone = load_backbone()
     adapters = Adapters(backbone.model, Adapters.Config(rank=3, alpha=6), backbone.head)
@@ -292,6 +319,8 @@ def test_steps_of_the_decoder_are_those_of_the_modules() -> None:
     for known, kind in ((None, PlainSteps), (decoder, PlainSteps), (decoder, static)):
         backbone.decoder = known
         steps = kind(backbone)
+        if lengths is not None:
+            steps.begin([[5, *range(n - 1)] for n in lengths])
         with torch.no_grad():
             logits = [steps(row).clone() for row in ids[:5]]
             steps.keep(order)

@@ -5,10 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.backbone import decoding, steps
+from holdfast.backbone.cache import BlockCache, cache_for
 from holdfast.backbone.decoding import batches, decode_greedily
 from holdfast.backbone.load import Backbone
+from holdfast.backbone.steps import StaticSteps
 
-from .backbones import FAMILIES
+from .backbones import FAMILIES, POSITIONS
 from .lessons import LESSONS, TEMPLATE, shake, taught, teach
 
 LIMITS = [0, 1, 7, 40]
@@ -78,6 +81,33 @@ def test_a_row_that_is_finished_leaves_alone(backbone: Backbone) -> None:
     ours = decode_greedily(backbone, rows, [20] * len(rows), finished)
     assert ours == [tokens[:count] for tokens, count in zip(plain, wanted, strict=True)]
     assert len(seen) <= sum(wanted)  # nothing is asked about a row that has left
+
+
+@pytest.mark.parametrize("look", [1, 5, 16])
+def test_recorded_steps_and_late_looks_change_nothing(
+    backbone: Backbone, look: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the last position that a model has; places that nobody needs any more are kept."""
+    rows = prefixes(backbone)
+    rows.append(rows[1] * 40)
+    rows[-1] = rows[-1][: POSITIONS - 30]
+    limits = [1 + 7 * (index % 6) for index in range(len(rows) - 1)]
+    limits.append(POSITIONS - len(rows[-1]))
+    plain = [generated(backbone, row, limit) for row, limit in zip(rows, limits, strict=True)]
+    used: list[StaticSteps] = []
+
+    def static(backbone: Backbone, plain: int) -> StaticSteps:
+        cache = cache_for(backbone.model, 8)
+        assert isinstance(cache, BlockCache)
+        used.append(StaticSteps(backbone, cache, lambda step: (step(), step)[1], plain))
+        return used[-1]
+
+    monkeypatch.setattr(decoding, "steps_for", static)
+    monkeypatch.setattr(steps, "_GRAPH_ROWS", 4)
+    monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
+    assert decode_greedily(backbone, rows, limits, tokens_in_cache=6000) == plain
+    assert len(used) > 1 and all(one.static for one in used)
+    assert any(one._compared for one in used)
 
 
 def test_nothing_to_decode(backbone: Backbone) -> None:

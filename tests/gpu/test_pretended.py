@@ -11,10 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast import RunConfig, Trajectory
+from holdfast.backbone import steps
 from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.decoding import decode_greedily
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.backbone.sampling import continue_rows
-from holdfast.backbone.steps import PlainSteps, StaticSteps, Steps, steps_for
+from holdfast.backbone.steps import PlainSteps, StaticSteps, Steps, recorded, steps_for
 from holdfast.cli.main import app
 from holdfast.learning import training
 from tests.gpu.pretended import DEVICE, OnDevice, Pretended
@@ -121,7 +123,7 @@ def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
     adapters.evaluating()
     rows, length = 66, 130
     noise = torch.rand(rows, length, 15, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    begins = torch.full((rows, 1), 9, device=DEVICE)
+    begins = torch.full((rows,), 9, device=DEVICE)
     stops = frozenset(range(20, 30))
 
     def drawn(steps: Steps) -> list[list[int]]:
@@ -135,6 +137,55 @@ def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
     assert sum(a == b for a, b in zip(ours, theirs, strict=True)) > 0.9 * rows
     lengths = [len(tokens) for tokens in ours]
     assert min(lengths) < 100 and max(lengths) == length
+
+
+def test_greedy_decoding_says_what_the_processor_says(
+    gpu: Pretended, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prompts of many lengths; a first look in plain steps, recorded ones behind it."""
+    replayed: list[int] = []
+
+    def counted(step: Any) -> Any:
+        replay = recorded(step)
+        return lambda: (replayed.append(1), replay())[1]
+
+    monkeypatch.setattr(steps, "recorded", counted)
+    source = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(20, 900, (1 + n % 9,), generator=source).tolist() for n in range(70)]
+    limits = [10 + 40 * (n % 3) for n in range(70)]
+    said, known = [], []
+    for device in ("cpu", "cuda"):
+        backbone = load_backbone(Backbone.Config(precision="float32", device=device))
+        adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
+        known.append(backbone.use(adapters))
+        adapters.evaluating()
+        said.append(decode_greedily(backbone, prompts, limits))
+    assert known == [None, None]
+    # Attention over all the room rounds otherwise, which may turn a choice between equals.
+    assert sum(a == b for a, b in zip(*said, strict=True)) > 0.9 * len(prompts)
+    assert {len(tokens) for tokens in said[1]} >= {10, 50, 90}
+    assert len(replayed) == 90 - 16 and not caplog.text
+
+
+def test_what_is_recorded_finds_rows_that_change_places(gpu: Pretended) -> None:
+    """Their number stays, so nothing is recorded anew: all that it reads lies where it lay."""
+    backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
+    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
+    assert backbone.use(adapters) is None
+    adapters.evaluating()
+    prompts = [[40, 41, 42, 43, 44, 45], [50], [60, 61, 62]]
+    said = []
+    with torch.no_grad():
+        for steps in (steps_for(backbone), PlainSteps(backbone)):
+            logits = [steps(steps.begin(prompts)).clone()]
+            for number in range(8):
+                ids = torch.tensor([70 + number, 80 + number, 90 + number], device=DEVICE)
+                logits.append(steps(ids).clone())
+                if number in (3, 5):
+                    steps.keep(torch.tensor([2, 0, 1], device=DEVICE))
+            said.append(torch.stack(logits))
+            assert not isinstance(steps, StaticSteps) or steps.static
+    torch.testing.assert_close(*said, rtol=1e-3, atol=1e-3)
 
 
 def test_doctor_names_what_is_used(gpu: Pretended, monkeypatch: pytest.MonkeyPatch) -> None:
