@@ -6,15 +6,19 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Two workers, one thread each; see tests/conftest.py. PYTEST_ARGS adds to it: make test PYTEST_ARGS="-k osrm"
 WORKERS ?= 2
+LOWEST := .venv-lowest
+# Those that need no optional library but PEFT.
+CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning results trajectory)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo search test check format docs bench clean
+.PHONY: help install demo search test lowest check format docs bench clean
 
 help:
 	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
 	@echo "make search  a small task-level successive halving, in minutes"
 	@echo "make test    every test that this machine can run"
+	@echo "make lowest  the tests of the core with the oldest libraries that are allowed"
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make docs    the documentation, into site/; a warning is an error"
 	@echo "make format  rewrite the sources as 'make check' wants them"
@@ -40,6 +44,12 @@ search: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
+lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
+		-e ".[peft]" "pytest>=9.0" "pytest-xdist>=3.6" "hypothesis>=6.120"
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -W ignore $(PYTEST_ARGS) $(CORE_TESTS)
+
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -58,5 +68,5 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

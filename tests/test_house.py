@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,12 @@ def test_the_help_needs_no_torch() -> None:
         "assert not heavy, heavy\n"
     )
     assert "run" in run(sys.executable, "-c", check)
+
+
+def test_the_lowest_versions_are_those_that_are_allowed() -> None:
+    """``make lowest`` tries what is promised; torch is the exception that its file explains."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = [*project["dependencies"], *project["optional-dependencies"]["peft"]]
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    pinned = [line for line in lines if not line.startswith(("#", "torch=="))]
+    assert pinned == [one.replace(">=", "==") for one in promised if not one.startswith("torch>=")]
