@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,10 +66,12 @@ def learn(
     from holdfast.cli.progress import loading, showing
 
     with loading():
-        from holdfast.memory.facts import stream_from
+        from holdfast.memory.facts import STANDARD_INPUT, stream_from
         from holdfast.memory.memory import Memory
 
     opened = Memory(memory, _settings(memory, recipe, given))
+    if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
+        typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
     stream: Stream | None = None if facts is None else stream_from(facts)
     planned = len(opened.plan(stream, again=again).tasks)
     with showing(memory.name, opened.horizon, planned) as progress:

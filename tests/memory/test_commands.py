@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,6 +143,16 @@ def test_a_line_that_is_no_text_spoils_no_other(holdfast, taught, monkeypatch):
     assert "is no valid Unicode" in outcome.err and outcome.err.count("\n") == 1
     monkeypatch.setattr(sys, "stdin", None)
     assert holdfast("ask", taught) == (0, "", "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_who_types_facts_is_told_how_to_end(terminal, holdfast, settings, tmp_path, monkeypatch):
+    content = write(tmp_path / "facts.jsonl", MONDAY[:1]).read_bytes()
+    typed = SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", typed)
+    outcome = holdfast("learn", tmp_path / "m", "-", *settings)
+    assert outcome.status == 0
+    assert ("Ctrl-D" in outcome.err) == terminal
 
 
 def test_what_learn_prints_stays_on_its_lines(holdfast, settings, tmp_path):
