@@ -65,6 +65,20 @@ def test_the_finalists_of_a_search_can_be_downloaded_beside_the_runs_of_a_suite(
     assert set(tables["state_size"]["dataset"]) == {"symbol_qa"}  # a candidate is no method
 
 
+def test_the_downloaded_searches_say_whose_each_line_is(tmp_path: Path):
+    scores = {"merge": [0.3, 0.2], "sd": [0.5]}
+    folders = [
+        synthetic.write_search(tmp_path / name, scores, (2, 4), dataset=name)
+        for name in ("symbol_qa", "real_qa")
+    ]
+    study = read_study(*folders)
+    downloaded = read(study).data["tables"]["search"]
+    assert next(iter(downloaded)) == "dataset"
+    wanted = [name for name, trace in study.traces.items() for _ in range(len(trace))]
+    assert downloaded["dataset"] == wanted
+    assert {len(column) for column in downloaded.values()} == {len(wanted)}
+
+
 def twice(full: Study, method: str) -> Study:
     """The study and a second run of one method and seed, in another directory."""
     again = study_of({(method, 1): fading(6, 0.9)})

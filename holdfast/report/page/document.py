@@ -71,7 +71,8 @@ def _tables(study: Study, analysis: Analysis, path: Path) -> dict[str, pd.DataFr
     """The tables to download: those of the analysis, the traces of searches, and the cells."""
     tables = dict(analysis.tables)
     if study.traces:
-        tables["search"] = pd.concat(study.traces.values())
+        named = pd.concat(study.traces, names=["dataset"])
+        tables["search"] = named.reset_index("dataset")
     if len(study.cells):
         places = {
             column: [relative(place, path) for place in study.cells[column]]
