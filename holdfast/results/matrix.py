@@ -39,10 +39,11 @@ class RecallMatrix:
     Source: eq. matrix.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_rows", "_table")
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, Recall]] = {}
+        self._table: NDArray[np.float64] | None = None
 
     @classmethod
     def _from_rows(cls, rows: dict[int, dict[int, Recall]]) -> RecallMatrix:
@@ -132,10 +133,12 @@ class RecallMatrix:
         Row 0 is the untouched model, the last column the task that comes next. Column 0 names
         no task and is NaN like everything unobserved; ``[1:, 1:-1]`` is the paper's T x T matrix.
         """
-        table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
-        for after_task, on_task, recall in self.entries():
-            table[after_task, on_task] = recall.accuracy
-        return table
+        if self._table is None:
+            table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
+            for after_task, on_task, recall in self.entries():
+                table[after_task, on_task] = recall.accuracy
+            self._table = table
+        return self._table.copy()
 
     def to_csv(self) -> str:
         """The text of matrix.csv: a header, then one line an observed entry."""

@@ -226,9 +226,9 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
         with torch.no_grad():
             restored.adapters.parameters.copy_(report.factors)
         restored.allocation.retire(restored.adapters)
-    for (_, new), (_, old) in zip(restored.anchors, learner.anchors, strict=True):
-        new.load(through_a_file(old.state(), tmp_path / "state"))
-    restored.allocation.load(through_a_file(learner.allocation.state(), tmp_path / "state"))
+    for (name, new), (_, old) in zip(restored.anchors, learner.anchors, strict=True):
+        new.load(through_a_file(old.state(), tmp_path / name))
+    restored.allocation.load(through_a_file(learner.allocation.state(), tmp_path / "allocation"))
     restored.completed = learner.completed
     states = {name: anchor.state() for name, anchor in learner.anchors}
     assert states["si"] and states["online_ewc"]

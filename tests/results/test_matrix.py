@@ -116,6 +116,8 @@ def test_accuracies_agree_with_every_entry(matrix: RecallMatrix) -> None:
         for on_task in range(1, table.shape[1]):
             np.testing.assert_equal(table[after_task, on_task], matrix[after_task, on_task])
     assert np.isnan(table[:, 0]).all()
+    table[:] = 2.0
+    assert not (matrix.accuracies() == 2.0).any()  # everybody has a table of his own
 
 
 def test_csv_has_the_format_of_the_contract() -> None:
