@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def alone(directory: Path) -> Iterator[None]:
 def append(path: Path, text: str) -> int:
     """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
 
-    Without room the file stays as it was; only a power cut may leave a part. Raises HoldfastError
+    Without room the file stays as it was; being killed may leave a part. Raises HoldfastError
     when there is none.
     """
     size = None
@@ -70,6 +71,19 @@ def append(path: Path, text: str) -> int:
             f"{path}: cannot be written ({error.strerror or error}); "
             "free some space, then run the same command again"
         ) from error
+
+
+def extend(path: Path, text: str) -> None:
+    """Add text (UTF-8) to the end of a file in one step: all of it or none, whatever happens.
+
+    The file is copied, so this is for one that grows seldom. Raises HoldfastError when there is
+    no room.
+    """
+    with replacing(path) as temporary:
+        if path.exists():
+            shutil.copyfile(path, temporary)
+        with temporary.open("ab") as file:
+            file.write(text.encode())
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import append
+from holdfast.core.files import extend
 from holdfast.streams.llm_qa.collection import Verdict
 from holdfast.streams.text_model import Failure
 
@@ -55,8 +55,12 @@ class Journal:
         return lines
 
     def append(self, lines: Sequence[Line]) -> None:
-        """Add lines and flush them to disk. Raises HoldfastError when there is no room."""
-        append(self.path, "".join(json.dumps(_values(line)) + "\n" for line in lines))
+        """Add lines and flush them to disk, all or none: what a model writes next may hang on it.
+
+        Its replies depend, by rounding, on the requests that stand beside them. Raises
+        HoldfastError when there is no room.
+        """
+        extend(self.path, "".join(json.dumps(_values(line)) + "\n" for line in lines))
 
 
 def _values(line: Line) -> dict[str, Any]:

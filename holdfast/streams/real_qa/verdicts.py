@@ -19,7 +19,13 @@ from typing import Any
 
 from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import append, read_json, write_json, write_text_atomically
+from holdfast.core.files import (
+    extend,
+    read_json,
+    remove_unfinished,
+    write_json,
+    write_text_atomically,
+)
 from holdfast.streams.real_qa.candidate import Candidate
 from holdfast.streams.real_qa.contamination import RULE, ask, found
 from holdfast.streams.text_model import Failure, Sampling, TextModel
@@ -56,6 +62,7 @@ class Verdicts:
             "sampling": sampling.model_dump(mode="json"),
             "rule": RULE,
         }
+        remove_unfinished(directory)
         path = directory / "settings.json"
         if not path.exists():
             write_json(path, wanted)
@@ -101,7 +108,8 @@ class Verdicts:
                 fresh[place] = _verdict(batch[place], answer)
         finally:
             lines = [fresh[place] for place in sorted(fresh)]
-            append(path, "".join(map(_line, lines)))
+            # All or none: answers depend, by rounding, on the questions that are asked beside them.
+            extend(path, "".join(map(_line, lines)))
             stored.update((line["id"], line) for line in lines)
         assert len(fresh) == len(batch), "a model left a prompt without an answer"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.streams.real_qa.build import Settings, build
 from holdfast.streams.real_qa.candidate import Candidate, Left, Reading
 from holdfast.streams.real_qa.pool import CONTRADICTING, REPEATED, TOO_LONG, pools
-from holdfast.streams.text_model import Failure, Prompt
+from holdfast.streams.text_model import Answer, Failure, Prompt, Sampling
 from tests.streams.real_qa.models import Reply, Scripted
 
 SETTINGS = Settings(tasks=3, items=4, seed=5)
@@ -136,6 +139,40 @@ def test_killed_and_called_again_gives_the_same_bytes(tmp_path: Path, instant: i
                 file.write(b'{"id": "sciq:')
     again = build(READINGS, Scripted(knows_every_third), tmp_path / "killed", SETTINGS)
     assert again == whole
+    for path in (tmp_path / "whole" / "verdicts").iterdir():
+        assert path.read_bytes() == (tmp_path / "killed" / "verdicts" / path.name).read_bytes()
+
+
+class Neighbourly(Scripted):
+    """Says what depends on its batch, as rounding makes of a model on this machine."""
+
+    def answer(self, prompts: Sequence[Prompt], sampling: Sampling) -> Iterator[tuple[int, Answer]]:
+        beside = ", ".join(prompt.name for prompt in prompts)
+        yield from enumerate([[beside] * sampling.samples] * len(prompts))
+
+
+@pytest.mark.parametrize("instant", range(8))
+def test_killed_while_it_writes_no_half_of_a_batch_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int
+) -> None:
+    model = Neighbourly(knows_every_third)
+    whole = build(READINGS, model, tmp_path / "whole", SETTINGS)
+    flushes = 0
+
+    def torn(handle: int) -> None:
+        nonlocal flushes
+        flushes += 1
+        if flushes == instant + 1:
+            with contextlib.suppress(OSError):  # half of what is written in place arrives
+                os.ftruncate(handle, os.fstat(handle).st_size // 2)
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.core.files.os.fsync", torn)
+        with contextlib.suppress(Killed):
+            build(READINGS, model, tmp_path / "killed", SETTINGS)
+    assert flushes > instant
+    assert build(READINGS, model, tmp_path / "killed", SETTINGS) == whole
     for path in (tmp_path / "whole" / "verdicts").iterdir():
         assert path.read_bytes() == (tmp_path / "killed" / "verdicts" / path.name).read_bytes()
 
