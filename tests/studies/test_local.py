@@ -283,6 +283,27 @@ def test_workers_do_not_outlive_a_killed_parent(cell, tmp_path):
     assert Trajectory(endless.config, endless.directory(tmp_path)).horizon == 0
 
 
+_DEAF = """
+import os, select, signal
+from holdfast.studies.workers.process import WorkerProcess
+
+worker = WorkerProcess({})
+HALF_A_LINE
+select.select([worker], [], [])  # it is ready, and waits for an order
+print(worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("half", ["", "worker._channel.sendall(b'{')"])
+def test_a_worker_ends_though_its_last_words_were_not_read(half):
+    """Then its socket says reset, not that it has ended; or half an order has come."""
+    code = _DEAF.replace("HALF_A_LINE", half)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    await_none([int(done.stdout)], seconds=10)
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "sound"),
     [

@@ -7,6 +7,7 @@ notice that its parent has gone.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -91,7 +92,8 @@ def _advance(trajectory: Trajectory, horizon: int, progress: Progress) -> None:
 
 
 def _listen(channel: socket.socket, orders: SimpleQueue[dict[str, Any]]) -> None:
-    with channel.makefile("rb") as lines:
+    # A parent that was killed may leave half a line, or words of ours unread, which is a reset.
+    with contextlib.suppress(OSError, ValueError), channel.makefile("rb") as lines:
         for line in lines:
             orders.put(json.loads(line))
     # The parent has hung up or died. What is committed is whole, so nothing has to be tidied,
