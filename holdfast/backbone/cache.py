@@ -16,8 +16,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 logger = logging.getLogger(__name__)
 
+BLOCK = 64  # positions reserved at a time
 
-def cache_for(model: Any, block: int = 64) -> Cache:
+
+def cache_for(model: Any, block: int = BLOCK) -> Cache:
     """An empty cache: :class:`BlockCache`, or the model's own kind where that cannot serve it.
 
     Sliding windows, recurrent states and layers that share their keys need what transformers

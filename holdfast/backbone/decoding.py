@@ -10,7 +10,7 @@ import torch
 
 from holdfast.backbone.cache import compacting
 from holdfast.backbone.load import Backbone
-from holdfast.backbone.steps import Steps, positions_per_look, steps_for
+from holdfast.backbone.steps import Steps, places_for, positions_per_look, steps_for
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def decode_greedily(
         )
 
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
-    lengths = [len(prefixes[row]) + limits[row] for row in wanted]
+    lengths = [places_for(backbone, len(prefixes[row]) + limits[row]) for row in wanted]
     with evaluating(backbone.model):
         for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]

@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.backbone.cache import bytes_per_token, compacting
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
-from holdfast.backbone.steps import Steps, positions_per_look, steps_for
+from holdfast.backbone.steps import Steps, places_for, positions_per_look, steps_for
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
 
@@ -66,7 +66,8 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
     else:
         free = _CACHE_BYTES_ON_CPU
     logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
-    return max(1, free // (bytes_per_token(backbone.model) * length + logits))
+    cached = bytes_per_token(backbone.model) * places_for(backbone, length)
+    return max(1, free // (cached + logits))
 
 
 def _sample_batch(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from holdfast.backbone.cache import BlockCache, cache_for
+from holdfast.backbone.cache import BLOCK, BlockCache, cache_for
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.whole_steps import WholeSteps
 
@@ -62,6 +62,12 @@ class Steps(Protocol):
 def positions_per_look(device: torch.device) -> int:
     """How many tokens to let rows say between two looks at which of them are finished."""
     return _POSITIONS_PER_LOOK.get(device.type, 1)
+
+
+def places_for(backbone: Backbone, positions: int) -> int:
+    """The places in the cache that a row of so many positions takes: whole blocks."""
+    block = _GRAPH_BLOCK if backbone.device.type == "cuda" else BLOCK
+    return -(-positions // block) * block
 
 
 def steps_for(backbone: Backbone, plain: int = 2) -> Steps:

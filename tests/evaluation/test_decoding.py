@@ -55,6 +55,24 @@ def test_equals_generate(backbone: Backbone, tokens_in_cache: int) -> None:
     assert ours == plain
 
 
+def test_the_cache_holds_no_more_places_than_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes whole blocks, however short it is."""
+    reserved = []
+    reserve = BlockCache.reorder_cache
+
+    def noted(cache: BlockCache, order: torch.Tensor) -> None:
+        reserve(cache, order)
+        reserved.append(len(cache._blocks[0].keys) * cache.room)
+
+    monkeypatch.setattr(BlockCache, "reorder_cache", noted)
+    made = FAMILIES["qwen3"]()
+    rows, limits = [[5, 6, number] for number in range(7, 17)], [2, 3] * 5
+    decode_greedily(made, rows, limits, tokens_in_cache=200)
+    reserved.clear()  # of the probe
+    decode_greedily(made, rows, limits, tokens_in_cache=200)
+    assert 64 < max(reserved) <= 200
+
+
 def test_every_stop_token_stops(backbone: Backbone) -> None:
     rows = prefixes(backbone)
     free = [generated(backbone, row, 20) for row in rows]
