@@ -151,7 +151,7 @@ def test_the_wait_that_a_busy_server_asks_for_is_kept() -> None:
         start = time.monotonic()
         assert answers(endpoint(server, longest_wait=5)) == [["text 0:0"]]
         # Its own first wait would be half a second at most.
-        assert 1.0 <= time.monotonic() - start < 3
+        assert 1.0 <= time.monotonic() - start < 4.5
         assert len(server.asked) == 2
 
 
@@ -170,7 +170,7 @@ def test_the_wait_that_a_busy_server_asks_for_is_kept() -> None:
 )
 def test_trouble_that_passes_leaves_no_trace(trouble: Reply | str) -> None:
     with standing_in(in_turn(trouble, trouble)) as server:
-        assert answers(endpoint(server, timeout=0.2, retries=2)) == [["text 0:0"]]
+        assert answers(endpoint(server, timeout=1, retries=2)) == [["text 0:0"]]
         assert len(server.asked) == 3
 
 
@@ -328,7 +328,7 @@ def test_leaving_half_way_asks_nothing_more(trouble: Reply | str) -> None:
         start = time.monotonic()
         assert isinstance(reading, Generator)
         reading.close()
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 10
         time.sleep(0.2)
         asked = len(server.asked)
         assert asked <= 3
@@ -352,11 +352,11 @@ def test_an_interrupt_ends_the_program_though_its_requests_hang() -> None:
             [sys.executable, "-c", READER, server.url], stderr=subprocess.PIPE, text=True
         )
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(server.asked) < 16 and time.monotonic() < deadline:
                 time.sleep(0.01)
             program.send_signal(signal.SIGINT)
-            _, written = program.communicate(timeout=5)
+            _, written = program.communicate(timeout=30)
         finally:
             program.kill()
             program.wait()

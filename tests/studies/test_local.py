@@ -279,7 +279,7 @@ def test_workers_do_not_outlive_a_killed_parent(cell, tmp_path):
         while not (endless.directory(tmp_path) / "config.json").exists():  # it begins to learn
             time.sleep(0.02)
         parent.kill()
-    await_none(pids, seconds=5)
+    await_none(pids, seconds=30)
     assert Trajectory(endless.config, endless.directory(tmp_path)).horizon == 0
 
 
@@ -301,7 +301,7 @@ def test_a_worker_ends_though_its_last_words_were_not_read(half):
     code = _DEAF.replace("HALF_A_LINE", half)
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
     assert done.returncode == -signal.SIGKILL
-    await_none([int(done.stdout)], seconds=10)
+    await_none([int(done.stdout)], seconds=30)
 
 
 @pytest.mark.parametrize(
