@@ -113,9 +113,8 @@ def _print_fast_paths(backbone: Backbone) -> None:
     """Which of the quicker ways a run takes here, and why it does not take the others."""
     import torch
 
-    cuda = backbone.device.type == "cuda"
-    if not cuda:
-        _say("bfloat16", "not used: on the processor backbones run in float32")
+    if backbone.device.type != "cuda":
+        _say("bfloat16", _bfloat16_on_the_processor())
     elif torch.cuda.is_bf16_supported(including_emulation=False):
         _say("bfloat16", "used")
     else:
@@ -127,6 +126,19 @@ def _print_fast_paths(backbone: Backbone) -> None:
     found = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
     compiler = f"with {found}" if found else "but no C++ compiler is found"
     _say("compile", f"off by default; backbone.compile=true fuses element-wise parts, {compiler}")
+
+
+def _bfloat16_on_the_processor() -> str:
+    import torch
+
+    tell = getattr(torch.cpu, "get_capabilities", None)  # older versions have none
+    capabilities = tell() if tell else {}
+    if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"):
+        return (
+            "not used unless asked for, as it changes numbers; it is fast on this processor: "
+            "backbone.precision=bfloat16"
+        )
+    return "not used: on the processor backbones run in float32"
 
 
 def _training(backbone: Backbone) -> str:

@@ -57,6 +57,20 @@ def test_a_healthy_machine(holdfast):
 
 
 @pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [
+        ({"avx512_bf16": True}, "it is fast on this processor: backbone.precision=bfloat16"),
+        ({"avx512_bf16": False, "amx_bf16": True}, "it is fast on this processor"),
+        ({"avx512_bf16": False}, "not used: on the processor backbones run in float32"),
+        ({}, "not used: on the processor backbones run in float32"),
+    ],
+)
+def test_what_bfloat16_is_worth_on_a_processor(capabilities, said, monkeypatch):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
+    assert said in verb._bfloat16_on_the_processor()
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("no-such-package>=1.5", "MISSING; pip install 'no-such-package>=1.5'"),
