@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import extend
+from holdfast.streams.jsonl import lines_of
 from holdfast.streams.llm_qa.collection import Verdict
 from holdfast.streams.text_model import Failure
 
@@ -32,24 +32,18 @@ class Journal:
         self.path = path
 
     def read(self) -> list[Line]:
-        """Every line; what a killed writer left of an unfinished one is cut off.
-
-        Raises HoldfastError for a damaged line, or when the file cannot be read or written.
-        """
+        """Every line. Raises HoldfastError for a damaged one, or when the file cannot be read."""
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
-                os.truncate(self.path, whole)
         except OSError as error:
             raise HoldfastError(f"{self.path}: cannot be read ({error.strerror})") from error
         lines = []
-        for number, raw in enumerate(content[:whole].split(b"\n")[:-1], start=1):
+        for place, raw in lines_of(content):
             try:
                 lines.append(_line(json.loads(raw)))
             except (ValueError, TypeError, KeyError):
                 raise HoldfastError(
-                    f"{self.path} line {number}: is no record of a reply; remove this line and all "
+                    f"{self.path} {place}: is no record of a reply; remove this line and all "
                     "after it, then run the same command again"
                 ) from None
         return lines

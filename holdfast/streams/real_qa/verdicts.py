@@ -11,7 +11,6 @@ could not be decided has ``error`` instead of both.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from holdfast.core.files import (
     write_json,
     write_text_atomically,
 )
+from holdfast.streams.jsonl import lines_of
 from holdfast.streams.real_qa.candidate import Candidate
 from holdfast.streams.real_qa.contamination import RULE, ask, found
 from holdfast.streams.text_model import Failure, Sampling, TextModel
@@ -154,24 +154,20 @@ def _line(verdict: Verdict) -> str:
 
 
 def _read(path: Path) -> dict[str, Verdict]:
-    """The verdicts on disk, by candidate; a last line that was not finished is cut off."""
+    """The verdicts on disk, by candidate."""
     try:
         content = path.read_bytes() if path.exists() else b""
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(path, whole)
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     verdicts = {}
-    for number, raw in enumerate(content[:whole].split(b"\n")[:-1], start=1):
+    for place, raw in lines_of(content):
         try:
             line = json.loads(raw)
             assert {"id", "question", "answers"} <= line.keys()
             assert "error" in line or {"completions", "known"} <= line.keys()
         except (ValueError, RecursionError, AttributeError, AssertionError):
             raise HoldfastError(
-                f"{path} line {number}: is no verdict; remove this line, then run the same command "
-                "again"
+                f"{path} {place}: is no verdict; remove this line, then run the same command again"
             ) from None
         verdicts[line["id"]] = line
     return verdicts

@@ -15,7 +15,6 @@ from filelock import FileLock
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Stream
 from holdfast.streams.llm_qa import GrammarWriter, Request, Settings, generate
-from holdfast.streams.llm_qa import journal as journal_module
 from holdfast.streams.llm_qa.filling import Known
 from holdfast.streams.text_model import Failure
 from tests.streams.llm_qa.writers import Unreliable, Writer
@@ -35,7 +34,7 @@ class Dying(Unreliable):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave to the kernel when files reach the disk."""
-    monkeypatch.setattr(journal_module.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr("holdfast.core.files.os.fsync", lambda descriptor: None)
 
 
 def whole(out: Path, settings: Settings = SETTINGS) -> tuple[Stream, bytes]:
@@ -62,10 +61,11 @@ def test_killed_and_repeated_is_uninterrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_file_torn_at_any_byte_is_continued(tmp_path: Path) -> None:
+def test_any_number_of_replies_is_continued(tmp_path: Path) -> None:
     expected, replies = whole(tmp_path)
-    for cut in range(0, len(replies), max(1, len(replies) // 60)):
-        (tmp_path / "replies.jsonl").write_bytes(replies[:cut])
+    lines = replies.splitlines(keepends=True)
+    for kept in range(len(lines)):
+        (tmp_path / "replies.jsonl").write_bytes(b"".join(lines[:kept]))
         stream, continued = whole(tmp_path)
         assert (stream, stream.about, continued) == (expected, expected.about, replies)
 
