@@ -34,7 +34,7 @@ def measure(plan: Plan) -> Report:
     """The training steps of one round, by category of operator and the rest."""
     tables = []
     for method in ("vanilla", FULL) if not plan.smoke else ("vanilla",):
-        steps = second_task(step_configuration(method), 8 if plan.smoke else 64)
+        steps = second_task(step_configuration(method), 8 if plan.smoke else 32)
         steps.engine()
         with profile(activities=[ProfilerActivity.CPU]) as profiled:
             begin = time.perf_counter()
@@ -57,9 +57,10 @@ def measure(plan: Plan) -> Report:
     return Report(
         "profile",
         "Where a training step spends its time",
-        "One round of steps under torch.profiler, which slows every call a little: own time of "
-        "each operator on the calling thread, by kind; what lies between operators, and the "
-        "autograd engine's own time, is dispatch. The shares count, not the milliseconds.",
+        "One round of the training step's steps under torch.profiler, which slows every call a "
+        "little: own time of each operator on the calling thread, by kind; what lies between "
+        "operators, and the autograd engine's own time, is dispatch. The shares count, not the "
+        "milliseconds.",
         tables=tables,
     )
 
