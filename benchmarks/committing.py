@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from holdfast.learning.boundary import TaskReport
-from holdfast.learning.continuation import save_learner
+from holdfast.learning.continuation import changes_of
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store
 from reference.state import Settings, State
@@ -31,11 +34,21 @@ class EngineDisk:
 
     def commit(self, learner: Learner, report: TaskReport) -> None:
         """Write what the task changed and name it the last commit."""
+        with self.beside(learner, report):
+            pass
+
+    @contextmanager
+    def beside(self, learner: Learner, report: TaskReport) -> Iterator[None]:
+        """Write while the block runs, as a trajectory does while it asks for its row; commit."""
         past = self._commit
-        files, snapshot = save_learner(self._store, learner, report, past)
+        changes = changes_of(learner, report, past)
+        with ThreadPoolExecutor(max_workers=1) as writer:
+            writing = writer.submit(changes.write, self._store)
+            yield
+            files = writing.result()
         tasks = [*past.tasks, str(report.task)]
         self._commit = replace(
-            past, completed=report.task, tasks=tasks, snapshot=snapshot, files=files
+            past, completed=report.task, tasks=tasks, snapshot=changes.snapshot, files=files
         )
         self._store.commit(self._commit)
         sizes = {name: size for name, (size, _) in files.items()}

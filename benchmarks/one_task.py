@@ -50,8 +50,9 @@ def measure(plan: Plan) -> Report:
         f"{count} items, {epochs} epochs, {samples} replay samples of at most {length} tokens, "
         "from the second task on. Learning is sampling, teacher, training and boundary; the "
         "reference's row is generated one item at a time, up to 256 tokens or the end of "
-        "sequence, from a subset of the items, scaled; its commit is `torch.save`. The floor "
-        "counts sampling, teacher, steps and row, and neither boundary nor disk.",
+        "sequence, from a subset of the items, scaled; its commit is `torch.save`. The engine "
+        "writes its files while the row is asked for; its commit is what is left to do then. The "
+        "floor counts sampling, teacher, steps and row, and neither boundary nor disk.",
         measured,
     )
 
@@ -80,10 +81,10 @@ class _Course:
         marks = [time.perf_counter()]
         report = self._twins.engine_learns(sequences)
         marks.append(time.perf_counter())
-        self._twins.learner.adapters.evaluating()
-        self._recall.row(self.tasks[:number])
-        marks.append(time.perf_counter())
-        self._disk.commit(self._twins.learner, report)
+        with self._disk.beside(self._twins.learner, report):
+            self._twins.learner.adapters.evaluating()
+            self._recall.row(self.tasks[:number])
+            marks.append(time.perf_counter())
         marks.append(time.perf_counter())
         ours = _phases(marks, 1.0)
         if number > 1:

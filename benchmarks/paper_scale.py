@@ -23,7 +23,7 @@ from holdfast.backbone import sampling
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.steps import StaticSteps, Steps
 from holdfast.evaluation import recall as recall_module
-from holdfast.evaluation.recall import Recall
+from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.evaluation.verification import follow
 from holdfast.learning import boundary
 from holdfast.learning.boundary import TaskReport
@@ -129,6 +129,9 @@ class Engine:
         self.shape = replace(
             Shape.of(backbone.model, sizes.rank), scalar=backbone.model.dtype.itemsize
         )
+        self.recall = Recall(
+            backbone, self.learner.template, self.config.evaluation, exact_case=True
+        )
         self.watch = PhaseWatch(self.device)
         self.steps: list[float] = []
         self.report: TaskReport | None = None
@@ -169,7 +172,26 @@ class Engine:
         return seconds
 
     def row(self) -> tuple[float, float]:
-        """Seconds of a row for the first time, and once its questions are tokenised.
+        """Seconds of a row for the first time, and once its questions are tokenised."""
+        with self.watch.phase("row"):
+            first, again = (timed(self.device, self._ask) for _ in range(2))
+        return first, again
+
+    def row_and_commit(self) -> float:
+        """Seconds of a row while the third task's files are written, and of what is left then."""
+        assert self.report is not None
+        report = self.report
+        with tempfile.TemporaryDirectory() as folder:
+            disk = EngineDisk(Path(folder))
+
+            def both() -> None:
+                with disk.beside(self.learner, report):
+                    self._ask()
+
+            return timed(self.device, both)
+
+    def _ask(self) -> None:
+        """A row.
 
         Random weights never open a box. The pass is made in full, then every answer is taken to
         be the right one, as a model would have it that recalls everything.
@@ -179,22 +201,17 @@ class Engine:
             follow(backbone, prompts, continuations, **limits)
             return [list(one) for one in continuations]
 
-        recall, counts = self._recall(), []
-        tasks = self.stream.tasks[: self.sizes.row_tasks]
         self.learner.adapters.evaluating()
-        with patch.object(recall_module, "follow", recalled), self.watch.phase("row"):
-            first, again = (
-                timed(self.device, lambda: counts.extend(recall.row(tasks))) for _ in range(2)
-            )
+        with patch.object(recall_module, "follow", recalled):
+            counts = self.recall.row(self.stream.tasks[: self.sizes.row_tasks])
         assert all(one.correct == one.items and one.decoded == 0 for one in counts)
-        return first, again
 
     def undecided(self) -> tuple[float, int]:
         """Seconds for one task as the random model answers it, and how many had to be decoded."""
-        recall, found = self._recall(), []
+        found: list[RecallCount] = []
         self.learner.adapters.evaluating()
         task = self.stream.tasks[0]
-        seconds = timed(self.device, lambda: found.append(recall.task(task)))
+        seconds = timed(self.device, lambda: found.append(self.recall.task(task)))
         return seconds, found[0].decoded
 
     def commit(self) -> tuple[float, int]:
@@ -247,10 +264,6 @@ class Engine:
 
     def _replayed(self, count: int) -> Sequences:
         return [[0] * (self.sizes.length + 1)] * count
-
-    def _recall(self) -> Recall:
-        learner = self.learner
-        return Recall(learner.backbone, learner.template, self.config.evaluation, exact_case=True)
 
 
 @contextmanager

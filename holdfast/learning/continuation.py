@@ -7,6 +7,8 @@ same order gives the same bits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -21,26 +23,39 @@ Files = dict[str, tuple[int, str]]
 _IS_FACTORS = " (the factors)"
 
 
-def save_learner(
-    store: Store, learner: Learner, report: TaskReport, past: Commit
-) -> tuple[Files, int]:
-    """Write what changed with a task; return the files of the new commit and its snapshot."""
+@dataclass(frozen=True)
+class Changes:
+    """What the next commit has and the last one has not, until the next task is learned.
+
+    tensors: by file, on the host; kept: files of the last commit; snapshot: that of the next one.
+    """
+
+    tensors: dict[str, dict[str, Tensor]]
+    kept: Files
+    snapshot: int
+
+    def write(self, store: Store) -> Files:
+        """Write the tensors; return all files of the next commit."""
+        written = {name: store.save(name, tensors) for name, tensors in self.tensors.items()}
+        return self.kept | written
+
+
+def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
+    """What the last task changed, brought to the host."""
     task, keep = report.task, learner.config.keep
-    files: Files = {}
-    name = factors_file(task)
-    files[name] = store.save(name, learner.adapters.named(report.factors.cpu()))  # one copy
+    tensors = {factors_file(task): learner.adapters.named(report.factors.cpu())}  # one copy
     snapshot = past.snapshot
     if learner.allocation.fate == "folded" and task % keep.snapshot_every == 0:
         snapshot = task
         dense = {key: learner.adapters.dense(key) for key in learner.adapters.layers}
-        files[snapshot_file(task)] = store.save(snapshot_file(task), dense)
+        tensors[snapshot_file(task)] = _on_host(dense)
     for mechanism, state in _mechanisms(learner).items():
         if state:
-            name = mechanism_file(mechanism, task)
-            files[name] = store.save(name, _pointing_at(report.factors, state))
+            written = _pointing_at(report.factors, state)
+            tensors[mechanism_file(mechanism, task)] = _on_host(written)
     kept = [factors_file(number) for number in _needed(learner, task, snapshot, keep)]
     kept.append(snapshot_file(snapshot))
-    return {**{key: past.files[key] for key in kept if key in past.files}, **files}, snapshot
+    return Changes(tensors, {key: past.files[key] for key in kept if key in past.files}, snapshot)
 
 
 @torch.no_grad()
@@ -66,6 +81,10 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
         if path in commit.files:
             load(_resolved(factors, store.load(commit, path)))
     learner.completed = commit.completed
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
 
 
 def _pointing_at(factors: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:

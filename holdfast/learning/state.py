@@ -23,8 +23,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, remove_unfinished, replacing, write_json
 from holdfast.results import RecallMatrix
 
-_DIGEST_BLOCK = 1 << 22
-
 
 @dataclass(frozen=True)
 class Commit:
@@ -33,7 +31,7 @@ class Commit:
     completed: tasks learned; tasks: their fingerprints; matrix: the text of matrix.csv;
     boxed: items whose answer opened a box, and items, per observed row; log_bytes: length of
     log.jsonl; snapshot: the task after which the dense matrices were copied, 0 for never;
-    files: relative path -> size in bytes and digest.
+    files: relative path -> size in bytes and sha256.
     """
 
     completed: int = 0
@@ -96,12 +94,11 @@ class Store:
         return None
 
     def save(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
-        """Write tensors to a file of the directory; return its size and digest."""
+        """Write the host's tensors to a file of the directory; return its size and digest."""
         path = self.directory / name
-        contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         with replacing(path) as temporary:
             try:
-                save_file(contiguous, temporary)
+                save_file(dict(tensors), temporary)
             except SafetensorError as error:
                 # The library reports a full disk as its own error.
                 raise OSError(str(error)) from error
@@ -160,9 +157,5 @@ def mechanism_file(name: str, task: int) -> str:
 
 
 def _digest(path: Path) -> str:
-    digest: Any = hashlib.blake2b(digest_size=20)
     with path.open("rb") as file:
-        while block := file.read(_DIGEST_BLOCK):
-            digest.update(block)
-    text: str = digest.hexdigest()
-    return text
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
-from holdfast.learning.continuation import restore_learner, save_learner
+from holdfast.learning.continuation import changes_of, restore_learner
 from holdfast.learning.identity import Identity
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
@@ -152,27 +153,32 @@ class Trajectory:
         boxed = dict(self._commit.boxed)
         if every_row:
             # Forward transfer is measured when a task arrives, so that a stream may grow.
-            with watch.phase("evaluation"):
-                learner.adapters.evaluating()
+            with _asking(learner, watch):
                 unseen = recall.task(task)
             matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
         report = learn_task(learner, learner.encode(task), progress)
-        if every_row or number == target:
-            with watch.phase("evaluation"):
-                learner.adapters.evaluating()
-                row = recall.row(self.stream.tasks[:number])
-            counts = {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
-            matrix = matrix.with_row(number, counts)
-            diagonal, items = row[-1].boxed, row[-1].items
-            boxed[str(number)] = [
-                diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
-            ]  # fmt: skip
-        if number == target or number % self.config.evaluation.capability_every == 0:
-            measured |= self._measured(learner, number, watch)
         with watch.phase("commit"):
-            fingerprints = [*self._commit.tasks, task.fingerprint]
-            commit = Commit(number, fingerprints, matrix.to_csv(), boxed)
-            self._save(learner, report, commit, watch, measured)
+            changes = changes_of(learner, report, self._commit)
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            writing = beside.submit(changes.write, self._store)
+            if every_row or number == target:
+                with _asking(learner, watch):
+                    row = recall.row(self.stream.tasks[:number])
+                counts = {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
+                matrix = matrix.with_row(number, counts)
+                diagonal, items = row[-1].boxed, row[-1].items
+                boxed[str(number)] = [
+                    diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
+                ]  # fmt: skip
+            if number == target or number % self.config.evaluation.capability_every == 0:
+                measured |= self._measured(learner, number, watch)
+            with watch.phase("commit"):
+                files = writing.result()
+        fingerprints = [*self._commit.tasks, task.fingerprint]
+        commit = Commit(
+            number, fingerprints, matrix.to_csv(), boxed, snapshot=changes.snapshot, files=files
+        )
+        self._save(learner, report, commit, watch, measured)
         progress.task_done(number, target, matrix)
 
     def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
@@ -195,7 +201,6 @@ class Trajectory:
         watch: Stopwatch,
         measured: dict[str, Any],
     ) -> None:
-        files, snapshot = save_learner(self._store, learner, report, self._commit)
         self._keep_samples(learner, report)
         event = {
             "event": "task",
@@ -204,11 +209,10 @@ class Trajectory:
             "replay_samples": len(report.replay),
             "seconds": {**report.seconds, **watch.seconds},
             "peak_memory_bytes": _peak_memory(learner),
-            "state_bytes": sum(size for size, _ in files.values()),
+            "state_bytes": sum(size for size, _ in commit.files.values()),
             **measured,
         }
-        log_bytes = self._append_log(event)
-        commit = replace(commit, log_bytes=log_bytes, snapshot=snapshot, files=files)
+        commit = replace(commit, log_bytes=self._append_log(event))
         self._store.commit(commit)
         self._commit = commit
         self._write_derived()
@@ -292,6 +296,14 @@ class Trajectory:
                     f"{self.directory}: task {number} of this stream is not the task {number} "
                     "that was learned there; choose another directory, or give the same stream"
                 )
+
+
+@contextmanager
+def _asking(learner: Learner, watch: Stopwatch) -> Iterator[None]:
+    """Within the block the model answers; nothing that a commit writes is changed by it."""
+    with watch.phase("evaluation"):
+        learner.adapters.evaluating()
+        yield
 
 
 def _emission(commit: Commit) -> dict[str, float] | None:
