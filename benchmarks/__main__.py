@@ -36,7 +36,7 @@ MEASUREMENTS: dict[str, tuple[Measure, int]] = {
     "disk_written": (disk_written.measure, 1),
     "start_up": (start_up.measure, 1),
     "growth": (growth.measure, 1),
-    "profiling": (profiling.measure, 1),
+    "profiling": (profiling.measure, 5),
 }
 
 

@@ -193,5 +193,9 @@ def test_growth(tmp_path):
 
 def test_profile(tmp_path):
     for table in checked(profiling.measure, tmp_path).tables:
-        shares = [float(row[2].rstrip("%")) for row in table.rows]
-        assert sum(shares) == pytest.approx(100, abs=5)
+        calls = {row[0]: float(row[3].replace(",", "")) for row in table.rows}
+        # Four layers of seven maps, there and back, and the rest of the model.
+        assert calls["matrix products"] > 7 * 4 * 2
+        assert calls["losses"] >= 1
+        assert calls["optimiser"] >= 1
+        assert all(0 <= float(row[2].rstrip("%")) <= 200 for row in table.rows)
