@@ -1,8 +1,9 @@
 """One token a row out of the nucleus: the smallest set of likeliest tokens of a given mass.
 
-On a processor the masses are sorted. A GPU would wait for that: a flat distribution over 150,000
-tokens, which a temperature of 1.5 makes of many, is a nucleus of nearly all of them. There tokens
-are drawn from the whole distribution until one lies inside, all at once and without a look at any.
+On a processor the largest masses are sorted. A GPU would wait for that: a flat distribution over
+150,000 tokens, which a temperature of 1.5 makes of many, is a nucleus of nearly all of them. There
+tokens are drawn from the whole distribution until one lies inside, all at once and without a look
+at any.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-# Tokens ranked at first on a GPU; a nucleus that turns out wider is ranked in full.
+# Tokens ranked at first; a nucleus that turns out wider is ranked in full.
 _FIRST_RANKED = 256
 # Candidates are for nuclei of at least this mass: the smaller it is, the more of them it takes.
 _CANDIDATES_FROM = 0.5
@@ -44,13 +45,12 @@ def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | Non
     probabilities = logits.softmax(dim=1)
     if noise.dim() == 2:
         return _draw_by_candidates(probabilities, noise, top_p)
-    if probabilities.device.type == "cpu":
-        return _draw_by_value(probabilities, noise, top_p)
+    draw = _draw_by_value if probabilities.device.type == "cpu" else _draw_by_rank
     ranked = min(_FIRST_RANKED, vocabulary)
-    drawn, inside = _draw_by_rank(probabilities, noise, top_p, ranked)
+    drawn, inside = draw(probabilities, noise, top_p, ranked)
     if not bool(inside.all()):
         wide = (~inside).nonzero().squeeze(1)
-        drawn[wide], _ = _draw_by_rank(probabilities[wide], noise[wide], top_p, vocabulary)
+        drawn[wide], _ = draw(probabilities[wide], noise[wide], top_p, vocabulary)
     return drawn
 
 
@@ -90,22 +90,30 @@ def _draw_by_candidates(probabilities: Tensor, noise: Tensor, top_p: float) -> T
     return torch.where(first < many, drawn, probabilities.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
-def _draw_by_value(probabilities: Tensor, noise: Tensor, top_p: float) -> Tensor:
-    """Sort the masses alone, by NumPy's vectorised sort, then look up whose the drawn one is.
+def _draw_by_value(
+    probabilities: Tensor, noise: Tensor, top_p: float, ranked: int
+) -> tuple[Tensor, Tensor]:
+    """:func:`_draw_by_rank` by NumPy's vectorised sort, of the masses alone.
 
-    Sorting tokens along, as torch does, takes twenty times as long.
+    Whose the drawn one is, is looked up then; sorting tokens along takes twenty times as long.
     """
     rows = torch.arange(len(probabilities))
-    negative = probabilities.neg()
-    negative.numpy().sort(axis=1)
+    masses = probabilities.neg().numpy()
+    if ranked < probabilities.shape[1]:
+        masses.partition(ranked - 1, axis=1)
+        masses = masses[:, :ranked].copy()
+    masses.sort(axis=1)
+    negative = torch.from_numpy(masses)
     mass = negative.neg()
-    place = _place(mass.cumsum(dim=1), noise, top_p)
+    cumulative = mass.cumsum(dim=1)
+    place = _place(cumulative, noise, top_p)
     value = mass.gather(1, place)
     owners, tokens = (probabilities == value).nonzero(as_tuple=True)
     # Tokens of equal mass rank in the order of the vocabulary.
     among_equals = place - torch.searchsorted(negative, -value)
     first = torch.searchsorted(owners, rows)
-    return tokens[first + among_equals.squeeze(1)]
+    drawn = tokens[first + among_equals.squeeze(1)]
+    return drawn, _holds(cumulative, probabilities, top_p)
 
 
 def _draw_by_rank(
@@ -117,8 +125,13 @@ def _draw_by_rank(
     else:
         mass, order = probabilities.sort(dim=1, descending=True, stable=True)
     cumulative = mass.cumsum(dim=1)
-    inside = (cumulative[:, -1] >= top_p) | (ranked == probabilities.shape[1])
-    return order.gather(1, _place(cumulative, noise, top_p)).squeeze(1), inside
+    drawn = order.gather(1, _place(cumulative, noise, top_p)).squeeze(1)
+    return drawn, _holds(cumulative, probabilities, top_p)
+
+
+def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
+    """In which rows the ranked tokens hold the whole nucleus: [rows]."""
+    return (cumulative[:, -1] >= top_p) | (cumulative.shape[1] == probabilities.shape[1])
 
 
 def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:

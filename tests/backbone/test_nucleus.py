@@ -64,12 +64,18 @@ def test_every_way_of_ranking_draws_the_same(top_p: float, ties: bool) -> None:
     probabilities = logits.softmax(dim=1)
     by_rank, inside = nucleus._draw_by_rank(probabilities, noise, top_p, 900)
     assert inside.all()
-    assert torch.equal(nucleus._draw_by_value(probabilities, noise, top_p), by_rank)
+    by_value, all_inside = nucleus._draw_by_value(probabilities, noise, top_p, 900)
+    assert all_inside.all()
+    assert torch.equal(by_value, by_rank)
+    assert torch.equal(nucleus_sample(logits, noise, top_p, None), by_rank)
     part, inside = nucleus._draw_by_rank(probabilities, noise, top_p, 256)
     assert inside.any() == (top_p < 1)
     assert not inside.all()
     if not ties:  # which of several equal ones stand first is not fixed among the first ranks
         assert torch.equal(part[inside], by_rank[inside])
+    part, also_inside = nucleus._draw_by_value(probabilities, noise, top_p, 256)
+    assert torch.equal(also_inside, inside)
+    assert torch.equal(part[inside], by_rank[inside])
 
 
 def by_hand(row: list[float], noise: list[float], top_p: float) -> int:
