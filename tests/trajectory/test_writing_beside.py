@@ -15,22 +15,24 @@ from tests.trajectory.outcome import tasks_logged
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def test_the_row_does_not_wait_for_the_files(config, tmp_path, monkeypatch):
-    asked, saved = threading.Event(), []
+def test_neither_waits_for_the_other(config, tmp_path, monkeypatch):
+    asked, begun, met = threading.Event(), threading.Event(), []
     ask, save_file = Recall.row, state.save_file
 
     def row(recall, tasks):
         asked.set()
+        met.append(begun.wait(timeout=60))
         return ask(recall, tasks)
 
-    def late(tensors, path):
-        saved.append(asked.wait(timeout=60))
+    def save(tensors, path):
+        begun.set()
+        met.append(asked.wait(timeout=60))
         save_file(tensors, path)
 
     monkeypatch.setattr(Recall, "row", row)
-    monkeypatch.setattr(state, "save_file", late)
+    monkeypatch.setattr(state, "save_file", save)
     Trajectory(config("si_replay_merge"), tmp_path).advance(1)
-    assert saved == [True, True]
+    assert met == [True, True, True]
     assert tasks_logged(tmp_path) == [1]
 
 
