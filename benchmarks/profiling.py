@@ -55,8 +55,8 @@ def measure(plan: Plan) -> Report:
         for name, seconds in watched.seconds.items():
             spent[_category(name)] += seconds / count
             calls[_category(name)] += watched.calls[name]
-        del spent[_REST]
-        spent[_REST] = max(0.0, whole - sum(spent.values()))
+        worked = sum(seconds for name, seconds in spent.items() if name != _REST)
+        spent[_REST] = max(0.0, whole - worked)
         rows = [
             [name, number(1000 * seconds), f"{seconds / whole:.0%}", number(calls[name] / count)]
             for name, seconds in sorted(spent.items(), key=lambda entry: -entry[1])

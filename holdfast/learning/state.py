@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -93,12 +92,12 @@ class Store:
                 return self._damaged(path, f"has {found} bytes instead of {size}")
         return None
 
-    def save(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
+    def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:
         """Write the host's tensors to a file of the directory; return its size and digest."""
         path = self.directory / name
         with replacing(path) as temporary:
             try:
-                save_file(dict(tensors), temporary)
+                save_file(tensors, temporary)
             except SafetensorError as error:
                 # The library reports a full disk as its own error.
                 raise OSError(str(error)) from error
