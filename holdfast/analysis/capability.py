@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -14,6 +17,7 @@ from holdfast.results.capability import CapabilityRow, read_capability
 
 _COLUMNS = ["dataset", "method", "after_task", "suite", "unit", "value", "value_sd", "seeds"]
 _COLUMNS += ["before", "change", "items"]
+_AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")
 
 
 def capability(cells: pd.DataFrame) -> pd.DataFrame:
@@ -24,15 +28,16 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
     correct, or ``bits per byte`` of a suite of text, where less is better), ``value``,
     ``value_sd`` (n - 1, NaN for one seed), ``seeds`` (of which it was measured), ``before`` (of
     the unmodified backbone, NaN where nobody measured it), ``change`` and ``items`` (of one seed).
+    The suite ``average`` is the unweighted mean of the paper's four benchmarks, where a seed was
+    asked them all.
     Raises HoldfastError for seeds that were asked different questions, for a damaged result, and
     for a method and seed that is there twice.
     Source: app:res-capability, fig:capability.
     """
-    found = [
-        {"dataset": cell["dataset"], "method": cell["method"], **_told(row, cell["path"])}
-        for cell in final_runs(cells).to_dict("records")
-        for row in read_capability(Path(cell["path"]))
-    ]
+    found: list[dict[str, Any]] = []
+    for cell in final_runs(cells).to_dict("records"):
+        told = [_told(row, cell) for row in read_capability(Path(cell["path"]))]
+        found += [*told, *_averages(told)]
     if not found:
         return pd.DataFrame(columns=_COLUMNS)
     table = pd.DataFrame(found)
@@ -49,16 +54,35 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _told(row: CapabilityRow, path: str) -> dict[str, object]:
+def _told(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
     return {
+        "dataset": cell["dataset"],
+        "method": cell["method"],
         "after_task": row.after_task,
         "suite": row.suite,
         "unit": "share" if row.bits_per_byte is None else "bits per byte",
         "value": row.value,
         "items": row.items,
         "asked": sha256_of(row.settings),
-        "path": path,
+        "path": cell["path"],
     }
+
+
+def _averages(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One more suite for each boundary of a run at which all four benchmarks were asked."""
+    averages = []
+    for after_task in dict.fromkeys(row["after_task"] for row in told):
+        suites = {row["suite"]: row for row in told if row["after_task"] == after_task}
+        four = [suites[name] for name in _AVERAGED if name in suites]
+        if len(four) == len(_AVERAGED):
+            values = {
+                "suite": "average",
+                "value": fmean(row["value"] for row in four),
+                "items": sum(row["items"] for row in four),
+                "asked": sha256_of([row["asked"] for row in four]),
+            }
+            averages.append(four[0] | values)
+    return averages
 
 
 def _line(

@@ -68,6 +68,11 @@ class Backbone:
         dtype: torch.dtype = self.head.weight.dtype
         return dtype
 
+    @property
+    def opening(self) -> list[int]:
+        """What stands before a prompt: the replay token, where sequences were learned with it."""
+        return [] if self.seed_token is None else [self.seed_token]
+
     def hidden(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Last hidden states, after the final norm: [batch, length] -> [batch, length, d].
 

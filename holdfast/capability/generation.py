@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.capability import problems
 from holdfast.capability.checking import Checker
 from holdfast.capability.extraction import Kind, extract
-from holdfast.capability.outcome import Item, Progress, Sample, spread
+from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread
 from holdfast.capability.prompts import few_shot, fingerprint
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ class GeneratedSuite:
 
     Where the model's context is too short, the answer has at least half of it, and examples are
     dropped, the first one first, until prompt and answer fit. A question is never cut: one that is
-    too long even alone leaves the answer less room, or none.
+    too long even alone leaves the answer less room, or none. The replay token stands before the
+    prompt of a model that was trained with it.
 
-    Source: app:res-capability.
+    Source: app:res-capability, app:replay-seed.
     """
 
     name: str
@@ -49,6 +50,7 @@ class GeneratedSuite:
             "shots": self.shots,
             "new_tokens": self.new_tokens,
             "examples": fingerprint(self.name),
+            **OPENING,
         }
 
     def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
@@ -110,7 +112,7 @@ class GeneratedSuite:
         wanted = self.new_tokens if context is None else min(self.new_tokens, context // 2)
         for shots in range(self.shots, -1, -1):
             text = examples.prompt(item.prompt, shots)
-            tokens = _token_ids(backbone, text)
+            tokens = [*backbone.opening, *_token_ids(backbone, text)]
             if context is None or len(tokens) + wanted <= context:
                 return Asked(item, text, tokens, shots, wanted, examples.stop)
         assert context is not None

@@ -1,6 +1,6 @@
 """MMLU-Redux, and MMLU itself, by the likelihood of the answer's letter; nothing is generated.
 
-Source: app:res-capability.
+Source: app:res-capability, app:replay-seed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from holdfast.backbone.load import Backbone
 from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import LETTERS, Errors, hub_items, mmlu_items, redux_items
-from holdfast.capability.outcome import Item, Progress, Sample, spread
+from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError
 
 # Our own, so that no question of a published split is in a prompt.
@@ -40,7 +40,7 @@ class LetterChoice:
 
     @property
     def settings(self) -> dict[str, Any]:
-        options = {"examples": len(EXAMPLES)}
+        options = {"examples": len(EXAMPLES), **OPENING}
         return options if self.name == "mmlu" else {**options, "errors": self.errors}
 
     def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
@@ -62,7 +62,8 @@ class LetterChoice:
 
         Where the model's positions do not hold the examples too, examples are left out, the
         first one first; a question that is too long by itself loses its beginning. How many
-        examples there were, and how many tokens were lost, is in the details.
+        examples there were, and how many tokens were lost, is in the details. The replay token
+        stands before the prompt of a model that was trained with it.
         Raises HoldfastError when the tokenizer cannot tell the letters apart.
         """
         letters = letter_tokens(backbone)
@@ -81,7 +82,7 @@ class LetterChoice:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """tokens: at most as many as the model has positions; lost: how many more there were."""
+    """tokens: with the opening, at most the model's positions; lost: how many more there were."""
 
     item: Item
     text: str
@@ -125,10 +126,11 @@ def _prompt(backbone: Backbone, item: Item) -> _Prompt:
     for left_out in range(len(EXAMPLES) + 1):
         text = "".join(EXAMPLES[left_out:]) + question(item)
         tokens = backbone.tokenize(text)
-        lost = 0 if room is None else max(len(tokens) - room, 0)
+        lost = 0 if room is None else max(len(backbone.opening) + len(tokens) - room, 0)
         if lost == 0:
             break
-    return _Prompt(item, text, tokens[lost:], len(EXAMPLES) - left_out, lost)
+    kept = [*backbone.opening, *tokens[lost:]]
+    return _Prompt(item, text, kept, len(EXAMPLES) - left_out, lost)
 
 
 def _sample(prompt: _Prompt, log_probabilities: list[float]) -> Sample:

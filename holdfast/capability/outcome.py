@@ -12,6 +12,9 @@ from holdfast.results.capability import Score, text_score
 if TYPE_CHECKING:
     from holdfast.backbone.load import Backbone
 
+# Among a suite's settings, so that results of prompts that began otherwise do not mix.
+OPENING = {"opening": "the replay token where it was trained"}
+
 # Told how many items are done, of how many, and what is going on.
 Progress = Callable[[int, int, str], None]
 
@@ -36,9 +39,10 @@ class Item:
 class Sample:
     """One answer, kept for audit as one line of JSON.
 
-    id, group: the item's; prompt: all that the model read; output: what it generated, "" where
-    likelihoods decide; extracted: the answer found, None when there was none; target: the right
-    one; details: JSON values, such as the log-probability of each letter.
+    id, group: the item's; prompt: the text that the model read, before which the replay token may
+    have stood; output: what it generated, "" where likelihoods decide; extracted: the answer
+    found, None when there was none; target: the right one; details: JSON values, such as the
+    log-probability of each letter.
     """
 
     id: str

@@ -56,6 +56,24 @@ def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
     )
 
 
+def test_the_four_benchmarks_have_an_unweighted_average_by_seed(suite: Path) -> None:
+    four = ("gsm8k", "math", "mgsm", "mmlu_redux")
+    for seed, correct in ((1, (6, 2, 0, 10)), (2, (8, 4, 2, 20))):
+        (cell,) = (suite / "cells").glob(f"merge-{seed}-*")
+        for name, right in zip(four, correct, strict=True):
+            items = 10 if name == "math" else 40  # the mean is of shares, not of items
+            told = {"model": str(cell), "items": items}
+            write_result(boundary(cell, TASKS), name, told, score(right, items))
+            write_result(boundary(cell, 0), name, told, score(items // 2, items))
+    table = analyse(read_study(suite)).tables["capability"]
+    (average,) = table[table["suite"] == "average"].to_dict("records")  # vanilla lacks three
+    shares = (6 / 40 + 2 / 10 + 0 + 10 / 40) / 4, (8 / 40 + 4 / 10 + 2 / 40 + 20 / 40) / 4
+    assert (average["method"], average["seeds"], average["items"]) == ("merge", 2, 130)
+    assert average["value"] == pytest.approx(sum(shares) / 2)
+    assert average["value_sd"] == pytest.approx((shares[1] - shares[0]) / 2**0.5)
+    assert average["change"] == pytest.approx(sum(shares) / 2 - 0.5)
+
+
 def test_the_page_and_the_figures_show_it(suite: Path) -> None:
     study = read_study(suite)
     page = render(study, analyse(study), suite / "report.html")

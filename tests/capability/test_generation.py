@@ -13,6 +13,7 @@ from holdfast.capability import generation
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
 from holdfast.capability.outcome import Item, Sample, score_of
 from tests.capability.solver import NEW_TOKENS, of, solver, write_problems
+from tests.tiny import exact_backbone
 
 SUITES = [GSM8K, MATH, MGSM]
 
@@ -84,9 +85,23 @@ def test_examples_are_dropped_from_the_front_and_a_question_never(
     assert len(asked.tokens) == lengths[asked.shots] and asked.room == wanted
 
 
+def test_the_token_of_a_model_trained_with_it_stands_first_and_takes_its_place() -> None:
+    backbone = exact_backbone()
+    item = Item("gsm8k/1", "", "How many?", "1")
+    without = GSM8K.asked(backbone, item)
+    backbone.model.config.max_position_embeddings = len(without.tokens) + 512
+    assert GSM8K.asked(backbone, item) == without
+    token = backbone.add_replay_token()
+    shorter = GSM8K.asked(backbone, item)
+    assert (shorter.shots, shorter.tokens[0]) == (without.shots - 1, token)
+    backbone.model.config.max_position_embeddings += 1
+    asked = GSM8K.asked(backbone, item)
+    assert asked == replace(without, tokens=[token, *without.tokens])
+
+
 def test_all_examples_stand_where_positions_have_no_end() -> None:
     endless: Any = SimpleNamespace(
-        model=SimpleNamespace(config=SimpleNamespace()), tokenizer=solver().tokenizer
+        model=SimpleNamespace(config=SimpleNamespace()), tokenizer=solver().tokenizer, opening=[]
     )
     asked = GSM8K.asked(endless, Item("gsm8k/1", "", "How many?", "1"))
     assert (asked.shots, asked.room) == (4, 512)

@@ -253,8 +253,13 @@ def test_the_letters_token_is_the_one_that_follows_the_prompt(kind):
     assert found == [f"{mark}{letter}" for letter in "ABCD"]
 
 
-def test_every_item_gets_the_likeliest_letter(monkeypatch):
+@pytest.mark.parametrize("opened", [False, True], ids=["", "with the replay token"])
+def test_every_item_gets_the_likeliest_letter(monkeypatch, opened):
     backbone = exact_backbone()
+    if opened:
+        backbone.add_replay_token()
+    opening = [len(backbone.tokenizer) - 1] if opened else []
+    room = 180 - len(opening)
     letters = dict(zip("ABCD", (70, 80, 90, 100), strict=True))
     tokenize = backbone.tokenize
     monkeypatch.setattr(
@@ -275,10 +280,10 @@ def test_every_item_gets_the_likeliest_letter(monkeypatch):
     assert (samples["short"].details["examples"], samples["short"].details["lost_tokens"]) == (1, 0)
     assert samples["short"].prompt == EXAMPLES[1] + question(short)
     assert samples["long"].details["examples"] == 0
-    assert samples["long"].details["lost_tokens"] == len(question(long)) - 180
+    assert samples["long"].details["lost_tokens"] == len(question(long)) - room
     for item in (short, long):
         sample = samples[item.id]
-        ids = tokenize(sample.prompt)[-180:]
+        ids = opening + tokenize(sample.prompt)[-room:]
         with torch.no_grad():
             plain = backbone.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
         expected = {letter: float(plain[token]) for letter, token in letters.items()}
