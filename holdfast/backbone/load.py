@@ -43,11 +43,20 @@ class Backbone:
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
-        """Take a loaded model; HoldfastError when its logits are not head(last hidden state)."""
+        """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
+
+        On a GPU this settles two things for the whole process: which device is meant where none
+        is named, and that attention is not cuDNN's.
+        """
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.head = model.get_output_embeddings()
         self.device: torch.device = next(model.parameters()).device
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            # It plans for tens of milliseconds whenever a length is new, as it is here at most
+            # steps, and gains nothing on sequences of a few hundred tokens.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.fingerprint = _fingerprint(model, tokenizer)
         self.seed_token: int | None = None
         self.decoder: Decoder | None = None

@@ -9,6 +9,8 @@ at any.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -30,13 +32,16 @@ def uniforms_a_draw(device: torch.device, top_p: float) -> tuple[int, ...]:
     return (2 ** math.ceil(math.log2(needed + 1)) - 1,)
 
 
-def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | None) -> Tensor:
+def nucleus_sample(
+    logits: Tensor, noise: Tensor, top_p: float, top_k: int | None, *, fused: bool = False
+) -> Tensor:
     """One token a row from the smallest set of likeliest tokens whose mass reaches ``top_p``.
 
     logits: [rows, vocabulary], already divided by the temperature; noise: uniform in [0, 1), of
     the shape [rows, *uniforms_a_draw]. With one number a draw the inverse of the renormalised
     cumulative distribution, tokens in order of probability, is taken at it; with several, see
-    :func:`_draw_by_candidates`. With ``top_k`` only the k likeliest tokens take part.
+    :func:`_draw_by_candidates`, whose sums ``fused`` compiles. With ``top_k`` only the k likeliest
+    tokens take part.
     """
     vocabulary = logits.shape[1]
     if top_k is not None and top_k < vocabulary:
@@ -44,7 +49,7 @@ def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | Non
         logits = logits.masked_fill(logits < threshold, float("-inf"))
     probabilities = logits.softmax(dim=1)
     if noise.dim() == 2:
-        return _draw_by_candidates(probabilities, noise, top_p)
+        return _draw_by_candidates(probabilities, noise, top_p, _compiled() if fused else _ahead)
     draw = _draw_by_value if probabilities.device.type == "cpu" else _draw_by_rank
     ranked = min(_FIRST_RANKED, vocabulary)
     drawn, inside = draw(probabilities, noise, top_p, ranked)
@@ -54,7 +59,9 @@ def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | Non
     return drawn
 
 
-def _draw_by_candidates(probabilities: Tensor, noise: Tensor, top_p: float) -> Tensor:
+def _draw_by_candidates(
+    probabilities: Tensor, noise: Tensor, top_p: float, ahead: Callable[..., Tensor]
+) -> Tensor:
     """The first of several draws from the whole distribution that lies in the nucleus.
 
     noise: [rows, k] with k + 1 a power of two. A token is inside while the likelier ones, and
@@ -62,7 +69,7 @@ def _draw_by_candidates(probabilities: Tensor, noise: Tensor, top_p: float) -> T
     candidates are inside up to some place, found by bisection: log2(k + 1) sums over the
     vocabulary, and no sorting of it. Should all lie outside, it is the likeliest token.
     """
-    cumulative = probabilities.cumsum(dim=1)
+    cumulative = _cumulative(probabilities)
     total = cumulative[:, -1:].contiguous()
     candidates = torch.searchsorted(cumulative, noise * total, right=True)
     # Where the sum of all is reached already tokens of no mass may follow.
@@ -78,9 +85,8 @@ def _draw_by_candidates(probabilities: Tensor, noise: Tensor, top_p: float) -> T
     while step:
         place = inside + step - 1
         mass, token = by_mass.values.gather(1, place), tokens.gather(1, place)
-        above = torch.where(probabilities > mass, probabilities, 0.0).sum(dim=1, keepdim=True)
-        equals = ((probabilities == mass) & (vocabulary < token)).sum(dim=1, keepdim=True)
-        inside = torch.where(above + mass * equals < top_p, inside + step, inside)
+        before = ahead(probabilities, vocabulary, mass, token)
+        inside = torch.where(before < top_p, inside + step, inside)
         step //= 2
     turn = by_token.indices.gather(1, by_mass.indices)  # of each, likeliest first, in the drawing
     many = noise.shape[1]
@@ -88,6 +94,18 @@ def _draw_by_candidates(probabilities: Tensor, noise: Tensor, top_p: float) -> T
     first = turn.masked_fill(ranks >= inside, many).amin(dim=1, keepdim=True)
     drawn = candidates.gather(1, first.clamp(max=many - 1))
     return torch.where(first < many, drawn, probabilities.argmax(dim=1, keepdim=True)).squeeze(1)
+
+
+def _ahead(probabilities: Tensor, vocabulary: Tensor, mass: Tensor, token: Tensor) -> Tensor:
+    """What likelier tokens than one a row, and equal ones before it, hold together: [rows, 1]."""
+    equal = (probabilities == mass) & (vocabulary < token)
+    counted = torch.where((probabilities > mass) | equal, probabilities, 0.0)
+    return counted.sum(dim=1, keepdim=True)
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(_ahead, dynamic=True)
 
 
 def _draw_by_value(
@@ -105,7 +123,7 @@ def _draw_by_value(
     masses.sort(axis=1)
     negative = torch.from_numpy(masses)
     mass = negative.neg()
-    cumulative = mass.cumsum(dim=1)
+    cumulative = _cumulative(mass)
     place = _place(cumulative, noise, top_p)
     value = mass.gather(1, place)
     owners, tokens = (probabilities == value).nonzero(as_tuple=True)
@@ -124,9 +142,25 @@ def _draw_by_rank(
         mass, order = probabilities.topk(ranked, dim=1)
     else:
         mass, order = probabilities.sort(dim=1, descending=True, stable=True)
-    cumulative = mass.cumsum(dim=1)
+    cumulative = _cumulative(mass)
     drawn = order.gather(1, _place(cumulative, noise, top_p)).squeeze(1)
     return drawn, _holds(cumulative, probabilities, top_p)
+
+
+def _cumulative(masses: Tensor) -> Tensor:
+    """Sums along each row, also where deterministic algorithms are asked for.
+
+    torch refuses there, for all shapes alike; those of one row are the ones that may differ.
+    """
+    asked = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    if not asked or masses.device.type == "cpu":
+        return masses.cumsum(dim=1)
+    torch.use_deterministic_algorithms(False)
+    try:
+        return masses.expand(max(2, len(masses)), -1).cumsum(dim=1)[: len(masses)]
+    finally:
+        torch.use_deterministic_algorithms(asked, warn_only=only_warned)
 
 
 def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:

@@ -20,8 +20,9 @@ from holdfast.backbone.load import Backbone
 TokenLoss = Callable[["TokenLogits"], Tensor]
 
 # 2^24 logits are 64 MiB in float32: small batches pass at once, a 150k vocabulary is chunked.
-# A GPU reads the whole head once a chunk, so its chunks are larger.
-_LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}
+# A GPU reads the whole head once a chunk, so its chunks are larger, and whole tiles of a product.
+_LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 27}
+_TILE = {"cuda": 128}
 
 
 class TokenLogits:
@@ -75,7 +76,8 @@ class Projection:
         self._teacher_hidden = teacher_hidden
         self._targets = targets
         at_once = logits_at_once or _LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24)
-        self._chunk = max(1, at_once // backbone.head.weight.shape[0])
+        chunk, tile = at_once // backbone.head.weight.shape[0], _TILE.get(hidden.device.type, 1)
+        self._chunk = max(1, chunk - chunk % tile if chunk > tile else chunk)
 
     def mean(self, loss: TokenLoss) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar."""
@@ -104,8 +106,8 @@ class Projection:
 class _ChunkedMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, projection: Projection, loss: TokenLoss) -> Tensor:
-        total = torch.zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        total = total.to(hidden.device)
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        total = torch.zeros((), dtype=wide, device=hidden.device)
         gradient = torch.empty_like(hidden)
         for start, end in projection.chunk_bounds():
             piece = hidden[start:end].detach().requires_grad_()

@@ -113,7 +113,8 @@ def continue_rows(
     for position in range(length):
         logits = steps(drawn)
         values = noise[running, position]
-        drawn = nucleus_sample(logits.float() / temperature, values, top_p, top_k)
+        wide = logits.float() / temperature
+        drawn = nucleus_sample(wide, values, top_p, top_k, fused=backbone.fused)
         going &= ~torch.isin(drawn, stops)
         tokens[running, position] = drawn
         if (position + 1) % look:

@@ -79,11 +79,14 @@ def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
             list(chain.from_iterable(map(range, starts, map(int.__add__, starts, lengths)))),
         ]
     )
-    if device.type == "cuda":
-        host = host.pin_memory()  # the one transfer, and nobody waits for it
-    inputs, targets, positions, places = host.to(device, non_blocking=True)
+    inputs, targets, positions, places = sent(host, device)
     full = len(inputs) == len(lengths) * longest
     return Batch(inputs, targets, positions, None if full else places, lengths)
+
+
+def sent(host: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host's on a device, where nobody waits for it."""
+    return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
 
 
 def pad_right(

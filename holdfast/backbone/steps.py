@@ -322,14 +322,19 @@ class StaticSteps(PlainSteps):
 
 def recorded(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """The step as a CUDA graph. Its result is overwritten by the next call."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    # Of what other threads do meanwhile nothing is recorded, and nothing is refused.
+    recording = torch.cuda.graph(graph, capture_error_mode="thread_local")
+    here, side = torch.cuda.current_stream(), recording.capture_stream
+    side.wait_stream(here)
     with torch.cuda.stream(side):  # libraries set themselves up in a run that is not recorded
         step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = step()
+    here.wait_stream(side)
+    try:
+        with recording:
+            logits = step()
+    finally:
+        torch.cuda.set_stream(here)  # a recording that fails would leave its own behind
 
     def replay() -> Tensor:
         graph.replay()

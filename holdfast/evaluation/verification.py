@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.backbone.decoding import batches, evaluating
 from holdfast.backbone.load import Backbone
-from holdfast.backbone.sequences import collate
+from holdfast.backbone.sequences import collate, sent
 
 # Rows of logits at a time: 600 MiB over 150k tokens in bfloat16.
 _POSITIONS_AT_ONCE = 2048
@@ -59,7 +59,7 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
         for start, begin, length in zip(starts, first, batch.lengths, strict=False)
         for row in range(start + begin, start + length)
     ]
-    states = backbone.states(batch)[0][torch.tensor(asked, device=backbone.device)]
+    states = backbone.states(batch)[0][sent(torch.tensor(asked), backbone.device)]
     return [
         backbone.logits(states[start : start + _POSITIONS_AT_ONCE]).argmax(dim=-1)
         for start in range(0, len(states), _POSITIONS_AT_ONCE)

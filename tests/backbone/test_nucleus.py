@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from torch import Tensor
@@ -143,3 +145,15 @@ def test_as_many_candidates_as_are_surely_enough() -> None:
         assert (count + 1) & count == 0  # bisection halves one more than there are
     assert uniforms_a_draw(gpu, 1.0) == (1,)
     assert uniforms_a_draw(gpu, 0.1) == uniforms_a_draw(torch.device("cpu"), 0.9) == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_the_compiled_sums_draw_what_the_plain_ones_draw() -> None:
+    logits = torch.cat([random_logits(40, 300, 3.0), random_logits(40, 300, 0.1)])
+    logits = logits.bfloat16().float()  # with ties
+    noise = torch.rand(80, 15, generator=torch.Generator().manual_seed(3))
+    plain = nucleus_sample(logits, noise, 0.9, None)
+    for rows in (80, 7):
+        fused = nucleus_sample(logits[-rows:], noise[-rows:], 0.9, None, fused=True)
+        assert torch.equal(fused, plain[-rows:])

@@ -73,9 +73,7 @@ class Pretended:
             return operation(
                 *args, **{**kwargs, "pin_memory": False} if "pin_memory" in kwargs else kwargs
             )
-        name = operation.overloadpacket.__name__
-        if name in _ANSWERS:
-            self.wait()
+        self._hear(operation.overloadpacket.__name__)
         if operation is _aten.copy_.default:
             return self._copy(*args, **kwargs)
         if operation is _aten._to_copy.default:
@@ -90,7 +88,7 @@ class Pretended:
         elif any(one.dim() > 0 for one in tensors if not isinstance(one, OnDevice)) and not (
             operation in _INDEXING and isinstance(args[0], OnDevice)
         ):
-            raise RuntimeError(f"Expected all tensors to be on the same device: {name}")
+            raise RuntimeError(f"Expected all tensors to be on the same device: {operation}")
         inner = [
             one.inner
             if isinstance(one, OnDevice)
@@ -111,6 +109,12 @@ class Pretended:
             return known[id(one)] if id(one) in known else OnDevice(one)
 
         return pytree.tree_map_only(Tensor, wrapped, out)
+
+    def _hear(self, name: str) -> None:
+        if name == "cumsum" and torch.are_deterministic_algorithms_enabled():
+            raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+        if name in _ANSWERS:
+            self.wait()
 
     def _copy(self, there: Tensor, value: Tensor, non_blocking: bool = False) -> Tensor:
         if not isinstance(there, OnDevice):
@@ -230,12 +234,16 @@ def _mixed(left: Tensor, right: Tensor, out_dtype: torch.dtype, **into: Tensor) 
 _MIXED = {_aten.mm.dtype: _mixed, _aten.mm.dtype_out: _mixed}
 
 
-@contextlib.contextmanager
-def _recorded(graph: _Graph) -> Iterator[None]:
-    _gpu.recording = graph.operations
-    try:
-        yield
-    finally:
+class _Recording:
+    capture_stream = _Stream()
+
+    def __init__(self, graph: _Graph, **_: Any) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        _gpu.recording = self._graph.operations
+
+    def __exit__(self, *_: object) -> None:
         _gpu.recording = None
 
 
@@ -275,9 +283,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretended]:
         "_lazy_init": lambda: None,
         "synchronize": _gpu.wait,
         "CUDAGraph": _Graph,
-        "graph": _recorded,
-        "Stream": _Stream,
+        "graph": _Recording,
         "current_stream": _Stream,
+        "set_stream": lambda _: None,
+        "set_device": lambda _: None,
         "stream": lambda _: contextlib.nullcontext(),
         "mem_get_info": lambda *_: (2**33, 2**34),
         "memory_reserved": lambda *_: 0,

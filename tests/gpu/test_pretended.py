@@ -11,13 +11,15 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast import RunConfig, Trajectory
-from holdfast.backbone import steps
+from holdfast.backbone import projection, steps
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.decoding import decode_greedily
 from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.nucleus import nucleus_sample
 from holdfast.backbone.sampling import continue_rows
 from holdfast.backbone.steps import PlainSteps, StaticSteps, Steps, recorded, steps_for
 from holdfast.cli.main import app
+from holdfast.evaluation.verification import follow
 from holdfast.learning import training
 from tests.gpu.pretended import DEVICE, OnDevice, Pretended
 from tests.memory.exported import configured, facts, family, saved
@@ -97,9 +99,11 @@ def test_the_numbers_are_the_processors(gpu: Pretended, tmp_path: Path) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("logits_at_once", [1 << 24, 1 << 10], ids=["whole", "in chunks"])
 def test_a_step_of_training_waits_for_nothing(
-    gpu: Pretended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Pretended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits_at_once: int
 ) -> None:
+    monkeypatch.setitem(projection._LOGITS_AT_ONCE, "cuda", logits_at_once)
     waited = []
     step = training._Step.take
 
@@ -113,6 +117,38 @@ def test_a_step_of_training_waits_for_nothing(
     config = settings(tmp_path, "qwen3", "si_sd_replay_merge", "cuda")
     Trajectory(config, tmp_path / "run").advance(2)
     assert waited == [0, 0]
+
+
+def test_a_row_is_read_from_the_device_once(gpu: Pretended, tmp_path: Path) -> None:
+    """Whatever the number of batches; a wait for each would leave the device idle."""
+    backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
+    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
+    assert backbone.use(adapters) is None
+    adapters.evaluating()
+    prompts = [[40 + number, *range(50, 50 + number % 7)] for number in range(20)]
+    answers = [[60, 61, 62]] * len(prompts)
+    found = []
+    for tokens_per_batch in (8, 1000):
+        before = gpu.waits
+        found.append(follow(backbone, prompts, answers, tokens_per_batch=tokens_per_batch))
+        assert gpu.waits - before == 1
+    assert found[0] == found[1]
+
+
+def test_deterministic_algorithms_may_be_asked_for(gpu: Pretended) -> None:
+    """What torch refuses then is not needed, or is asked for where it is safe."""
+    logits = torch.randn(300, 50, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    noise = torch.rand(300, 15, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    plain = nucleus_sample(logits, noise, 0.9, None).tolist()
+    torch.use_deterministic_algorithms(True, warn_only=False)
+    try:
+        with pytest.raises(RuntimeError, match="deterministic"):
+            logits.cumsum(dim=1)
+        assert nucleus_sample(logits, noise, 0.9, None).tolist() == plain
+        assert nucleus_sample(logits[:1], noise[:1], 0.9, None).tolist() == plain[:1]
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
