@@ -326,6 +326,7 @@ def recorded(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
     # Of what other threads do meanwhile nothing is recorded, and nothing is refused.
     recording = torch.cuda.graph(graph, capture_error_mode="thread_local")
     here, side = torch.cuda.current_stream(), recording.capture_stream
+    assert side is not None
     side.wait_stream(here)
     with torch.cuda.stream(side):  # libraries set themselves up in a run that is not recorded
         step()
