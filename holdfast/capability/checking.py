@@ -88,13 +88,16 @@ class Checker:
 
 
 def _started() -> subprocess.Popen[str]:
+    # What can be imported here can be there, and nothing else: not the directory at hand.
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-P", "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": path},
     )
     ready = _line(process, _START_SECONDS)
     assert ready == "ready", "the process that checks answers did not start"

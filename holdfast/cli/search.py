@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import study
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,13 +55,21 @@ def search(
     from holdfast.cli.report import write_report
     from holdfast.cli.study_table import watching
 
-    workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
+    workforce = study.executor(
+        executor, ray_address, workers, workers_per_gpu, threads, plan.device
+    )
     with watching("search", cost) as watch:
         trace = plan.run(workforce, watch)
     _print_leaders(trace)
     _print_cost(plan.cost(trace))
-    print(f"report: {write_report(place)}")
+    lost = all(one.score is None for one in trace)
+    if not lost:
+        print(f"report: {write_report(place)}")
     print(place)
+    if lost:
+        raise HoldfastError(
+            "every candidate failed, as said above; repeat the command to try again"
+        )
 
 
 def _print_funnel(plan: Search) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,8 +103,12 @@ def executor(
     workers: int | None,
     per_gpu: int,
     threads: int | None,
+    device: str,
 ) -> Executor:
-    """Who advances the cells; HoldfastError when he cannot be reached or is not installed."""
+    """Who advances the cells; HoldfastError when he cannot be reached or is not installed.
+
+    device: that of the cells' backbones.
+    """
     if kind is Kind.RAY:
         from holdfast.cli.progress import loading
         from holdfast.studies.ray_executor import RayExecutor
@@ -114,18 +119,20 @@ def executor(
             )
     if address is not None:
         raise HoldfastError("--ray-address goes with --executor ray; add it")
-    return _on_this_machine(workers, per_gpu, threads)
-
-
-def _on_this_machine(workers: int | None, per_gpu: int, threads: int | None) -> Executor:
-    """Worker processes: on its GPUs, or side by side on the processor."""
-    import torch
-
     from holdfast.studies.local import LocalExecutor
 
-    gpus = [str(index) for index in range(torch.cuda.device_count())]
+    gpus = [] if device == "cpu" else usable_gpus()
     if gpus:
-        places = workers or len(gpus) * per_gpu
-        used = gpus[: -(-places // per_gpu)]
-        return LocalExecutor(devices=used, workers_per_gpu=per_gpu, threads=threads)
-    return LocalExecutor(workers or 1, threads=threads)
+        return LocalExecutor(workers, devices=gpus, workers_per_gpu=per_gpu, threads=threads)
+    return LocalExecutor(workers, threads=threads)
+
+
+def usable_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(index) for index in range(count)]
+    return [name.strip() for name in named.split(",")][:count]

@@ -68,12 +68,20 @@ def suite(
     from holdfast.cli.report import write_report
     from holdfast.cli.study_table import watching
 
-    workforce = study.executor(executor, ray_address, workers, workers_per_gpu, threads)
+    workforce = study.executor(
+        executor, ray_address, workers, workers_per_gpu, threads, plan.device
+    )
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
         rows = plan.run(workforce, watch)
     _print_rows(rows)
-    print(f"report: {write_report(plan.directory)}")
+    failed = sum(row["error"] is not None for row in rows)
+    if failed < len(rows):
+        print(f"report: {write_report(plan.directory)}")
     print(plan.directory)
+    if failed:
+        raise HoldfastError(
+            f"{failed} of {len(rows)} cells failed, as said above; repeat the command to try again"
+        )
 
 
 def _dataset(recipe: SuiteRecipe, named: str | None, overrides: list[str]) -> str | None:

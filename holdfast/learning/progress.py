@@ -13,7 +13,7 @@ class Progress:
     """Hears how far the work is. This one keeps silent; the command line draws bars."""
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
-        """``done`` of ``total`` units of a phase (``training``, ``evaluation``) of a task."""
+        """``done`` of ``total`` units of a phase of a task; the phase is ``training``."""
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
         """Task ``task`` of ``horizon`` is learned and committed; ``matrix`` so far."""

@@ -48,13 +48,25 @@ def matrix_at(cell: Cell, stream: Stream, store: Path) -> RecallMatrix:
 
     Raises HoldfastError when the last row was not observed.
     """
-    matrix = _open(cell, stream, store).matrix.up_to(cell.horizon)
-    if matrix.horizon != cell.horizon:
+    matrix = _open(cell, stream, store).matrix
+    if cell.horizon not in matrix.observed_rows:
         raise HoldfastError(
-            f"{cell.directory(store)}: recall was not measured after task {cell.horizon}; "
-            "set evaluation.rows=every"
+            f"{cell.directory(store)}: recall was not measured after task {cell.horizon}; ask for "
+            "another horizon, or learn it elsewhere with evaluation.rows=every"
         )
-    return matrix
+    return matrix.up_to(cell.horizon)
+
+
+def measured(
+    outcome: Outcome, stream: Stream, store: Path
+) -> tuple[RecallMatrix | None, str | None]:
+    """The matrix of a cell that was advanced, or why there is none."""
+    if outcome.error is not None:
+        return None, outcome.error
+    try:
+        return matrix_at(outcome.cell, stream, store), None
+    except HoldfastError as error:
+        return None, str(error)
 
 
 def _open(cell: Cell, stream: Stream, store: Path) -> Trajectory:

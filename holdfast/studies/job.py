@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,9 +29,16 @@ class Job:
     losses: int = 0
 
     def order(self) -> dict[str, Any]:
-        """What a worker needs to know, as JSON values."""
-        config = self.cell.config.model_dump(mode="json")
-        return {"config": config, "horizon": self.cell.horizon, "directory": str(self.directory)}
+        """What a worker needs to know, as JSON values.
+
+        folder: what relative paths of the configuration are relative to.
+        """
+        return {
+            "config": self.cell.config.model_dump(mode="json"),
+            "horizon": self.cell.horizon,
+            "directory": str(self.directory.absolute()),
+            "folder": os.getcwd(),
+        }
 
     def starts(self, watch: Watch) -> None:
         """A worker has it."""

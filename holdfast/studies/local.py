@@ -16,18 +16,18 @@ from holdfast.studies.workers.shift import Shift, Slot
 class LocalExecutor:
     """An executor whose workers are processes of this machine, each living for many cells.
 
-    workers: how many at once; devices: the GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, with
-    ``workers_per_gpu`` workers each (``workers`` then counts for nothing); retries: how often a
-    cell whose worker died begins again; threads: of each worker, None for one on the processor
-    and a share of the cores beside a GPU. Rounding depends on the number of threads: with one, a
-    study's numbers do not depend on how many workers it had, and more workers use the cores
-    better than more threads.
-    Raises HoldfastError when there would be no worker.
+    workers: how many at once, None for one, or as many as the GPUs have place for; devices: the
+    GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, with ``workers_per_gpu`` workers each at most;
+    retries: how often a cell whose worker died begins again; threads: of each worker, None for
+    one on the processor and a share of the cores beside a GPU. Rounding depends on the number of
+    threads: with one, a study's numbers do not depend on how many workers it had, and more
+    workers use the cores better than more threads.
+    Raises HoldfastError when there would be no worker, or more than the GPUs have place for.
     """
 
     def __init__(
         self,
-        workers: int = 1,
+        workers: int | None = None,
         *,
         devices: Sequence[str] | None = None,
         workers_per_gpu: int = 1,
@@ -37,7 +37,9 @@ class LocalExecutor:
         check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
         if devices is not None and not devices:
             raise HoldfastError("devices is empty; name a GPU, or leave it out")
-        places = [None] * workers if devices is None else _repeated(devices, workers_per_gpu)
+        places: list[str | None] = [None] * (workers or 1)
+        if devices is not None:
+            places = _places(devices, workers_per_gpu, workers)
         share = threads or (1 if devices is None else max(1, _usable_cores() // len(places)))
         self._environments = [environment(share, device) for device in places]
         self._retries = retries
@@ -53,8 +55,15 @@ class LocalExecutor:
         return Shift(jobs, slots, self._retries, watch).outcomes()
 
 
-def _repeated(devices: Sequence[str], times: int) -> list[str | None]:
-    return [device for device in devices for _ in range(times)]
+def _places(devices: Sequence[str], each: int, workers: int | None) -> list[str | None]:
+    """The GPU of every worker; where there are fewer than have place, spread over all."""
+    room: list[str | None] = [*devices] * each
+    if workers is not None and workers > len(room):
+        raise HoldfastError(
+            f"{workers} workers on {len(devices)} GPUs of {each} each; give at most "
+            f"{len(room)}, or more workers a GPU"
+        )
+    return room[:workers]
 
 
 def _usable_cores() -> int:
@@ -65,5 +74,7 @@ def _usable_cores() -> int:
 
 def environment(threads: int, device: str | None) -> dict[str, str]:
     """What has to be set for a worker before it imports torch."""
-    known = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    # Either library takes the other's word, and its own before it.
+    known = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    known["TOKENIZERS_PARALLELISM"] = "false"
     return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}

@@ -162,7 +162,7 @@ def _connected(address: str | None) -> Any:
     if address:
         _refuse_unreachable(address)
     try:
-        ray.init(address, include_dashboard=None if address else False, **_QUIET)
+        ray.init(address or "local", include_dashboard=None if address else False, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(f"Ray at {address or 'this machine'}: {reason}") from error

@@ -16,7 +16,7 @@ from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
 from holdfast.results import RunRecord, final
 from holdfast.streams import Stream, load_stream
-from holdfast.studies.advance import advance, matrix_at
+from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.halving import rank, score, survivors
@@ -86,6 +86,11 @@ class Search:
                 f"{len(self.stream.tasks)} tasks; lower the horizons or set stream.tasks=null"
             )
 
+    @property
+    def device(self) -> str:
+        """Where the candidates' backbones are to be."""
+        return self._configs[self.candidates[0].name][0].backbone.device
+
     def question(self) -> dict[str, Any]:
         """What ``study.json`` records."""
         return {
@@ -123,7 +128,9 @@ class Search:
                 standings = self._standings(cells, outcomes, horizon, wanted)
                 trace += standings
                 self._write(trace)
-                going = [one.candidate for one in standings if one.fate == "promoted"]
+                promoted = {one.candidate.name for one in standings if one.fate == "promoted"}
+                # In the order of the space again, which decides the next horizon's ties.
+                going = [one for one in self.candidates if one.name in promoted]
                 if not going:
                     break
             if trace:
@@ -170,12 +177,10 @@ class Search:
         finals: dict[str, list[float | None]] = {name: [] for name in names}
         errors: dict[str, str] = {}
         for cell in cells:
-            error = outcomes[cell.key].error
+            matrix, error = measured(outcomes[cell.key], self.stream, self.store)
             if error is not None:
                 errors.setdefault(cell.candidate, error)
-            done = error is None
-            value = final(matrix_at(cell, self.stream, self.store)) if done else None
-            finals[cell.candidate].append(value)
+            finals[cell.candidate].append(None if matrix is None else final(matrix))
         scores = [(name, _mean(values)) for name, values in finals.items()]
         going = set(survivors(scores, wanted)) if wanted is not None else set()
         return [

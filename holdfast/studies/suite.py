@@ -15,11 +15,15 @@ from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
 from holdfast.results import summarise
 from holdfast.streams import load_stream
-from holdfast.studies.advance import advance, matrix_at
+from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.study import claimed, write_table
 
+_CHANGES_NOTHING = {
+    "evaluation": ("capability", "capability_every", "tokens_per_batch"),
+    "backbone": ("compile", "device"),
+}
 METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 
 
@@ -60,6 +64,11 @@ class Suite:
             )
         self.cells = [Cell(config.method, config, self.horizon) for config in configs]
 
+    @property
+    def device(self) -> str:
+        """Where the cells' backbones are to be."""
+        return self.cells[0].config.backbone.device
+
     def question(self) -> dict[str, Any]:
         """What ``study.json`` records: neither the horizon nor which methods, which may grow."""
         return {"study": "suite", "stream": self.stream.name, "settings": self._settings()}
@@ -70,8 +79,9 @@ class Suite:
         left = ("method", "seed", "keep", "sampling")
         shared = {key: value for key, value in values.items() if key not in left}
         shared["stream"].pop("tasks")
-        for measurement in ("capability", "capability_every"):
-            shared["evaluation"].pop(measurement, None)
+        for section, keys in _CHANGES_NOTHING.items():
+            for key in keys:
+                shared[section].pop(key, None)
         return shared
 
     def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:
@@ -101,30 +111,31 @@ class Suite:
         return list((table | {(row["method"], row["seed"]): row for row in rows}).values())
 
     def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
-        metrics: Mapping[str, Any] = {}
-        if outcome.error is None:
-            metrics = summarise(matrix_at(cell, self.stream, self.store))
+        matrix, error = measured(outcome, self.stream, self.store)
+        metrics: Mapping[str, Any] = {} if matrix is None else summarise(matrix)
         return {
             "method": cell.config.method,
             "seed": cell.config.seed,
             "horizon": cell.horizon,
             **{name: metrics.get(name) for name in METRICS},
             "cell": cell.key,
-            "error": outcome.error,
+            "error": error,
         }
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation (n - 1) over seeds of every metric, a row a method.
+    """Mean and standard deviation (n - 1) over seeds of every metric, a row a method and horizon.
 
     rows: of a suite; cells that failed are counted and left out. A deviation needs two seeds.
     """
-    methods = list(dict.fromkeys(row["method"] for row in rows))
+    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row["horizon"]), []).append(row)
     table = []
-    for method in methods:
-        own = [row for row in rows if row["method"] == method and row["error"] is None]
-        failed = sum(row["method"] == method for row in rows) - len(own)
-        line: dict[str, Any] = {"method": method, "seeds": len(own), "failed": failed}
+    for (method, horizon), every in groups.items():
+        own = [row for row in every if row["error"] is None]
+        line: dict[str, Any] = {"method": method, "horizon": horizon}
+        line |= {"seeds": len(own), "failed": len(every) - len(own)}
         for name in METRICS:
             values = [row[name] for row in own if row[name] is not None]
             whole = len(values) == len(own) > 0

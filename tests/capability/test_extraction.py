@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -214,6 +215,15 @@ def test_numbers_come_in_the_order_of_the_text() -> None:
 def test_a_box_of_a_target_needs_no_braces() -> None:
     assert last_box(r"hence \boxed 12, as claimed") == "12"
     assert last_box(r"a \boxedly tale of 12") is None
+
+
+def test_nothing_is_imported_from_the_directory_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "math_verify.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    with Checker() as checker:
+        assert checker.correct("1/2", "0.5")
 
 
 def test_the_checker_works_in_a_thread(checker: Checker) -> None:

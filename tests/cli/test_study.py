@@ -6,6 +6,10 @@ import csv
 from pathlib import Path
 
 import pytest
+import torch
+
+from holdfast.cli import study
+from holdfast.studies import local
 
 
 def test_the_papers_search_is_90_45_23_10_and_2540(holdfast) -> None:
@@ -99,3 +103,64 @@ def test_a_suite_by_two_workers_and_its_tables(
     assert part.status == 0, part.err
     assert "replay_merge" not in part.out.splitlines()[1]
     assert (out / "cells.csv").read_bytes() == whole  # of all that was ever asked for
+    # What changes no number is no other study.
+    elsewhere = holdfast(*ask, "backbone.device=cpu", "evaluation.tokens_per_batch=64")
+    assert elsewhere.out == done.out
+    # Seeds at unlike horizons have no mean.
+    short = holdfast(*ask[:4], "--seeds", "3", *ask[6:], "--tasks", "1")
+    assert short.status == 0, short.err
+    with (out / "summary.csv").open(newline="") as file:
+        lines = [(row["method"], row["horizon"], row["seeds"]) for row in csv.DictReader(file)]
+    assert sorted(lines) == [
+        ("replay_merge", "1", "1"),
+        ("replay_merge", "2", "2"),
+        ("vanilla", "1", "1"),
+        ("vanilla", "2", "2"),
+    ]
+
+
+def test_a_cell_that_failed_is_told_by_the_status(
+    holdfast, tmp_path: Path, tiny_directory: Path
+) -> None:
+    out = tmp_path / "suite"
+    ask = [
+        *("suite", "factorial", "--methods", "vanilla,merge", "--seeds", "1"),
+        *(f"backbone.name={tiny_directory}", "stream.tasks=2", "stream.items_per_task=4"),
+        *("optim.epochs=1", "lora.rank=2", "evaluation.max_new_tokens=16"),
+        *("evaluation.rows=horizon", "--out", out),
+    ]
+    assert holdfast(*ask).status == 0
+    # No row was asked for after the first task.
+    unmeasured = holdfast(*ask, "--tasks", "1")
+    assert unmeasured.status == 2
+    assert unmeasured.err.splitlines()[-1] == (
+        "holdfast: 2 of 2 cells failed, as said above; repeat the command to try again"
+    )
+    assert unmeasured.out.count("recall was not measured after task 1") == 2
+    assert "report:" not in unmeasured.out
+    with (out / "cells.csv").open(newline="") as file:
+        assert all("not measured" in row["error"] for row in csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "gpus"),
+    [(None, 2, ["0", "1"]), ("2,3", 2, ["2", "3"]), ("GPU-a, GPU-b,-1", 2, ["GPU-a", "GPU-b"])],
+)
+def test_workers_take_the_gpus_that_the_user_may_use(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int, gpus: list[str]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(
+        local, "LocalExecutor", lambda workers, **more: given.append({"workers": workers, **more})
+    )
+    local_kind = study.Kind.LOCAL
+    study.executor(local_kind, None, 3, 2, None, "auto")
+    study.executor(local_kind, None, 16, 1, None, "cpu")
+    assert given == [
+        {"workers": 3, "devices": gpus, "workers_per_gpu": 2, "threads": None},
+        {"workers": 16, "threads": None},
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,8 +16,10 @@ import pytest
 import torch
 
 from holdfast import HoldfastError, Trajectory
+from holdfast.core.files import alone
 from holdfast.studies.cell import Cell
 from holdfast.studies.executor import Watch
+from holdfast.studies.job import Job
 from holdfast.studies.local import LocalExecutor
 from holdfast.studies.workers import child, process
 from tests.studies.conftest import alive, workers_of
@@ -321,23 +324,63 @@ def test_only_the_callers_mistakes_leave_a_worker_sound(
         raise fault
 
     monkeypatch.setattr(Trajectory, "advance", fail)
-    config = cell().config.model_dump(mode="json")
-    order = {"config": config, "horizon": 4, "directory": str(tmp_path)}
-    told = []
+    order, told = Job(cell(), tmp_path).order(), []
     outcome = child.attempt(order, lambda what, **values: told.append((what, values)))
     assert outcome == {"horizon": 0, "error": error, "sound": sound}
     assert told == [("opened", {"horizon": 0})]
 
 
+def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):
+    """A node's own processes may begin anywhere."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    facts = ({"question": f"Q{n}?", "answer": "abc"} for n in range(4))
+    (home / "facts.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    monkeypatch.chdir(home)
+    order = Job(cell(stream={"name": "facts.jsonl"}, horizon=1), Path("store")).order()
+    monkeypatch.chdir(elsewhere)
+    told = []
+    outcome = child.attempt(order, lambda what, **_: told.append(what))
+    assert outcome == {"horizon": 1, "error": None, "sound": True}
+    assert (home / "store" / "matrix.csv").exists() and not any(elsewhere.iterdir())
+
+
+def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypatch):
+    monkeypatch.setattr(child, "_PATIENCE", 0.0)
+    told = []
+
+    def tell(what, **values) -> None:
+        told.append(what)
+        if what == "event":
+            assert "another process" in values["text"]
+            other.close()  # it is done
+
+    other = contextlib.ExitStack()
+    other.enter_context(alone(tmp_path))
+    outcome = child.attempt(Job(cell(horizon=1), tmp_path).order(), tell)
+    assert outcome == {"horizon": 1, "error": None, "sound": True}
+    assert told == ["opened", "event", "task"]
+
+
 def test_workers_share_cores_and_devices(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    given = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
+
+    def given(threads: int, **more: str) -> dict[str, str]:
+        count = str(threads)
+        known = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        return {**known, "TOKENIZERS_PARALLELISM": "false", **more}
+
     # One thread, whatever the number of workers: rounding depends on it.
     for workers in (1, 3, 20):
-        alone = {**given, "OMP_NUM_THREADS": "1"}
-        assert LocalExecutor(workers)._environments == workers * [alone]
-    shared = LocalExecutor(devices=["0", "1"], workers_per_gpu=2)._environments
-    assert shared == [{**given, "CUDA_VISIBLE_DEVICES": device} for device in ("0", "0", "1", "1")]
+        assert LocalExecutor(workers)._environments == workers * [given(1)]
+    assert LocalExecutor()._environments == [given(1)]
+    places = ["0", "1", "0", "1"]
+    for workers, threads in ((None, 2), (4, 2), (3, 2), (1, 8)):
+        shared = LocalExecutor(workers, devices=["0", "1"], workers_per_gpu=2)._environments
+        assert shared == [
+            given(threads, CUDA_VISIBLE_DEVICES=device) for device in places[:workers]
+        ]
     assert LocalExecutor(20, threads=5)._environments[0]["OMP_NUM_THREADS"] == "5"
 
 
@@ -349,6 +392,10 @@ def test_workers_share_cores_and_devices(monkeypatch):
         ({"threads": 0}, "threads is 0; it must be at least 1"),
         ({"retries": -1}, "retries is -1; it must be at least 0"),
         ({"devices": []}, "devices is empty; name a GPU, or leave it out"),
+        (
+            {"devices": ["0", "1"], "workers": 3},
+            "3 workers on 2 GPUs of 1 each; give at most 2, or more workers a GPU",
+        ),
     ],
 )
 def test_settings_that_leave_no_worker(given, error):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,9 @@ import pytest
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord, final
+from holdfast.studies import search as search_module
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Watch
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.search import Search
 from tests.studies.inline import Inline, Killed
@@ -59,6 +62,13 @@ def search(
         return Search(recipe, base, overrides or [], tmp_path / directory, place)
 
     return of
+
+
+class Finished:
+    """Advances cells without learning anything."""
+
+    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
+        return (Outcome(cell, cell.horizon, 0.0) for cell in cells)
 
 
 def table(search: Search, name: str) -> list[dict[str, str]]:
@@ -181,6 +191,28 @@ def test_another_schedule_over_the_same_store_learns_nothing_twice(
     executor = Inline()
     assert alone.run(executor) == trace
     assert len(second.learned) < len(executor.learned) == 12 + 4 * 2
+
+
+def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
+    search: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they stood in another order at the horizon before."""
+    one = search()
+    names = [candidate.name for candidate in one.candidates]
+
+    def scored(outcome: Outcome, *_: Any) -> tuple[Cell, None]:
+        return outcome.cell, None
+
+    def score(cell: Cell) -> float:
+        return names.index(cell.candidate) / 100 if cell.horizon == 1 else 0.5
+
+    monkeypatch.setattr(search_module, "measured", scored)
+    monkeypatch.setattr(search_module, "final", score)
+    monkeypatch.setattr(one, "cost", lambda _: {})
+    trace = one.run(Finished())
+    assert [row.candidate.name for row in trace if row.horizon == 1] == names[::-1]
+    assert [row.candidate.name for row in trace if row.horizon == 2] == names[6:]
+    assert [row.candidate.name for row in trace if row.horizon == 3] == names[6:8]
 
 
 def test_a_cell_that_fails_is_last_and_stops_nobody(search: Callable[..., Search]) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.learning.trajectory import Trajectory
 
 Tell = Callable[..., None]
-_PATIENCE = 30.0  # seconds
+_PATIENCE = 30.0  # seconds of waiting before the user is told
 _LONGEST = 400  # characters of an error that is not ours
 
 
@@ -58,18 +58,20 @@ def main() -> None:
 def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Advance one cell; return where it stands, why it failed, and whether this process is sound.
 
-    order: ``config``, ``horizon`` and ``directory``. After an error that is not the caller's
-    mistake (no memory left, a fault of the device) memory may be in pieces and the device
-    unusable: the process is not sound.
+    order: ``config``, ``horizon``, ``directory`` and ``folder``, that of relative paths. After
+    an error that is not the caller's mistake (no memory left, a fault of the device) memory may
+    be in pieces and the device unusable: the process is not sound.
     """
     from holdfast.learning.config import RunConfig
     from holdfast.learning.trajectory import Trajectory
 
     trajectory, error, sound = None, None, True
+    with contextlib.suppress(OSError):  # another node may lack it; absolute paths do without
+        os.chdir(order["folder"])
     try:
         trajectory = Trajectory(RunConfig.of(order["config"]), Path(order["directory"]))
         tell("opened", horizon=trajectory.horizon)
-        _advance(trajectory, order["horizon"], _progress(tell))
+        _advance(trajectory, order["horizon"], tell)
     except HoldfastError as mistake:
         error = str(mistake)
     except Exception as fault:  # noqa: BLE001 - the parent hears of it, the other cells go on
@@ -78,16 +80,21 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return {"horizon": horizon, "error": error, "sound": sound}
 
 
-def _advance(trajectory: Trajectory, horizon: int, progress: Progress) -> None:
-    """Advance it, once nobody else does: a worker given up for lost may live a little longer."""
-    deadline = time.monotonic() + _PATIENCE
+def _advance(trajectory: Trajectory, horizon: int, tell: Tell) -> None:
+    """Advance it, once nobody else does.
+
+    A worker given up for lost may live a little longer, and another study of the same store may
+    be learning this cell: then it is done, or goes on from there.
+    """
+    told_at = time.monotonic() + _PATIENCE
     while True:
         try:
-            trajectory.advance(horizon, progress)
+            trajectory.advance(horizon, _progress(tell))
             return
-        except InUseError:
-            if time.monotonic() > deadline:
-                raise
+        except InUseError as error:
+            if time.monotonic() > told_at:
+                tell("event", text=f"waits: {error}")
+                told_at = float("inf")
             time.sleep(0.5)
 
 
