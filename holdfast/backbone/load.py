@@ -26,6 +26,14 @@ from holdfast.core.hub import hub_or_cache
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
+# What a model does with its weights that their shapes do not tell.
+_COMPUTED = (
+    "activation_function", "hidden_act", "layer_norm_epsilon", "layer_norm_eps", "model_type",
+    "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "rope_parameters",
+    "sliding_window",
+)  # fmt: skip
+# Tokenizers with one vocabulary may merge, normalise or split it otherwise.
+_PROBE = "Question: Who keeps Zoë's 3rd, naïve  LIGHTHOUSE?\nAnswer: \\boxed{1,234.5 km} 灯台"
 
 
 class Backbone:
@@ -57,7 +65,6 @@ class Backbone:
             # It plans for tens of milliseconds whenever a length is new, as it is here at most
             # steps, and gains nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self.fingerprint = _fingerprint(model, tokenizer)
         self.seed_token: int | None = None
         self.decoder: Decoder | None = None
         self.fused = False
@@ -66,6 +73,7 @@ class Backbone:
         stops = stops if isinstance(stops, list) else [stops]
         known = [*stops, tokenizer.eos_token_id]
         self.stop_tokens = frozenset(int(token) for token in known if token is not None)
+        self.fingerprint = _fingerprint(model, tokenizer, self.stop_tokens)
         self.eos_token: int | None = tokenizer.eos_token_id
         pad = tokenizer.pad_token_id
         self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
@@ -281,10 +289,18 @@ def resolved_precision(config: Backbone.Config) -> str:
     return "bfloat16" if _device(config.device).type == "cuda" else "float32"
 
 
-def _fingerprint(model: Any, tokenizer: Any) -> str:
-    """sha256 over the vocabulary and every weight (large ones: evenly spaced entries)."""
+def _fingerprint(model: Any, tokenizer: Any, stop_tokens: frozenset[int]) -> str:
+    """sha256 over what decides a model's answers, alike in any version of the libraries.
+
+    Every weight (of large ones evenly spaced entries), what is done with them, the vocabulary, a
+    text's tokens, and the tokens that end an answer.
+    """
     digest = hashlib.sha256()
     digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+    tokens = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
+    computed = {name: getattr(model.config, name, None) for name in _COMPUTED}
+    rotary = sorted((computed.pop("rope_parameters") or {}).items())
+    digest.update(repr((tokens, sorted(stop_tokens), sorted(computed.items()), rotary)).encode())
     for name, weight in model.state_dict().items():
         flat = weight.reshape(-1)
         stride = -(-flat.numel() // _FINGERPRINT_ENTRIES)

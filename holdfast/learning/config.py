@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from holdfast.allocation import ALLOCATIONS
 from holdfast.allocation.base import Allocation
 from holdfast.allocation.o_lora import OLoRA
 from holdfast.allocation.sequential_osrm import SequentialOSRM
+from holdfast.anchors import ANCHORS
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.online_ewc import OnlineEWC
@@ -167,12 +169,20 @@ class RunConfig(Config):
         """
         values = self.model_dump(mode="json")
         method = self.composition
-        used = {
-            _SECTIONS[name] for name in (*method.anchors, method.allocation) if name in _SECTIONS
-        }
-        sections = {"template", "lora", "optim", *used}
+        mechanisms = (*method.anchors, method.allocation)
+        sections = {"template", "lora", "optim"}
+        sections |= {_SECTIONS[name] for name in mechanisms if name in _SECTIONS}
+        anchors = known_anchors()
+        if any(anchors[name].needs.replay for name in method.anchors):
+            sections.add("data")  # by which the learner samples for any data anchor
         chosen = {key: value for key, value in values.items() if key in sections}
-        chosen |= {"method": self.method, "seed": self.seed, "plugins": values["plugins"]}
+        kinds = {**known_allocations(), **anchors}
+        plugins = {
+            name: self._plugged(name, kinds[name]).model_dump(mode="json")
+            for name in mechanisms
+            if name not in (*ANCHORS, *ALLOCATIONS)
+        }
+        chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
         chosen["precision"] = self.backbone.precision
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
@@ -184,5 +194,9 @@ class RunConfig(Config):
         section = _SECTIONS.get(name)
         if section is not None:
             return kind(getattr(self, section))
-        values = self.plugins.get(name, {})
-        return kind(build(kind.Config, values, source=f"plugins.{name}"))
+        return kind(self._plugged(name, kind))
+
+    def _plugged(self, name: str, kind: Any) -> Config:
+        """The settings of a mechanism that another package brings."""
+        settings: Config = build(kind.Config, self.plugins.get(name, {}), source=f"plugins.{name}")
+        return settings

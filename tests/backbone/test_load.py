@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import normalizers
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
 from holdfast.backbone.load import Backbone, load_backbone
@@ -56,13 +57,28 @@ def test_head_of_hidden_states_is_the_model(build: Any) -> None:
     torch.testing.assert_close(logits[:1, :3], alone, rtol=1e-12, atol=1e-12)
 
 
-def test_the_fingerprint_knows_weights_and_vocabulary(saved: Path) -> None:
+def test_the_fingerprint_knows_what_decides_an_answer(saved: Path) -> None:
     plain = load(saved).fingerprint
     assert load(saved).fingerprint == plain == Backbone(tiny_llama(), byte_tokenizer()).fingerprint
     assert Backbone(tiny_llama(seed=1), byte_tokenizer()).fingerprint != plain
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens(["more"])
     assert Backbone(tiny_llama(), tokenizer).fingerprint != plain
+    for change in (
+        {"rms_norm_eps": 0.5},
+        {"hidden_act": "gelu"},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
+    ):
+        other = tiny_llama()
+        for name, value in change.items():
+            setattr(other.config, name, value)
+        assert Backbone(other, byte_tokenizer()).fingerprint != plain
+    longer = tiny_llama()
+    longer.generation_config.eos_token_id = [3, 9]
+    assert Backbone(longer, byte_tokenizer()).fingerprint != plain
+    lower = byte_tokenizer()
+    lower.backend_tokenizer.normalizer = normalizers.Lowercase()
+    assert Backbone(tiny_llama(), lower).fingerprint != plain
     nudged = tiny_llama()
     nudged.model.layers[1].mlp.down_proj.weight.data[3, 4] += 1e-3
     assert Backbone(nudged, byte_tokenizer()).fingerprint != plain

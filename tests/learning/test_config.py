@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.core.config import differences
+from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.core.config import Config, differences, sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.learning import method as method_module
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import known_allocations, known_anchors
 
@@ -46,6 +49,32 @@ def test_settings_count_when_their_mechanism_is_used(mechanism: str) -> None:
 def test_every_mechanism_with_settings_has_a_section() -> None:
     """Shared and merged have none; every other one is in the table above."""
     assert set(SECTION) == {*known_anchors(), *known_allocations()} - {"shared", "merge"}
+
+
+class Rehearsal(GenerativeReplay):
+    """A data anchor as another package brings it."""
+
+    class Config(Config):
+        weight: float = 0.5
+
+
+def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SimpleNamespace(name="rehearsal", value="elsewhere", load=lambda: Rehearsal)
+    monkeypatch.setattr(
+        method_module, "_installed", lambda group: (entry,) if group.endswith("anchors") else ()
+    )
+    assert [line.split(":")[0] for line in changed("rehearsal", "data.samples=9")] == [
+        "data.samples"
+    ]
+    assert changed("rehearsal", "plugins.rehearsal.weight=0.25") != []
+    # However its settings are written, or if they are not.
+    for given in ("plugins.rehearsal.weight=0.5", "plugins.rehearsal={}"):
+        assert changed("rehearsal", given) == []
+    one, other = (
+        RunConfig.of({"method": "rehearsal", "plugins": {"rehearsal": {"weight": weight}}})
+        for weight in (1, 1.0)
+    )
+    assert sha256_of(one.numbers()) == sha256_of(other.numbers())
 
 
 @pytest.mark.parametrize(
