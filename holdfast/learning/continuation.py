@@ -68,7 +68,7 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
         for name, matrix in store.load(commit, snapshot_file(commit.snapshot)).items():
             adapters.set_dense(name, matrix)
     factors = adapters.gradient
-    for task in _history(rule.fate, commit.completed, commit.snapshot):
+    for task in history(rule.fate, commit.completed, commit.snapshot):
         factors = adapters.flatten(store.load(commit, factors_file(task)))
         adapters.parameters.copy_(factors)
         if rule.fate != "folded" or task > commit.snapshot:
@@ -117,8 +117,12 @@ def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
     return {**states, "allocation": learner.allocation.state()}
 
 
-def _history(fate: str, completed: int, snapshot: int) -> range:
-    """The tasks whose factors a reload needs; the last one always."""
+def history(fate: str, completed: int, snapshot: int) -> range:
+    """The tasks whose factors a reload needs; the last one always.
+
+    fate: of the factors, by the allocation rule; snapshot: the task of the last copy of the dense
+    matrices, 0 for none.
+    """
     if fate == "kept":
         return range(completed, completed + 1)
     if fate == "folded":
@@ -129,4 +133,4 @@ def _history(fate: str, completed: int, snapshot: int) -> range:
 def _needed(learner: Learner, completed: int, snapshot: int, keep: Keep) -> range:
     if keep.factors:
         return range(1, completed + 1)
-    return _history(learner.allocation.fate, completed, snapshot)
+    return history(learner.allocation.fate, completed, snapshot)

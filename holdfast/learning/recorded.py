@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
-from holdfast.learning.continuation import restore_learner
+from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
 
@@ -61,14 +63,14 @@ class Recorded:
                 f"{self.directory}: has learned {last.completed} tasks; --after-task {task} is not "
                 f"among 0 to {last.completed}"
             )
-        kept = [factors_file(number) in last.files for number in range(1, task + 1)]
-        if not all(kept):
+        # Before the copy of the dense matrices, all factors are folded into the backbone's own.
+        snapshot = last.snapshot if last.snapshot <= task else 0
+        needed = history(self.config.allocation().fate, task, snapshot) if task else ()
+        if not all(factors_file(number) in last.files for number in needed):
             raise HoldfastError(
                 f"{self.directory}: the model after task {task} was not kept, as keep.factors was "
                 f"off; give --after-task 0 or {last.completed}"
             )
-        # Before the copy of the dense matrices, all factors are folded into the backbone's own.
-        snapshot = last.snapshot if last.snapshot <= task else 0
         return replace(last, completed=task, tasks=last.tasks[:task], snapshot=snapshot)
 
     def backbone(self) -> Backbone:
@@ -84,6 +86,22 @@ class Recorded:
     def learner(self, commit: Commit) -> Learner:
         """The learner as a commit of :meth:`boundary` left it, ready to be asked."""
         learner = Learner(self.config, self.backbone())
-        restore_learner(Store(self.directory), learner, commit)
+        with self.standing():
+            restore_learner(Store(self.directory), learner, commit)
         learner.adapters.evaluating()
         return learner
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Within the block files of a commit are read, which a run that goes on may remove.
+
+        Raises HoldfastError that says so instead of one that calls the files damaged.
+        """
+        try:
+            yield
+        except HoldfastError:
+            if Store(self.directory).last_commit() == self.last:
+                raise
+            raise HoldfastError(
+                f"{self.directory}: has learned another task meanwhile; repeat the command"
+            ) from None

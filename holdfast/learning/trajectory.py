@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -321,4 +322,5 @@ def _peak_memory(learner: Learner) -> int:
         import torch
 
         return int(torch.cuda.max_memory_allocated(learner.backbone.device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -46,7 +46,7 @@ def export(directory: Path, to: Format, out: Path, after_task: int | None = None
     if to == "peft":
         check_peft(recorded, commit)
     write = write_model if to == "hf" else write_adapter
-    with _appearing(out) as folder:
+    with _appearing(out) as folder, recorded.standing():
         asking = write(recorded, commit, folder)
         text = card(recorded, commit, out, asking)
         (folder / "README.md").write_text(text, encoding="utf-8")

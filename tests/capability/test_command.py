@@ -10,6 +10,8 @@ import torch
 
 from holdfast import RunConfig, Trajectory
 from holdfast.capability.model import trajectory_model
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.recorded import Recorded
 from holdfast.results import read_capability
 
 
@@ -56,6 +58,26 @@ def test_an_earlier_boundary_is_the_model_of_then(config, method, tmp_path):
         expected = logits_of(trajectory_model(tmp_path / "short", None).load())
         assert torch.equal(found[task - 1], expected)
     assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
+def test_what_was_kept_from_some_task_on_is_there(config, tmp_path):
+    """Shared factors are the model by themselves, whatever was not kept before them."""
+    place = tmp_path / "run"
+    Trajectory(config("vanilla"), place).advance(2)
+    Trajectory(config("vanilla", keep={"factors": True}), place).advance(3)
+    early = logits_of(trajectory_model(place, 2).load())
+    assert not torch.equal(early, logits_of(trajectory_model(place, 3).load()))
+    with pytest.raises(HoldfastError, match="after task 1 was not kept"):
+        trajectory_model(place, 1)
+
+
+def test_a_run_that_went_on_is_not_called_damaged(config, tmp_path):
+    place = tmp_path / "run"
+    Trajectory(config("vanilla"), place).advance(1)
+    recorded = Recorded.read(place)
+    Trajectory(config("vanilla"), place).advance(2)
+    with pytest.raises(HoldfastError, match="has learned another task meanwhile; repeat"):
+        recorded.learner(recorded.last)
 
 
 def test_text_of_a_trajectory_and_its_change(holdfast, run):
