@@ -12,7 +12,7 @@ CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluat
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo search test lowest check format docs bench clean
+.PHONY: help install demo search test lowest check wheel format docs bench clean
 
 help:
 	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
@@ -20,6 +20,7 @@ help:
 	@echo "make test    every test that this machine can run"
 	@echo "make lowest  the tests of the core with the oldest libraries that are allowed"
 	@echo "make check   format, lint, types, import contracts, spelling"
+	@echo "make wheel   what pip installs; fails where a file of the package is not in it"
 	@echo "make docs    the documentation, into site/; a warning is an error"
 	@echo "make format  rewrite the sources as 'make check' wants them"
 	@echo "make bench   every cost beside the plain reference and the floor, in six minutes"
@@ -56,6 +57,11 @@ check: $(INSTALLED)
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
+
+wheel: $(INSTALLED)
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheel .
+	$(BIN)/python scripts/whole_wheel.py build/wheel/*.whl
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
