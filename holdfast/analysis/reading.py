@@ -17,9 +17,8 @@ import pandas as pd
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
-from holdfast.results import RecallMatrix, RunRecord, summarise
+from holdfast.results import METRICS, RecallMatrix, RunRecord, summarise
 
-METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
 _WHOLE = ("horizon", "rank", "seed")

@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.horizon import aligned, at_horizon, common_horizon, in_report_order
-from holdfast.analysis.reading import METRICS, Reading, places
+from holdfast.analysis.reading import Reading, places
 from holdfast.analysis.replicates import refuse_repeated
 from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
-from holdfast.results import RecallMatrix
+from holdfast.results import METRICS, RecallMatrix
 
 _TYPES = (
     dict.fromkeys(("study", "dataset", "method", "candidate"), "object")

@@ -6,6 +6,7 @@ Imports no torch, so that analysis and reports read results anywhere.
 from holdfast.results.capability import CapabilityRow, read_capability
 from holdfast.results.matrix import Recall, RecallMatrix
 from holdfast.results.metrics import (
+    METRICS,
     diagonal,
     final,
     forget,
@@ -18,6 +19,7 @@ from holdfast.results.metrics import (
 from holdfast.results.record import RunRecord
 
 __all__ = [
+    "METRICS",
     "CapabilityRow",
     "Recall",
     "RecallMatrix",

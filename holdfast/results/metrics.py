@@ -21,6 +21,9 @@ from holdfast.results.matrix import RecallMatrix
 # or more on the paper's 100 tasks of 100 items.
 TIE = 1e-12
 
+# Those that are one number, as tables have them.
+METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
+
 Number: TypeAlias = float | None
 Metric: TypeAlias = Number | list[Number] | dict[str, Number]
 

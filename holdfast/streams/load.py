@@ -23,7 +23,6 @@ from holdfast.streams.symbol_qa import symbol_qa
 
 JSONL_IN_DIRECTORY = "stream.jsonl"
 DATASET_IN_DIRECTORY = "dataset"
-DATASET_IN_DIRECTORY = "dataset"
 # The settings that say how much of a generated stream is wanted, and which.
 SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
 

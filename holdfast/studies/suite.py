@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
-from holdfast.results import summarise
+from holdfast.results import METRICS, summarise
 from holdfast.streams import load_stream
 from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
@@ -24,7 +24,6 @@ _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "tokens_per_batch"),
     "backbone": ("compile", "device"),
 }
-METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 
 
 class Suite:

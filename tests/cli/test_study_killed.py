@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -46,17 +47,23 @@ def test_killed_five_times_the_search_ends_with_the_same_bytes(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start(whole))
     random = Random(7)
-    for _ in range(KILLS):
-        process = start(killed)
-        # Wait until it learns, then a little: the import of torch is not worth killing.
-        deadline = time.monotonic() + 60
-        while not (workers := workers_of(process.pid)) and time.monotonic() < deadline:
+    for number in range(KILLS):
+        process, before = start(killed), committed(killed)
+        # Wait for its workers, and every other time until they have learned one more task: the
+        # import of torch alone is not worth killing.
+        deadline = time.monotonic() + 120
+        while True:
+            workers = workers_of(process.pid)
+            if workers and (number % 2 or committed(killed) > before):
+                break
             assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "it does not learn"
             time.sleep(0.02)
-        time.sleep(random.uniform(0, 6))
+        time.sleep(random.uniform(0, 6) if number % 2 else random.uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         wait_for_the_end_of(workers)
+    assert 3 <= committed(killed) < committed(whole)  # all kills hit a search that was going on
     finish(start(killed))
     for name in ("trace.csv", "trace.json", "leaderboard.csv", "leaderboard.json"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
@@ -64,6 +71,12 @@ def test_killed_five_times_the_search_ends_with_the_same_bytes(
     assert len(matrices) == 6
     for path in matrices:
         assert (killed / path).read_bytes() == (whole / path).read_bytes()
+
+
+def committed(search: Path) -> int:
+    """How many tasks its cells have learned and committed."""
+    commits = list(search.glob("cells/*/state/commit.json"))
+    return sum(json.loads(path.read_text())["completed"] for path in commits)
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:

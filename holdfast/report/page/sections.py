@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.analysis.compare import SIGNIFICANT
 from holdfast.analysis.composition import VANILLA
-
-SIGNIFICANT = 0.05  # as in tab:anova
 
 # Column, title, and whether it is a share.
 _METRICS = (
