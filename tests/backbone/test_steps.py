@@ -58,6 +58,7 @@ class Bare:
     stop_tokens = frozenset(range(0, 61, 9))
     pad_token = 3
     decoder = None
+    fused = False
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)

@@ -87,7 +87,7 @@ def finish(process: subprocess.Popen[bytes]) -> str:
 
 def await_tasks(out: Path, process: subprocess.Popen[bytes], tasks: int) -> None:
     """Wait until the cells of a study have so many tasks in their logs together."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300  # starting Ray and workers takes what the machine has left
     while sum(len(log.read_bytes().splitlines()) for log in out.rglob("log.jsonl")) < tasks:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
