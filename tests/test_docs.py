@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
+README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 OWN_STREAM = ROOT / "docs" / "how-to" / "your-own-stream.md"
 
@@ -85,11 +87,27 @@ def test_the_examples_of_the_tutorial_print_what_it_says(tmp_path: Path) -> None
         assert done.stdout == printed
 
 
-def test_the_configuration_of_the_tutorial_is_one() -> None:
-    from holdfast.learning.config import RunConfig
+def test_the_configuration_of_the_tutorial_learns_its_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast import RunConfig, Trajectory
 
-    config = RunConfig.of(yaml.safe_load(files_in(TUTORIAL)["facts.yaml"]))
-    assert config.stream.name == "facts.jsonl"
+    for name in ("facts.jsonl", "facts.yaml"):
+        (tmp_path / name).write_text(files_in(TUTORIAL)[name], "utf-8")
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig.of(yaml.safe_load(Path("facts.yaml").read_text("utf-8")))
+    trajectory = Trajectory(config, "runs/facts")
+    trajectory.advance()
+    assert trajectory.metrics()["diag"] == 1
+
+
+def test_the_readme_can_be_followed_from_the_top() -> None:
+    """The demo leaves its runs where no other command of the page wants to begin one."""
+    from holdfast.cli import demo
+
+    default = inspect.signature(demo.demo).parameters["out"].default
+    assert f"`{default}`" in README.read_text("utf-8")
+    assert f"--out {default}" not in README.read_text("utf-8")
 
 
 def test_the_commands_of_the_first_page_on_streams_do_what_it_says(tmp_path: Path) -> None:

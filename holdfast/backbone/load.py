@@ -77,6 +77,7 @@ class Backbone:
         self.eos_token: int | None = tokenizer.eos_token_id
         pad = tokenizer.pad_token_id
         self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
+        self._check_vocabulary()
         self._check_head()
 
     @property
@@ -191,6 +192,15 @@ class Backbone:
                 bias[token] = bias[:size].mean()
         self.seed_token = token
         return token
+
+    def _check_vocabulary(self) -> None:
+        rows = int(self.model.get_input_embeddings().weight.shape[0])
+        highest = max(self.tokenizer.get_vocab().values())
+        if highest >= rows:
+            raise HoldfastError(
+                f"backbone {type(self.model).__name__}: its tokenizer has token {highest}, and its "
+                f"embedding {rows} rows; save the model with the tokenizer it was trained with"
+            )
 
     def _check_head(self) -> None:
         probe = torch.tensor([[self.pad_token, 0, 1]], device=self.device)

@@ -63,10 +63,12 @@ class Text:
         self, backbone: Backbone, items: Sequence[Item], progress: Progress
     ) -> Iterator[Sample]:
         """Yield a sample of each item, in order."""
+        known = []
         for start in range(0, len(items), _PASSAGES_AT_ONCE):
             part = items[start : start + _PASSAGES_AT_ONCE]
             found = lengths(backbone, [item.prompt for item in part])
-            progress(start + len(part), len(items), f"{bits_per_byte(found):.2f} bits a byte")
+            known += found
+            progress(start + len(part), len(items), f"{bits_per_byte(known):.2f} bits a byte")
             for item, length in zip(part, found, strict=True):
                 opening = item.prompt[:_SHOWN]
                 yield Sample(item.id, "", opening, "", None, "", False, length._asdict())

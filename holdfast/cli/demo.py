@@ -17,7 +17,7 @@ LEAST_DIAG = 0.95
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Where to keep both runs.")] = Path(
-        "runs/demo"
+        "runs/comparison"
     ),
     tasks: Annotated[int | None, typer.Option("--tasks", help="Learn only so many tasks.")] = None,
 ) -> None:

@@ -67,7 +67,7 @@ class Identity:
         write_json(
             self._directory / _FILE,
             {
-                "config": self._config.model_dump(mode="json"),
+                "config": self._anywhere(),
                 "identity": self.sha256(backbone_fingerprint),
                 "numbers": self.numbers(backbone_fingerprint),
                 "stream": {
@@ -82,6 +82,14 @@ class Identity:
                 "versions": {name: version(name) for name in _VERSIONED},
             },
         )
+
+    def _anywhere(self) -> dict[str, Any]:
+        """The settings, with a backbone that can be found from any working directory."""
+        values = self._config.model_dump(mode="json")
+        name = self._config.backbone.name
+        if name != "embedded" and Path(name).is_dir():
+            values["backbone"]["name"] = str(Path(name).absolute())
+        return values
 
     def _recorded(self) -> dict[str, Any]:
         """config.json, as far as it is compared."""

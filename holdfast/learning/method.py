@@ -73,8 +73,20 @@ def _with_plugins(own: Mapping[str, type[Any]], group: str) -> dict[str, type[An
                 f"entry point {group}:{entry.name} of {entry.value} hides a mechanism of holdfast; "
                 "the package that defines it must rename it"
             )
-        found[entry.name] = entry.load()
+        found[entry.name] = _loaded(group, entry)
     return found
+
+
+def _loaded(group: str, entry: EntryPoint) -> type[Any]:
+    try:
+        kind: type[Any] = entry.load()
+    except Exception as error:  # whatever its module does
+        raise HoldfastError(
+            f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
+            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall the "
+            "package that defines it"
+        ) from error
+    return kind
 
 
 @cache
@@ -97,7 +109,8 @@ def _split(tag: str, known: Iterable[str]) -> list[str]:
                 break
         else:
             word = rest.partition("_")[0]
-            nearest = difflib.get_close_matches(word, longest_first, n=1, cutoff=0.0)
+            known_names = longest_first if "_" in tag else [*longest_first, VANILLA]
+            nearest = difflib.get_close_matches(word, known_names, n=1, cutoff=0.0)
             raise HoldfastError(
                 f'method {tag}: "{word}" is no mechanism; did you mean {nearest[0]}? '
                 f"known: {', '.join(sorted(known))}, {VANILLA}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import StepChange, StepView
 from holdfast.backbone.sequences import TokenStates
+from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Part, Sequences
@@ -43,6 +45,7 @@ def optimise(
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
+    Raises HoldfastError, naming the epoch and the term, where one is not finite.
     Source: alg. weight-anchors, alg. replay.
     """
     settings = learner.config.optim
@@ -58,11 +61,20 @@ def optimise(
             values += step.take(window)
             taken += 1
             progress.step("training", task, taken, steps)
-        names = values[0]
-        epochs.append(
-            {name: float(torch.stack([v[name] for v in values]).mean()) for name in names}
-        )
+        means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
+        _refuse_divergence(task, epoch, means)
+        epochs.append(means)
     return epochs
+
+
+def _refuse_divergence(task: int, epoch: int, means: Mapping[str, float]) -> None:
+    """HoldfastError where a term is no number: nothing that is learned from it is committed."""
+    lost = [name for name, mean in means.items() if not math.isfinite(mean)]
+    if lost:
+        raise HoldfastError(
+            f"task {task}, epoch {epoch + 1}: {' and '.join(lost)} is not finite, the task is not "
+            "kept; lower optim.lr or the anchors' strengths, then run the same command again"
+        )
 
 
 def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:

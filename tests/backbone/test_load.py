@@ -63,7 +63,9 @@ def test_the_fingerprint_knows_what_decides_an_answer(saved: Path) -> None:
     assert Backbone(tiny_llama(seed=1), byte_tokenizer()).fingerprint != plain
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens(["more"])
-    assert Backbone(tiny_llama(), tokenizer).fingerprint != plain
+    wider = tiny_llama()
+    wider.resize_token_embeddings(258, mean_resizing=False)
+    assert Backbone(wider, tokenizer).fingerprint != plain
     for change in (
         {"rms_norm_eps": 0.5},
         {"hidden_act": "gelu"},
@@ -90,6 +92,13 @@ def refused(name: Any, **settings: Any) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["more"])
+    with pytest.raises(HoldfastError, match="tokenizer has token 257, and its embedding 257 rows"):
+        Backbone(tiny_llama(), tokenizer)
 
 
 def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_other_names() -> None:
         ("si_reply", '"reply" is no mechanism; did you mean replay?'),
         ("merrge", '"merrge" is no mechanism; did you mean merge?'),
         ("vanilla_si", '"vanilla" is no mechanism'),
+        ("vanila", '"vanila" is no mechanism; did you mean vanilla?'),
         ("SI", '"SI" is no mechanism'),
         ("si_", '"" is no mechanism'),
         ("si__merge", '"" is no mechanism'),
@@ -116,6 +117,16 @@ def test_anchors_of_other_packages(installed: dict[str, list[Entry]]) -> None:
     installed["holdfast.anchors"].append(Entry("other_replay", known_anchors()["replay"]))
     with pytest.raises(HoldfastError, match="other_replay and replay are both data anchors"):
         parse_method("other_replay_replay")
+
+
+def test_a_package_that_cannot_be_loaded_is_named(installed: dict[str, list[Entry]]) -> None:
+    class Broken(Entry):
+        def load(self) -> Any:
+            raise SyntaxError("invalid syntax")
+
+    installed["holdfast.anchors"].append(Broken("tether", None))
+    with pytest.raises(HoldfastError, match=r"elsewhere:tether cannot be loaded \(SyntaxError: "):
+        parse_method("si")
 
 
 def test_a_package_may_not_hide_ours(installed: dict[str, list[Entry]]) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import HoldfastError, Trajectory
 from holdfast.learning import state as state_module
+from holdfast.learning import training
+from holdfast.learning.recorded import Recorded
 from tests.tiny import byte_tokenizer, tiny_llama
 from tests.trajectory.outcome import contents_of, numbers_of
 
@@ -55,6 +57,37 @@ def test_settings_that_change_numbers(section, field, config, place):
     if "backbone" not in section:
         assert message.count(" -> ") == 1
     assert "choose another directory" in message
+
+
+def test_what_diverged_is_not_committed(config, place, monkeypatch):
+    terms_of = training.minibatch_terms
+
+    def diverging(*arguments, **options):
+        terms = terms_of(*arguments, **options)
+        terms.values["sft"] = terms.values["sft"] * float("nan")
+        return terms
+
+    monkeypatch.setattr(training, "minibatch_terms", diverging)
+    before = (place / "state" / "commit.json").read_bytes()
+    with pytest.raises(HoldfastError, match="task 3, epoch 1: sft is not finite") as refused:
+        Trajectory(config(METHOD, **COPIES), place).advance(3)
+    assert "\n" not in str(refused.value)
+    assert (place / "state" / "commit.json").read_bytes() == before
+    assert Trajectory(config(METHOD, **COPIES), place).horizon == 2
+
+
+def test_a_relative_backbone_is_found_from_anywhere(config, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    tiny_llama().save_pretrained(home / "model")
+    byte_tokenizer().save_pretrained(home / "model")
+    monkeypatch.chdir(home)
+    relative = config("vanilla", backbone={"name": "model"})
+    Trajectory(relative, tmp_path / "run").advance(1)
+    monkeypatch.chdir(tmp_path)
+    recorded = Recorded.read(tmp_path / "run")
+    assert recorded.learner(recorded.last).completed == 1
+    monkeypatch.chdir(home)
+    assert Trajectory(relative, tmp_path / "run").horizon == 1
 
 
 def test_every_difference_is_named(config, place):

@@ -55,6 +55,7 @@ def build(
     settings = settings or Settings()
     shares = _shares(sorted(readings), settings.tasks * settings.items)
     ready = pools(readings, settings.seed, fits)
+    _refuse_the_impossible(shares, ready)
     sampling = SAMPLING.model_copy(update={"seed": settings.seed})
     with alone(directory):
         verdicts = Verdicts(directory / "verdicts", model, sampling)
@@ -115,6 +116,20 @@ def _shares(sources: list[str], total: int) -> dict[str, int]:
             "or fewer sources"
         )
     return {name: each + (place < rest) for place, name in enumerate(sources)}
+
+
+def _refuse_the_impossible(shares: Mapping[str, int], ready: Mapping[str, Pool]) -> None:
+    """HoldfastError, before anything is asked, where not even all candidates would do."""
+    short = [
+        f"{name} {len(ready[name].candidates)} usable of {share}"
+        for name, share in shares.items()
+        if len(ready[name].candidates) < share
+    ]
+    if short:
+        raise HoldfastError(
+            f"real_qa: too few candidates: {', '.join(short)}; give more files, fewer tasks or "
+            "items, or leave these sources out"
+        )
 
 
 def _refuse_shortage(

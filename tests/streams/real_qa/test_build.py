@@ -114,6 +114,15 @@ def test_an_error_is_never_unknown(tmp_path: Path) -> None:
         assert all("known" not in line and "completions" not in line for line in errors)
 
 
+def test_what_all_candidates_could_not_give_is_not_asked_for(tmp_path: Path) -> None:
+    asked: list[Prompt] = []
+    most = min(len(reading.candidates) for reading in READINGS.values())
+    wanted = SETTINGS.model_copy(update={"tasks": 1, "items": len(READINGS) * (most + 1)})
+    with pytest.raises(HoldfastError, match=f"{most} usable of {most + 1}"):
+        build(READINGS, Scripted(lambda one: asked.append(one) or "no idea"), tmp_path, wanted)
+    assert asked == []
+
+
 class Killed(BaseException):
     pass
 
