@@ -62,8 +62,8 @@ class Backbone:
         self.device: torch.device = next(model.parameters()).device
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            # It plans for tens of milliseconds whenever a length is new, as it is here at most
-            # steps, and gains nothing on sequences of a few hundred tokens.
+            # By others' reports it plans for tens of milliseconds whenever a length is new, as it
+            # is here at most steps, and gains nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
         self.decoder: Decoder | None = None

@@ -19,6 +19,7 @@ from torch import Tensor
 _FIRST_RANKED = 256
 # Candidates are for nuclei of at least this mass: the smaller it is, the more of them it takes.
 _CANDIDATES_FROM = 0.5
+_WHOLE = 2.0**52  # as many to a mass of one
 _NEVER = 1e-9  # the probability that all candidates of a draw lie outside
 
 
@@ -148,19 +149,14 @@ def _draw_by_rank(
 
 
 def _cumulative(masses: Tensor) -> Tensor:
-    """Sums along each row, also where deterministic algorithms are asked for.
+    """Sums along each row; where deterministic algorithms are asked for, in whole numbers.
 
-    torch refuses there, for all shapes alike; those of one row are the ones that may differ.
+    torch has no other such sum on a GPU; in whole numbers the order of the terms is all one.
     """
-    asked = torch.are_deterministic_algorithms_enabled()
-    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    if not asked or masses.device.type == "cpu":
+    if masses.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return masses.cumsum(dim=1)
-    torch.use_deterministic_algorithms(False)
-    try:
-        return masses.expand(max(2, len(masses)), -1).cumsum(dim=1)[: len(masses)]
-    finally:
-        torch.use_deterministic_algorithms(asked, warn_only=only_warned)
+    whole = (masses.double() * _WHOLE).round().long().cumsum(dim=1)
+    return (whole.double() / _WHOLE).to(masses.dtype)
 
 
 def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:

@@ -18,6 +18,7 @@ import threading
 import unicodedata
 from types import TracebackType
 
+from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
 
 _START_SECONDS = 120.0
@@ -88,8 +89,6 @@ class Checker:
 
 
 def _started() -> subprocess.Popen[str]:
-    # What can be imported here can be there, and nothing else: not the directory at hand.
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__],
         stdin=subprocess.PIPE,
@@ -97,7 +96,7 @@ def _started() -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": importable()},
     )
     ready = _line(process, _START_SECONDS)
     assert ready == "ready", "the process that checks answers did not start"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,20 +118,9 @@ def executor(
             )
     if address is not None:
         raise HoldfastError("--ray-address goes with --executor ray; add it")
-    from holdfast.studies.local import LocalExecutor
+    from holdfast.studies.local import LocalExecutor, usable_gpus
 
     gpus = [] if device == "cpu" else usable_gpus()
     if gpus:
         return LocalExecutor(workers, devices=gpus, workers_per_gpu=per_gpu, threads=threads)
     return LocalExecutor(workers, threads=threads)
-
-
-def usable_gpus() -> list[str]:
-    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
-    import torch
-
-    count = torch.cuda.device_count()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return [str(index) for index in range(count)]
-    return [name.strip() for name in named.split(",")][:count]

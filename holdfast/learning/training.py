@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -45,7 +45,7 @@ def optimise(
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
-    Raises HoldfastError, naming the epoch and the term, where one is not finite.
+    Raises HoldfastError, naming the epoch, where a term or the factors are not finite.
     Source: alg. weight-anchors, alg. replay.
     """
     settings = learner.config.optim
@@ -62,17 +62,20 @@ def optimise(
             taken += 1
             progress.step("training", task, taken, steps)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
-        _refuse_divergence(task, epoch, means)
+        lost = [name for name, mean in means.items() if not math.isfinite(mean)]
+        # The factors too: what the last step made of them, no term has seen.
+        if not bool(learner.adapters.parameters.isfinite().all()):
+            lost.append("the factors")
+        _refuse_divergence(task, epoch, lost)
         epochs.append(means)
     return epochs
 
 
-def _refuse_divergence(task: int, epoch: int, means: Mapping[str, float]) -> None:
-    """HoldfastError where a term is no number: nothing that is learned from it is committed."""
-    lost = [name for name, mean in means.items() if not math.isfinite(mean)]
+def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
+    """HoldfastError where anything is no number: nothing that is learned from it is committed."""
     if lost:
         raise HoldfastError(
-            f"task {task}, epoch {epoch + 1}: {' and '.join(lost)} is not finite, the task is not "
+            f"task {task}, epoch {epoch + 1}: {', '.join(lost)} not finite, the task is not "
             "kept; lower optim.lr or the anchors' strengths, then run the same command again"
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.core.errors import HoldfastError
 from holdfast.learning.trajectory import Trajectory
 from holdfast.results import RecallMatrix
 from holdfast.streams import Stream
@@ -43,30 +42,23 @@ def advance(
             yield outcome
 
 
-def matrix_at(cell: Cell, stream: Stream, store: Path) -> RecallMatrix:
-    """The cell's recall matrix up to its horizon, wherever its trajectory has come since.
-
-    Raises HoldfastError when the last row was not observed.
-    """
-    matrix = _open(cell, stream, store).matrix
-    if cell.horizon not in matrix.observed_rows:
-        raise HoldfastError(
-            f"{cell.directory(store)}: recall was not measured after task {cell.horizon}; ask for "
-            "another horizon, or learn it elsewhere with evaluation.rows=every"
-        )
-    return matrix.up_to(cell.horizon)
-
-
 def measured(
     outcome: Outcome, stream: Stream, store: Path
 ) -> tuple[RecallMatrix | None, str | None]:
-    """The matrix of a cell that was advanced, or why there is none."""
+    """A cell's recall matrix up to its horizon, wherever its trajectory has come since.
+
+    Or None and why: the cell failed, or its last row was not observed.
+    """
+    cell = outcome.cell
     if outcome.error is not None:
         return None, outcome.error
-    try:
-        return matrix_at(outcome.cell, stream, store), None
-    except HoldfastError as error:
-        return None, str(error)
+    matrix = _open(cell, stream, store).matrix
+    if cell.horizon not in matrix.observed_rows:
+        return None, (
+            f"{cell.directory(store)}: recall was not measured after task {cell.horizon}; ask for "
+            "another horizon, or learn it elsewhere with evaluation.rows=every"
+        )
+    return matrix.up_to(cell.horizon), None
 
 
 def _open(cell: Cell, stream: Stream, store: Path) -> Trajectory:

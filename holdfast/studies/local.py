@@ -66,6 +66,17 @@ def _places(devices: Sequence[str], each: int, workers: int | None) -> list[str 
     return room[:workers]
 
 
+def usable_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(index) for index in range(count)]
+    return [name.strip() for name in named.split(",")][:count]
+
+
 def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -136,7 +136,7 @@ def test_a_row_is_read_from_the_device_once(gpu: Pretended, tmp_path: Path) -> N
 
 
 def test_deterministic_algorithms_may_be_asked_for(gpu: Pretended) -> None:
-    """What torch refuses then is not needed, or is asked for where it is safe."""
+    """What torch refuses then is not needed."""
     logits = torch.randn(300, 50, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     noise = torch.rand(300, 15, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     plain = nucleus_sample(logits, noise, 0.9, None).tolist()

@@ -69,11 +69,24 @@ def test_what_diverged_is_not_committed(config, place, monkeypatch):
 
     monkeypatch.setattr(training, "minibatch_terms", diverging)
     before = (place / "state" / "commit.json").read_bytes()
-    with pytest.raises(HoldfastError, match="task 3, epoch 1: sft is not finite") as refused:
+    with pytest.raises(HoldfastError, match="task 3, epoch 1: sft not finite") as refused:
         Trajectory(config(METHOD, **COPIES), place).advance(3)
     assert "\n" not in str(refused.value)
     assert (place / "state" / "commit.json").read_bytes() == before
     assert Trajectory(config(METHOD, **COPIES), place).horizon == 2
+
+
+def test_factors_that_the_last_step_lost_are_not_committed(config, place, monkeypatch):
+    update = training._Step._update
+
+    def losing(self):
+        update(self)
+        self._learner.adapters.parameters.data[0] = float("inf")
+
+    monkeypatch.setattr(training._Step, "_update", losing)
+    once = config(METHOD, **COPIES, optim={"epochs": 1, "batch_size": 64, "lr": 0.03})
+    with pytest.raises(HoldfastError, match="task 1, epoch 1: the factors not finite"):
+        Trajectory(once, place.with_name("other")).advance(1)
 
 
 def test_a_relative_backbone_is_found_from_anywhere(config, tmp_path, monkeypatch):

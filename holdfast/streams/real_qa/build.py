@@ -120,16 +120,10 @@ def _shares(sources: list[str], total: int) -> dict[str, int]:
 
 def _refuse_the_impossible(shares: Mapping[str, int], ready: Mapping[str, Pool]) -> None:
     """HoldfastError, before anything is asked, where not even all candidates would do."""
-    short = [
-        f"{name} {len(ready[name].candidates)} usable of {share}"
-        for name, share in shares.items()
-        if len(ready[name].candidates) < share
-    ]
-    if short:
-        raise HoldfastError(
-            f"real_qa: too few candidates: {', '.join(short)}; give more files, fewer tasks or "
-            "items, or leave these sources out"
-        )
+    usable = {name: len(ready[name].candidates) for name in shares}
+    _refuse(
+        [f"{name} {usable[name]} usable of {n}" for name, n in shares.items() if usable[name] < n]
+    )
 
 
 def _refuse_shortage(
@@ -141,10 +135,14 @@ def _refuse_shortage(
         for name, share in shares.items()
         if len(judged[name].kept) < share
     ]
+    _refuse(short, "; all verdicts are kept for that")
+
+
+def _refuse(short: list[str], besides: str = "") -> None:
     if short:
         raise HoldfastError(
             f"real_qa: too few candidates: {', '.join(short)}; give more files, fewer tasks or "
-            "items, or leave these sources out; all verdicts are kept for that"
+            f"items, or leave these sources out{besides}"
         )
 
 

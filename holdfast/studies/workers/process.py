@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from holdfast.core.children import importable
+
 _CHILD = "holdfast.studies.workers.child"
 _GRACE = 5.0  # seconds from hanging up to killing
 _LAST_WORDS = 300  # characters
@@ -32,8 +34,6 @@ class WorkerProcess:
         # Opened to append, so that it can be emptied while the worker writes.
         self._output = tempfile.TemporaryFile("ab+")  # noqa: SIM115 - closed by `end`
         self._channel, theirs = socket.socketpair()
-        # What can be imported here can be there, and nothing else: not the directory at hand.
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", _CHILD, str(theirs.fileno())],
@@ -42,7 +42,7 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the parent, which ends it
-                env={**os.environ, "PYTHONPATH": path, **environment},
+                env={**os.environ, "PYTHONPATH": importable(), **environment},
             )
 
     @property
