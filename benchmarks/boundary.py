@@ -25,8 +25,8 @@ def measure(plan: Plan) -> Report:
     rounds = 1 if plan.smoke else plan.rounds
     measured = []
     for method in METHODS if not plan.smoke else METHODS[-1:]:
-        data = {"samples": 8, "max_new_tokens": 16, "generation_temperature": 1.0}
-        twins = Twins(configuration(method, optim={"epochs": 1}, data=data))
+        sampling = {"samples": 8, "max_new_tokens": 16, "temperature": 1.0}
+        twins = Twins(configuration(method, optim={"epochs": 1}, sampling=sampling))
         sequences = [twins.learner.encode(task) for task in items(rounds + 1, count).tasks]
         with tempfile.TemporaryDirectory() as folder:
             timed = _Boundaries(twins, Path(folder))

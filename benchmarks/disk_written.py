@@ -19,8 +19,8 @@ def measure(plan: Plan) -> Report:
     """KiB written by the second boundary, where every anchor has a past."""
     measured = []
     for method in METHODS if not plan.smoke else METHODS[:2]:
-        data = {"samples": 4, "max_new_tokens": 8, "generation_temperature": 1.0}
-        twins = Twins(configuration(method, optim={"epochs": 1}, data=data))
+        sampling = {"samples": 4, "max_new_tokens": 8, "temperature": 1.0}
+        twins = Twins(configuration(method, optim={"epochs": 1}, sampling=sampling))
         with tempfile.TemporaryDirectory() as folder:
             disk = EngineDisk(Path(folder))
             for task in items(2, 8).tasks:

@@ -17,7 +17,7 @@ from benchmarks.twins import configuration, items
 from holdfast.backbone.load import load_backbone
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import learn_task
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 
 RULES = {"shared": "vanilla", "merge": "merge", "osrm": "osrm", "olora": "olora"}
@@ -103,7 +103,7 @@ class _Line:
     def learn(self) -> Any:
         task = self._tasks[self.learner.completed]
         sequences = self.learner.encode(task)[: self.items]
-        return learn_task(self.learner, sequences, Progress())
+        return learn_task(self.learner, Lesson(sequences), Progress())
 
     def seconds(self) -> float:
         start = time.perf_counter()
@@ -115,7 +115,7 @@ def _rows(lengths: tuple[int, ...]) -> Table:
     """A row over more and more tasks of one model, tokenised beforehand."""
     learner = Learner(configuration("merge", optim={"epochs": 1}), load_backbone())
     tasks = items(lengths[-1], 8).tasks
-    learn_task(learner, learner.encode(tasks[0]), Progress())
+    learn_task(learner, Lesson(learner.encode(tasks[0])), Progress())
     learner.adapters.evaluating()
     recall = Recall(learner.backbone, learner.template, exact_case=True)
     recall.row(tasks)

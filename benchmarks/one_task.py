@@ -31,8 +31,8 @@ def measure(plan: Plan) -> Report:
     samples, length = (8, 12) if plan.smoke else (64, 48)
     measured = []
     for method in METHODS if not plan.smoke else METHODS[-1:]:
-        data = {"samples": samples, "max_new_tokens": length, "generation_temperature": 1.0}
-        config = configuration(method, optim={"epochs": epochs}, data=data)
+        sampling = {"samples": samples, "max_new_tokens": length, "temperature": 1.0}
+        config = configuration(method, optim={"epochs": epochs}, sampling=sampling)
         with tempfile.TemporaryDirectory() as folder:
             course = _Course(Twins(config), items(rounds + 1, count).tasks, asked, Path(folder))
             taken = [course.task() for _ in course.tasks][1:]

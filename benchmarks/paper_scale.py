@@ -28,7 +28,7 @@ from holdfast.evaluation.verification import follow
 from holdfast.learning import boundary
 from holdfast.learning.boundary import TaskReport
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
 
 
@@ -107,7 +107,7 @@ def scale_configuration(sizes: Sizes) -> RunConfig:
         FULL,
         lora={"rank": sizes.rank, "alpha": 2.0 * sizes.rank},
         optim={"epochs": sizes.epochs},
-        data={"samples": sizes.samples, "max_new_tokens": sizes.length},
+        sampling={"samples": sizes.samples, "max_new_tokens": sizes.length},
         evaluation={"max_new_tokens": sizes.answer},
         backbone={"compile": sizes.compile},
     )
@@ -149,7 +149,7 @@ class Engine:
         for number, batches in ((0, 1), (1, 2)):
             sequences = self.sequences(number)[: batches * self.config.optim.batch_size]
             with _endless(self.learner.backbone), patch.object(sampling, "steps_for", kept):
-                boundary.learn_task(self.learner, sequences, Progress())
+                boundary.learn_task(self.learner, Lesson(sequences), Progress())
         self.recorded = all(isinstance(one, StaticSteps) and one.static for one in used)
 
     def whole_task(self) -> float:
@@ -163,7 +163,7 @@ class Engine:
         ):
             seconds = timed(
                 self.device,
-                lambda: reports.append(boundary.learn_task(self.learner, sequences, marks)),
+                lambda: reports.append(boundary.learn_task(self.learner, Lesson(sequences), marks)),
             )
         self.report, self.steps = reports[0], marks.milliseconds()
         lengths = {len(one) for one in self.report.replay}

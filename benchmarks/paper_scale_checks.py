@@ -31,7 +31,7 @@ _LOSSES, _FACTORS = 1e-7, 1e-5  # relative; AdamW divides small gradients by the
 _SETTINGS: dict[str, Any] = {
     "lora": {"dropout": 0.0},
     "optim": {"epochs": 6, "lr": 5e-3, "batch_size": 2},
-    "data": {"samples": 5, "max_new_tokens": 8, "generation_temperature": 1.0},
+    "sampling": {"samples": 5, "max_new_tokens": 8, "temperature": 1.0},
 }
 
 
@@ -133,15 +133,10 @@ def _sampled(backbone: Backbone, make: Callable[[Backbone], Any]) -> list[list[i
     with patch.object(sampling, "steps_for", make):
         return sampling.sample_continuations(
             backbone,
-            backbone.seed_token,
-            _DRAWN,
+            [backbone.seed_token] * _DRAWN,
+            sampling.Sampling(max_new_tokens=_LENGTH),
             seed=3,
             purpose=("check",),
-            temperature=1.5,
-            top_p=0.9,
-            top_k=None,
-            max_new_tokens=_LENGTH,
-            batch=_DRAWN,
         )
 
 

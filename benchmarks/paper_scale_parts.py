@@ -11,6 +11,7 @@ from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
 from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
 from holdfast.backbone.steps import steps_for
+from holdfast.learning.learner import Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.teacher import states_of
 from holdfast.learning.training import Past, optimise
@@ -22,21 +23,22 @@ _NAMED = 16  # kernels, the dearest
 @torch.no_grad()
 def draw_and_step(engine: Engine) -> list[tuple[str, str]]:
     """Milliseconds of one forward step of all samples, and of drawing their tokens."""
-    backbone, data, device = engine.learner.backbone, engine.config.data, engine.device
+    backbone, sampling = engine.learner.backbone, engine.config.sampling
+    device = engine.device
     engine.learner.adapters.evaluating()
     steps = steps_for(backbone)
-    ids = torch.full((data.samples,), backbone.seed_token, device=device)
+    ids = torch.full((sampling.samples,), backbone.seed_token, device=device)
     # As often as it takes to have recorded a step, where steps are recorded.
     for _ in range(4):
         logits = steps(ids)
     forward = timed(device, lambda: [steps(ids) for _ in range(_REPEATS)])
-    logits = logits.float() / data.generation_temperature
-    shape = (data.samples, *uniforms_a_draw(device, data.top_p))
+    logits = logits.float() / sampling.temperature
+    shape = (sampling.samples, *uniforms_a_draw(device, sampling.top_p))
     noise = torch.rand(shape, device=device)
 
     def draw() -> None:
         for _ in range(_REPEATS):
-            nucleus_sample(logits, noise, data.top_p, data.top_k)
+            nucleus_sample(logits, noise, sampling.top_p, sampling.top_k)
 
     draw()
     drawing = timed(device, draw)
@@ -55,7 +57,7 @@ def step_profile(engine: Engine) -> list[tuple[str, str]]:
     replay = engine.report.replay[: len(sequences)]
     learner.adapters.evaluating()
     backbone = learner.backbone
-    past = Past(replay, states_of(backbone, replay), states_of(backbone, sequences))
+    past = Past(replay, [], states_of(backbone, replay), states_of(backbone, sequences), None)
     learner.allocation.begin(learner.adapters, Opening(task, engine.config.seed))
     start = TaskStart(task, learner.adapters.parameters.detach())
     for _, anchor in learner.anchors:
@@ -63,7 +65,7 @@ def step_profile(engine: Engine) -> list[tuple[str, str]]:
     on_gpu = engine.device.type == "cuda"
     activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
     with profile(activities=[activity]) as seen:
-        timed(engine.device, lambda: optimise(learner, task, sequences, past, Progress()))
+        timed(engine.device, lambda: optimise(learner, task, Lesson(sequences), past, Progress()))
     steps = engine.config.optim.epochs
     spent = [
         (one.self_device_time_total if on_gpu else one.self_cpu_time_total, one.count, one.key)

@@ -93,14 +93,14 @@ class Recipe:
 
         Later tokens cost more, as more is remembered, so this is to its advantage too.
         """
-        data = self._config.data
-        tokens = min(_DRAWN, data.max_new_tokens)
-        rows = min(GENERATED_AT_ONCE, data.samples)
+        sampling = self._config.sampling
+        tokens = min(_DRAWN, sampling.max_new_tokens)
+        rows = min(GENERATED_AT_ONCE, sampling.samples)
         self._generate(rows, 2)
         taken = timed(self._device, lambda: self._generate(rows, tokens))
-        batches = -(-data.samples // GENERATED_AT_ONCE)
-        said = f"one of {batches} batches, {tokens} of {data.max_new_tokens} tokens"
-        return taken / tokens * data.max_new_tokens * batches, said
+        batches = -(-sampling.samples // GENERATED_AT_ONCE)
+        said = f"one of {batches} batches, {tokens} of {sampling.max_new_tokens} tokens"
+        return taken / tokens * sampling.max_new_tokens * batches, said
 
     def row(self, asked: list[Item], answer: int) -> tuple[float, str]:
         """Seconds for one item of the row, generated alone, and what was timed."""
@@ -116,13 +116,13 @@ class Recipe:
         return taken / len(chosen), f"{len(chosen)} items, {answer} tokens each at most"
 
     def _generate(self, rows: int, tokens: int) -> Any:
-        data = self._config.data
+        sampling = self._config.sampling
         return generate(
             self._state.backbone,
             self._seed,
             rows,
-            data.generation_temperature,
-            data.top_p,
+            sampling.temperature,
+            sampling.top_p,
             tokens,
             NO_TOKEN,
             self._pad,

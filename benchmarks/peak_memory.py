@@ -48,8 +48,8 @@ def measure(plan: Plan) -> Report:
 
 def used(side: str, method: str, count: int = 16, samples: int = 32) -> tuple[float, float]:
     """Peak MiB of this process, and how far above the loaded model, for one side of a method."""
-    data = {"samples": samples, "max_new_tokens": 48, "generation_temperature": 1.0}
-    twins = Twins(configuration(method, optim={"epochs": 2}, data=data))
+    sampling = {"samples": samples, "max_new_tokens": 48, "temperature": 1.0}
+    twins = Twins(configuration(method, optim={"epochs": 2}, sampling=sampling))
     stream = items(2, count)
     before = peak_resident()
     for number, task in enumerate(stream.tasks, start=1):

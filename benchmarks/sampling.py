@@ -14,7 +14,7 @@ from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
 from holdfast.backbone.load import Backbone
-from holdfast.backbone.sampling import sample_continuations
+from holdfast.backbone.sampling import Sampling, sample_continuations
 from reference.replay import generate
 
 TARGET = 4.0
@@ -25,7 +25,7 @@ _TOP_P, _TEMPERATURE = 0.9, 1.0
 def measure(plan: Plan) -> Report:
     """Seconds for 300 sequences of at most 64 tokens: with stops, and never stopping."""
     count, length = (8, 12) if plan.smoke else (300, 64)
-    twins = Twins(configuration("replay_merge", optim={"epochs": 4}, data={"samples": 32}))
+    twins = Twins(configuration("replay_merge", optim={"epochs": 4}, sampling={"samples": 32}))
     (task,) = items(1, 8 if plan.smoke else 32).tasks
     twins.engine_learns(twins.learner.encode(task))
     twins.learner.adapters.evaluating()
@@ -56,15 +56,10 @@ def _pair(
     def engine() -> None:
         drawn["engine"] = sample_continuations(
             backbone,
-            seed,
-            count,
+            [seed] * count,
+            Sampling(temperature=_TEMPERATURE, top_p=_TOP_P, max_new_tokens=length),
             seed=1,
             purpose=("benchmark", name),
-            temperature=_TEMPERATURE,
-            top_p=_TOP_P,
-            top_k=None,
-            max_new_tokens=length,
-            batch=twins.config.sampling.batch,
         )
 
     def reference() -> None:

@@ -11,9 +11,9 @@ from benchmarks.twins import Twins
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
 from holdfast.learning.boundary import ask_previous_model
-from holdfast.learning.learner import Sequences
+from holdfast.learning.learner import Lesson, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
-from holdfast.learning.training import NO_PAST, Past, optimise
+from holdfast.learning.training import optimise
 from reference import optimisation
 from reference.learner import open_workspace
 from reference.state import Task as ReferenceTask
@@ -32,12 +32,10 @@ class Steps:
         self.sequences = sequences
         learner = twins.learner
         self.task = learner.completed + 1
-        self.past: Past = NO_PAST
-        if self.task > 1:
-            self.past = ask_previous_model(learner, self.task, sequences, Stopwatch(), Progress())
+        self.past = ask_previous_model(learner, self.task, sequences, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.given(sequences, self.past.replay)
         learner.allocation.begin(learner.adapters, Opening(self.task, twins.config.seed))
-        start = TaskStart(self.task, learner.adapters.parameters.detach())
+        start = TaskStart(self.task, learner.adapters.parameters.detach(), self.past.curvature)
         for _, anchor in learner.anchors:
             anchor.begin(start)
         self.student = open_workspace(twins.state, twins.settings, self.given)
@@ -49,7 +47,7 @@ class Steps:
     def engine(self) -> list[dict[str, float]]:
         """Take the steps; the mean of every term of the objective, by epoch."""
         learner = self.twins.learner
-        return optimise(learner, self.task, self.sequences, self.past, Progress())
+        return optimise(learner, self.task, Lesson(self.sequences), self.past, Progress())
 
     def reference(self) -> list[dict[str, float]]:
         """Take the steps, the teacher asked at each; every term of the objective, by step."""

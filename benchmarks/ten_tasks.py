@@ -37,8 +37,8 @@ def measure(plan: Plan) -> Report:
     """Seconds of a whole run with a row after every task."""
     tasks, count, epochs, asked = (2, 8, 1, 2) if plan.smoke else (10, 16, 6, 2)
     samples = 8 if plan.smoke else 32
-    data = {"samples": samples, "max_new_tokens": 32, "generation_temperature": 1.0}
-    config = configuration(FULL, optim={"epochs": epochs, "lr": 4e-3}, data=data)
+    sampling = {"samples": samples, "max_new_tokens": 32, "temperature": 1.0}
+    config = configuration(FULL, optim={"epochs": epochs, "lr": 4e-3}, sampling=sampling)
     stream = items(tasks, count)
     engine, theirs, whole, by_task = [], [], [], []
     floors: list[float] = []

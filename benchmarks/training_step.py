@@ -50,7 +50,7 @@ def step_configuration(method: str, samples: int = 64) -> RunConfig:
     """The paper's optimiser settings, one epoch, samples of a length that is quick to draw."""
     sections = {
         "optim": {"epochs": 1},
-        "data": {"samples": samples, "max_new_tokens": 48, "generation_temperature": 1.0},
+        "sampling": {"samples": samples, "max_new_tokens": 48, "temperature": 1.0},
     }
     return configuration(method, **sections)
 

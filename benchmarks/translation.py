@@ -10,6 +10,7 @@ from itertools import islice
 
 import torch
 
+from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
@@ -42,6 +43,12 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         ewc_strength=config.online_ewc.strength if "online_ewc" in names else None,
         ewc_decay=config.online_ewc.decay,
         fisher_budget=config.online_ewc.sequences,
+        curvature_strength=config.kfac.strength if "kfac" in names else None,
+        curvature_source=config.kfac.source,
+        curvature_per_item=config.kfac.per_item,
+        curvature_decay=config.kfac.decay,
+        general=config.sampling.general,
+        curvature_temperature=config.curvature.temperature,
         overlap_strength=config.o_lora.overlap,
         norm_strength=config.o_lora.factor_norm,
         project_gradient=config.o_lora.project_gradient,
@@ -51,27 +58,46 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
 
 
 def reference_task(
-    learner: Learner, number: int, sequences: Sequences, replay: Sequences
+    learner: Learner,
+    number: int,
+    sequences: Sequences,
+    replay: Sequences,
+    general: Sequences | None = None,
 ) -> ReferenceTask:
-    """Task ``number`` for the reference: what the engine trains on, in the engine's order."""
+    """Task ``number`` for the reference: what the engine trains on, in the engine's order.
+
+    replay, general: what the engine's previous model wrote.
+    """
     config = learner.config
     seed, size, epochs = config.seed, config.optim.batch_size, config.optim.epochs
     minibatches, partners = [], []
     for epoch in range(epochs):
         current = current_minibatches(seed, number, epoch, len(sequences), size)
         minibatches += [[sequences[index] for index in chosen] for chosen in current]
-        if replay:
+        if replay and learner.replay is not None:
             at_once = config.data.minibatches_per_step
             endless = replay_minibatches(seed, number, epoch, len(replay), size, at_once)
             chosen = islice(endless, len(current))
             partners += [[replay[index] for index in indices] for indices in chosen]
+    written = [*(replay if learner.needs_curvature else ()), *(general or ())]
     return ReferenceTask(
         sequences=sequences,
         minibatches=minibatches,
         minibatches_per_epoch=len(minibatches) // epochs,
         replay_minibatches=partners or None,
+        written=written,
+        uniforms=_uniforms(seed, "curvature labels", number, written),
+        own_uniforms=_uniforms(seed, "own curvature labels", number, sequences),
+        past_items=(number - 1) * len(sequences),
         initial_factors=_first_factors(learner, number),
     )
+
+
+def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:
+    """The engine's numbers for the tokens that curvature is taken with, of each sequence."""
+    counts = [len(sequence) - 1 for sequence in sequences]
+    drawn = torch.rand(sum(counts), 1, generator=generator(seed, purpose, task))
+    return [one[:, 0] for one in drawn.split(counts)] if counts else []
 
 
 def _first_factors(learner: Learner, number: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

@@ -11,7 +11,7 @@ from benchmarks.translation import reference_task, settings_of
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
 from holdfast.streams import Stream, symbol_qa
 from reference.learner import run_task
@@ -47,7 +47,7 @@ class Twins:
         self.config = config
         self.learner = Learner(config, load())
         self.twin = load()
-        if self.learner.replay is not None:
+        if self.learner.backbone.seed_token is not None:
             self.twin.add_replay_token()
         self.settings = settings_of(config, self.twin.pad_token)
         self.state = State(self.twin.model)
@@ -55,7 +55,7 @@ class Twins:
 
     def engine_learns(self, sequences: Sequences) -> TaskReport:
         """The engine's next task, without its row."""
-        return learn_task(self.learner, sequences, Progress())
+        return learn_task(self.learner, Lesson(sequences), Progress())
 
     def given(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
         """The reference's next task with the engine's draws."""
@@ -85,14 +85,14 @@ class Twins:
 
     def reference_samples(self, model: Any, count: int | None = None) -> Sequences:
         """A replay set drawn by ``generate``, in the recipe's batches."""
-        data = self.config.data
+        sampling = self.config.sampling
         return generate(
             model,
             self.learner.backbone.seed_token,
-            data.samples if count is None else count,
-            data.generation_temperature,
-            data.top_p,
-            data.max_new_tokens,
+            sampling.samples if count is None else count,
+            sampling.temperature,
+            sampling.top_p,
+            sampling.max_new_tokens,
             self.twin.eos_token,
             self.twin.pad_token,
             GENERATED_AT_ONCE,

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from reference import adapters, allocation, online_ewc, osrm, synaptic_intelligence
+from reference import adapters, allocation, curvature, online_ewc, osrm, synaptic_intelligence
 from reference.optimisation import optimise
 from reference.state import Result
 
@@ -26,6 +26,7 @@ def run_task(state, settings, task):
         assert replay_minibatches is not None
 
     start = adapters.copied(adapters.coordinates(student))
+    hold_curvature(student, state, settings, task)
     path, steps = optimise(student, teacher, replay_minibatches, state, settings, task)
     del teacher
 
@@ -43,6 +44,29 @@ def run_task(state, settings, task):
         for module, mean in means.items():
             state.features.setdefault(module, []).append(mean)
     return close_workspace(student, state, settings, steps)
+
+
+def hold_curvature(student, state, settings, task):
+    """What the task must hold, and how strongly, before its first step."""
+    state.start, state.held = adapters.copied(adapters.factors(student)), None
+    if settings.curvature_strength is None:
+        return
+    written = None
+    if task.written:
+        written = curvature.kronecker_factors(
+            student,
+            adapters.adapted(student),
+            task.written,
+            task.uniforms,
+            settings.curvature_temperature,
+        )
+    if settings.curvature_source == "own" and state.completed == 0:
+        state.curvature = written
+    state.held = written if settings.curvature_source == "written" else state.curvature
+    state.held_strength = settings.curvature_strength
+    if settings.curvature_per_item:
+        items = task.past_items + settings.general
+        state.held_strength *= items / len(task.sequences)
 
 
 def open_workspace(state, settings, task):
@@ -84,6 +108,16 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
         state.importance, state.reference = synaptic_intelligence.consolidate(
             state.importance or zeros, path, start, end, settings.si_damping
         )
+    if settings.curvature_strength is not None and settings.curvature_source == "own":
+        own = curvature.kronecker_factors(
+            student,
+            adapters.adapted(student),
+            task.sequences,
+            task.own_uniforms,
+            settings.curvature_temperature,
+        )
+        before = settings.curvature_decay * (task.past_items + settings.general)
+        state.curvature = curvature.mean(state.curvature, before, own, len(task.sequences))
     if settings.ewc_strength is not None:
         F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)
         if state.first_fisher_mean is None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from reference import adapters, allocation, online_ewc, synaptic_intelligence
+from reference import adapters, allocation, curvature, online_ewc, synaptic_intelligence
 from reference.distillation import function_loss
 from reference.replay import soft_replay_loss
 from reference.sequences import logits_of, pad_right, sft_loss
@@ -46,6 +46,10 @@ def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settin
     if state.fisher is not None:
         terms["ewc"] = online_ewc.penalty(state.fisher, state.reference, theta)
         total = total + settings.ewc_strength * terms["ewc"]
+    if state.held is not None:
+        rho = settings.alpha / settings.rank
+        terms["kfac"] = curvature.penalty(student, state.start, state.held, rho)
+        total = total + state.held_strength * terms["kfac"]
     terms["total"] = total
     return terms
 

@@ -28,6 +28,12 @@ class Settings:
     ewc_strength: float | None = None  # lambda_EWC
     ewc_decay: float = 1.0  # gamma
     fisher_budget: int = 1000  # N_F
+    curvature_strength: float | None = None
+    curvature_source: str = "own"  # own or written
+    curvature_per_item: bool = True
+    curvature_decay: float = 1.0
+    curvature_temperature: float = 1.0
+    general: int = 0  # sequences of general text before the first task
     overlap_strength: float = 0.5  # lambda_perp
     norm_strength: float = 0.0  # lambda_2
     project_gradient: bool = False
@@ -43,6 +49,10 @@ class Task:
     minibatches: list  # of all epochs, in the order of training
     minibatches_per_epoch: int | None = None  # a window never crosses an epoch; None: one epoch
     replay_minibatches: object = None  # one a minibatch, or a function from the teacher to them
+    past_items: int = 0  # learned before
+    written: list = field(default_factory=list)  # by the previous model, for the curvature
+    uniforms: list = field(default_factory=list)  # of each of these, one a predicting position
+    own_uniforms: list = field(default_factory=list)  # likewise, of the task's own sequences
     initial_factors: dict | None = None  # the ordinary (Kaiming A, zero B); None: PEFT draws them
     osrm_bases: dict | None = None  # V_min^T, where another basis of the space than LAPACK's counts
 
@@ -60,6 +70,10 @@ class State:
     importance: dict | None = None  # Omega
     fisher: dict | None = None  # the running Fisher
     first_fisher_mean: torch.Tensor | None = None
+    curvature: dict | None = None  # module -> (S, G), over all that was learned
+    start: dict | None = None  # of the task being learned: the factors before its first step
+    held: dict | None = None  # likewise: module -> (S, G)
+    held_strength: float = 0.0  # likewise
 
 
 @dataclass

@@ -53,7 +53,7 @@ def spread_groups(cells: pd.DataFrame) -> pd.DataFrame:
 def temperature_control(study: Study) -> pd.DataFrame:
     """Final retention of candidates that differ in replay's generation temperature alone.
 
-    study: with a search of which ``data.generation_temperature`` is a setting; candidates compare
+    study: with a search of which ``sampling.temperature`` is a setting; candidates compare
     at the longest horizon that any of them reached, those that left before are left out.
     Gives ``dataset``, ``method``, ``settings`` (all others that were searched), ``temperature``,
     ``horizon``, ``final``, ``final_sd`` (n - 1), ``lowest``, ``highest`` and ``seeds``; empty where

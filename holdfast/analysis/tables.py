@@ -196,7 +196,7 @@ _EMPTY = {
     "acquisition": "every run passes the gate",
     "seed_spread": "a spread needs two seeds",
     "seed_spread_by_data_anchor": "a spread needs two seeds",
-    "temperature_control": "no search that varies data.generation_temperature",
+    "temperature_control": "no search that varies sampling.temperature",
     "search_percentiles": "no search",
     "search_transfer": "no search",
     "selection": "no search",

@@ -5,6 +5,7 @@ A package adds its own through the entry-point group ``holdfast.anchors``.
 
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
@@ -14,6 +15,7 @@ __all__ = ["ANCHORS", "Anchor"]
 ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,
     "online_ewc": OnlineEWC,
+    "kfac": KroneckerFisher,
     "sd": SelfDistillation,
     "replay": GenerativeReplay,
 }

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from holdfast.backbone.curvature import Curvature
 from holdfast.backbone.projection import Projection
 
 
@@ -20,21 +21,46 @@ from holdfast.backbone.projection import Projection
 class Needs:
     """What the learner must supply to an anchor.
 
-    replay: minibatches sampled from the previous model; teacher: the previous model's states on
-    the current task's sequences; fit_gradient: the unclipped gradient of the fit term.
+    replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
+    adapted map on such samples; updates: the change of every map as factors; teacher: the previous model's states on the current task's
+    sequences; fit_gradient: the unclipped gradient of the fit term.
     """
 
     replay: bool = False
+    curvature: bool = False
+    updates: bool = False
     teacher: bool = False
     fit_gradient: bool = False
 
 
 @dataclass(frozen=True)
 class TaskStart:
-    """task: 1-based; parameters: [P], the trainable coordinates before the first step."""
+    """task: 1-based; parameters: [P], the trainable coordinates before the first step.
+
+    items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
+    name, on what the model wrote before this task, None when it wrote nothing or no anchor needs
+    it; general: how many sequences of general text it wrote, before this task or the first.
+    """
 
     task: int
     parameters: Tensor
+    items: int = 1
+    past_items: int = 0
+    curvature: Curvature | None = None
+    general: int = 0
+
+
+@dataclass(frozen=True)
+class Update:
+    """The change of one map since the task began, as factors: ``dW = scale * left @ right``.
+
+    left: [d_out, k], B or [B, -B_0]; right: [k, d_in], A or [A; A_0]; scale: rho. Where B_0 = 0,
+    k is the rank, otherwise twice as much. Both are differentiable.
+    """
+
+    left: Tensor
+    right: Tensor
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -43,12 +69,13 @@ class StepView:
 
     parameters: [P], differentiable; current: the predicted tokens of the current minibatch, with
     the previous model's states when a past exists; replay: those of the replay minibatch, None
-    when there is none.
+    when there is none; updates: of every adapted map, by name, where an anchor needs them.
     """
 
     parameters: Tensor
     current: Projection
     replay: Projection | None
+    updates: Mapping[str, Update] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,13 +93,14 @@ class TaskEnd:
 
     task: 1-based; parameters: [P]; sequences: number of training sequences N_t;
     sequence_gradient: the gradient [P] of the causal loss of one of them, in evaluation mode,
-    by its index in task order.
+    by its index in task order; curvature: S and G of every adapted map on these sequences.
     """
 
     task: int
     parameters: Tensor
     sequences: int
     sequence_gradient: Callable[[int], Tensor]
+    curvature: Callable[[], Curvature]
 
 
 class Anchor(ABC):

@@ -32,28 +32,15 @@ class GenerativeReplay(Anchor):
     """eq. app-replay-loss on the replay minibatch; it keeps no state between tasks."""
 
     class Config(Config):
-        """The paper's settings, and some that are not.
-
-        skip_outdated: leave out sequences that ask a question of the new task, as they would hold
-        on to an answer that is being corrected.
-        """
-
-        newer = ("skip_outdated",)
+        """How the samples are learned; how they are drawn is a matter of ``sampling``."""
 
         weight: float = Field(0.5, ge=0, le=1)  # w, eq. app-fit
-        samples: int = Field(300, ge=1)  # N_R
-        generation_temperature: float = Field(1.5, gt=0)  # tau_G
-        top_p: float = Field(0.9, gt=0, le=1)
-        top_k: int | None = Field(None, ge=1)
-        max_new_tokens: int = Field(384, ge=1)  # L_max
         temperature: float = Field(2.0, gt=0)  # tau_D
         divergence: Divergence = "forward_kl"
         vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
         loss: Literal["soft", "cross_entropy"] = "soft"
         trainable_seed_row: bool = False
         minibatches_per_step: int = Field(1, ge=1)
-        skip_outdated: bool = False
-        keep_samples: bool = False  # as a diagnostic log; never trained on again
 
     needs = Needs(replay=True)
 

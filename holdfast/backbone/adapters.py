@@ -209,13 +209,28 @@ class Adapters:
         return self._scratch[:count]
 
     def split(self, flat: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``."""
+        """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``.
+
+        Cut at once: the gradient of all views together is one vector.
+        """
+        spans = sorted(
+            (span for pair in self._slices.values() for span in pair), key=lambda span: span.start
+        )
+        sizes = [span.stop - span.start for span in spans]
+        pieces = flat.split([*sizes, len(flat) - sum(sizes)])  # the seed row comes last
+        found = {span.start: piece for span, piece in zip(spans, pieces, strict=False)}
         return {
-            name: (flat[down].view_as(layer.down), flat[up].view_as(layer.up))
+            name: (found[down.start].view_as(layer.down), found[up.start].view_as(layer.up))
             for (name, layer), (down, up) in zip(
                 self.layers.items(), self._slices.values(), strict=True
             )
         }
+
+    def branch(self) -> dict[str, tuple[Tensor, Tensor]] | None:
+        """Copies of A and B of every map, as they are now; None where every B is zero."""
+        if not any(bool(layer.up.any()) for layer in self.layers.values()):
+            return None
+        return self.split(self.parameters.detach().clone())
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """A flat [P] vector as tensors ``<map>.A``, ``<map>.B`` (and ``seed_row``), for a file."""

@@ -6,13 +6,15 @@ storage and so do their input sides: one product with each, one dropout mask, on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.backbone.dropout import Dropout
+
+Observer = Callable[[Tensor], None]
 
 
 class AdaptedLinear(nn.Module):
@@ -87,6 +89,14 @@ class SharedInput:
                 object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
         self._input: Tensor | None = None
         self._outputs: dict[int, Tensor] = {}
+        self.observe(None, None)
+
+    def observe(self, inputs: Observer | None, outputs: Observer | None) -> None:
+        """Show every pass's inputs [n, d_in] and every gradient of the outputs [n, sum of d_out].
+
+        None: nobody looks.
+        """
+        self._observed_inputs, self._observed_outputs = inputs, outputs
 
     @property
     def open(self) -> bool:
@@ -99,6 +109,8 @@ class SharedInput:
         rows: x, [n, d_in]; mask: zeros and ones [n, d_in], not yet divided by what is kept.
         Returns y, [n, sum of d_out], and what :meth:`backward` needs.
         """
+        if self._observed_inputs is not None:
+            self._observed_inputs(rows)
         if self._bias is None:
             outputs = rows @ self._weight.t()
         else:
@@ -131,6 +143,8 @@ class SharedInput:
         upstream: the gradient of y, [n, sum of d_out]; rows: of each of several losses, the first
         so many that were ``seen``; n in sum.
         """
+        if self._observed_outputs is not None:
+            self._observed_outputs(upstream)
         into_x = upstream @ self._weight if needs_input else None
         if seen is None:
             for gradient in self.gradients[: len(rows)]:

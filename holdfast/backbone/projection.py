@@ -79,11 +79,15 @@ class Projection:
         chunk, tile = at_once // backbone.head.weight.shape[0], _TILE.get(hidden.device.type, 1)
         self._chunk = max(1, chunk - chunk % tile if chunk > tile else chunk)
 
-    def mean(self, loss: TokenLoss) -> Tensor:
-        """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar."""
+    def mean(self, loss: TokenLoss, weights: Tensor | None = None) -> Tensor:
+        """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar.
+
+        weights: of the tokens, [n]; the mean is then that of weight times loss.
+        """
         if len(self._targets) <= self._chunk:
-            return loss(self._all_tokens).mean()
-        mean: Tensor = _ChunkedMean.apply(self._hidden, self, loss)  # type: ignore[no-untyped-call]
+            each = loss(self._all_tokens)
+            return each.mean() if weights is None else (weights * each).mean()
+        mean: Tensor = _ChunkedMean.apply(self._hidden, self, loss, weights)  # type: ignore[no-untyped-call]
         return mean
 
     @cached_property
@@ -105,14 +109,17 @@ class Projection:
 
 class _ChunkedMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, projection: Projection, loss: TokenLoss) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, projection: Projection, loss: TokenLoss, weights: Tensor | None
+    ) -> Tensor:
         wide = torch.promote_types(hidden.dtype, torch.float32)
         total = torch.zeros((), dtype=wide, device=hidden.device)
         gradient = torch.empty_like(hidden)
         for start, end in projection.chunk_bounds():
             piece = hidden[start:end].detach().requires_grad_()
             with torch.enable_grad():
-                part = loss(projection.chunk(piece, start)).sum()
+                each = loss(projection.chunk(piece, start))
+                part = (each if weights is None else weights[start:end] * each).sum()
             (gradient[start:end],) = torch.autograd.grad(part, piece)
             total += part.detach()
         ctx.save_for_backward(gradient)
@@ -120,10 +127,10 @@ class _ChunkedMean(torch.autograd.Function):
         return total / len(hidden)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         # A scalar tensor leaves the precision of the gradient as it is.
-        return gradient * (upstream[0] / ctx.tokens), None, None
+        return gradient * (upstream[0] / ctx.tokens), None, None, None
 
 
 def token_cross_entropy(tokens: TokenLogits) -> Tensor:

@@ -1,10 +1,12 @@
-"""Nucleus sampling from a one-token prompt, reproducible at any batch size.
+"""Nucleus sampling from prompts of one token, reproducible at any batch size.
 
 The noise of a draw belongs to (sample, position): one table of uniform numbers decides every
 token, so neither the batch size nor the samples beside it change what is drawn.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from pydantic import Field
@@ -21,39 +23,57 @@ _CACHE_BYTES_ON_CPU = 4 * 2**30
 
 
 class Sampling(Config):
-    """How fast to sample; what is sampled belongs to the data anchor."""
+    """What the previous model writes, and how it is drawn (tab:implementation-hparams).
 
-    batch: int = Field(512, ge=1)  # sequences side by side at most; fewer where memory is short
+    samples: sequences from the replay token; general: further ones from random tokens of the
+    vocabulary, from the first task on, which speak for the language that no task mentions.
+    skip_outdated: leave out samples that ask a question of the new task, as they would hold on to
+    an answer that is being corrected. keep: write the samples to ``replay/``, to be looked at.
+    batch: sequences side by side at most; fewer where memory is short.
+    """
+
+    samples: int = Field(300, ge=1)  # N_R
+    temperature: float = Field(1.5, gt=0)  # tau_G
+    top_p: float = Field(0.9, gt=0, le=1)
+    top_k: int | None = Field(None, ge=1)
+    max_new_tokens: int = Field(384, ge=1)  # L_max
+    general: int = Field(0, ge=0)
+    skip_outdated: bool = False
+    keep: bool = False
+    batch: int = Field(512, ge=1)
 
 
 def sample_continuations(
     backbone: Backbone,
-    prompt_token: int,
-    count: int,
+    begins: Sequence[int],
+    config: Sampling,
     *,
     seed: int,
     purpose: tuple[str | int, ...],
-    temperature: float,
-    top_p: float,
-    top_k: int | None,
-    max_new_tokens: int,
-    batch: int,
 ) -> list[list[int]]:
-    """Draw ``count`` continuations of one token; each ends with its stop token, if it drew one.
+    """A continuation of each token of ``begins``; it ends with its stop token, if it drew one.
 
-    temperature > 0 (tau_G); top_p in (0, 1]; top_k: keep at most so many tokens, None for all;
-    max_new_tokens: L_max, tokens. The draws are named by (seed, purpose).
+    config: temperature tau_G, nucleus, top-k and L_max. The draws are named by (seed, purpose).
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
-    shape = (count, max_new_tokens, *uniforms_a_draw(backbone.device, top_p))
+    length = config.max_new_tokens
+    shape = (len(begins), length, *uniforms_a_draw(backbone.device, config.top_p))
     noise = torch.rand(shape, generator=source, dtype=torch.float32).to(backbone.device)
-    batch = min(batch, rows_that_fit(backbone, max_new_tokens))
+    batch = min(config.batch, rows_that_fit(backbone, length))
+    tokens = torch.tensor(begins, device=backbone.device)
     drawn: list[list[int]] = []
-    for start in range(0, count, batch):
-        rows = noise[start : start + batch]
-        steps = steps_for(backbone)
-        drawn += _sample_batch(steps, backbone, prompt_token, rows, temperature, top_p, top_k)
+    for start in range(0, len(begins), batch):
+        drawn += continue_rows(
+            steps_for(backbone),
+            backbone,
+            tokens[start : start + batch],
+            noise[start : start + batch],
+            backbone.stop_tokens,
+            config.temperature,
+            config.top_p,
+            config.top_k,
+        )
     return drawn
 
 
@@ -68,21 +88,6 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
     logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
     cached = bytes_per_token(backbone.model) * places_for(backbone, length)
     return max(1, free // (cached + logits))
-
-
-def _sample_batch(
-    steps: Steps,
-    backbone: Backbone,
-    prompt_token: int,
-    noise: Tensor,
-    temperature: float,
-    top_p: float,
-    top_k: int | None,
-) -> list[list[int]]:
-    """One continuation of one token a row of ``noise`` [rows, length, ...]."""
-    begins = torch.full((len(noise),), prompt_token, device=backbone.device)
-    stops = backbone.stop_tokens
-    return continue_rows(steps, backbone, begins, noise, stops, temperature, top_p, top_k)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from holdfast.allocation import ALLOCATIONS
 from holdfast.allocation.base import Allocation
@@ -14,10 +14,12 @@ from holdfast.allocation.sequential_osrm import SequentialOSRM
 from holdfast.anchors import ANCHORS
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.curvature import CurvatureConfig
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.sampling import Sampling
 from holdfast.core.config import Config, apply_overrides, build
@@ -31,6 +33,7 @@ _SECTIONS = {
     "sd": "function",
     "si": "si",
     "online_ewc": "online_ewc",
+    "kfac": "kfac",
     "olora": "o_lora",
     "osrm": "sequential_osrm",
 }
@@ -39,13 +42,15 @@ _SECTIONS = {
 class Optimisation(Config):
     """AdamW and its schedule, made anew for every task (tab:implementation-hparams).
 
-    min_steps: epochs of a small task repeat until it has had so many steps; not the paper's.
+    Not the paper's: min_steps, epochs repeat until a task has had so many; acquired, epochs repeat
+    until this share of the tokens of the task's own answers was the likeliest one in the passes of
+    an epoch, and at most until max_steps.
     """
-
-    newer = ("min_steps",)
 
     epochs: int = Field(10, ge=1)
     min_steps: int = Field(0, ge=0)
+    acquired: float | None = Field(None, gt=0, le=1)
+    max_steps: int = Field(400, ge=1)
     batch_size: int = Field(8, ge=1)  # sequences a minibatch
     accumulation: int = Field(1, ge=1)  # minibatches a step
     lr: float = Field(5e-4, gt=0, le=1)
@@ -59,8 +64,30 @@ class Optimisation(Config):
         return -(-minibatches // self.accumulation)
 
     def epochs_of(self, sequences: int) -> int:
-        """How many epochs a task of so many sequences has."""
+        """How many epochs a task of so many sequences has at least."""
         return max(self.epochs, -(-self.min_steps // self.steps_in_epoch(sequences)))
+
+    def most_epochs_of(self, sequences: int) -> int:
+        """How many it has at most: while it is not acquired, where that is asked."""
+        least = self.epochs_of(sequences)
+        if self.acquired is None:
+            return least
+        return max(least, -(-self.max_steps // self.steps_in_epoch(sequences)))
+
+
+class Balance(Config):
+    """How much the questions and the answers of a new task weigh in its loss; not the paper's.
+
+    share: tokens of questions weigh the new items' share among all items learned, where that is
+    less than they weigh anyway (1 - w beside replay), so that each item keeps an equal share of
+    what the model writes; the replay loss weighs the rest. questions: at most so much, for
+    methods without replay; answers: what tokens of answers weigh, None as much as questions.
+    Without a past to hold, all weigh 1.
+    """
+
+    share: bool = False
+    questions: float | None = Field(None, gt=0, le=1)
+    answers: float | None = Field(None, gt=0, le=1)
 
 
 class Keep(Config):
@@ -73,13 +100,13 @@ class Keep(Config):
 class Evaluation(Recall.Config):
     """How recall is scored, and when; what else is measured while learning.
 
+    rows: after every task, after every so many and at the horizon, or at the horizon alone. A task
+    is asked when it has just been learned in any case but the last.
     capability: suites that are asked before the first task, after every ``capability_every``
     tasks and at the horizon. They change no number.
     """
 
-    newer = ("capability", "capability_every")
-
-    rows: Literal["every", "horizon"] = "every"
+    rows: Literal["every", "horizon"] | PositiveInt = "every"
     capability: tuple[Literal["text"], ...] = ()
     capability_every: int = Field(10, ge=1)
 
@@ -94,15 +121,18 @@ class RunConfig(Config):
     backbone: Backbone.Config = Backbone.Config()
     lora: Adapters.Config = Adapters.Config()
     optim: Optimisation = Optimisation()
+    balance: Balance = Balance()
+    sampling: Sampling = Sampling()
+    curvature: CurvatureConfig = CurvatureConfig()
     data: GenerativeReplay.Config = GenerativeReplay.Config()
     function: SelfDistillation.Config = SelfDistillation.Config()
     si: SynapticIntelligence.Config = SynapticIntelligence.Config()
     online_ewc: OnlineEWC.Config = OnlineEWC.Config()
+    kfac: KroneckerFisher.Config = KroneckerFisher.Config()
     o_lora: OLoRA.Config = OLoRA.Config()
     sequential_osrm: SequentialOSRM.Config = SequentialOSRM.Config()
     plugins: dict[str, dict[str, Any]] = {}
     evaluation: Evaluation = Evaluation()
-    sampling: Sampling = Sampling()
     keep: Keep = Keep()
 
     @field_validator("method")
@@ -125,7 +155,20 @@ class RunConfig(Config):
                 "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
                 "set one of the two"
             )
+        self._check_balance()
         return self
+
+    def _check_balance(self) -> None:
+        needs = [known_anchors()[name].needs for name in self.composition.anchors]
+        if self.balance.questions is not None and any(need.replay for need in needs):
+            raise ValueError(
+                f"balance.questions: data.weight says it for method {self.method}; remove it"
+            )
+        if self.sampling.general and not any(need.curvature for need in needs):
+            raise ValueError(
+                f"sampling.general: no anchor of method {self.method} looks at general text; "
+                "add kfac, or remove it"
+            )
 
     @classmethod
     def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
@@ -170,11 +213,16 @@ class RunConfig(Config):
         values = self.model_dump(mode="json")
         method = self.composition
         mechanisms = (*method.anchors, method.allocation)
-        sections = {"template", "lora", "optim"}
+        sections = {"template", "lora", "optim", "balance"}
         sections |= {_SECTIONS[name] for name in mechanisms if name in _SECTIONS}
         anchors = known_anchors()
-        if any(anchors[name].needs.replay for name in method.anchors):
-            sections.add("data")  # by which the learner samples for any data anchor
+        needs = [anchors[name].needs for name in method.anchors]
+        if any(need.replay for need in needs):
+            sections.add("data")  # of which the learner takes w and the minibatches
+        if any(need.replay or need.curvature for need in needs):
+            sections.add("sampling")
+        if any(need.curvature for need in needs):
+            sections.add("curvature")
         chosen = {key: value for key, value in values.items() if key in sections}
         kinds = {**known_allocations(), **anchors}
         plugins = {
@@ -187,7 +235,8 @@ class RunConfig(Config):
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }
-        chosen.get("data", {}).pop("keep_samples", None)
+        for speed in ("keep", "batch"):
+            chosen.get("sampling", {}).pop(speed, None)
         return chosen
 
     def _build(self, name: str, kind: Any) -> Any:

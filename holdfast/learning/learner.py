@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +13,7 @@ from holdfast.allocation.base import Allocation, MeanInputs
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.curvature import KroneckerFactors, curvature_of
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.passing import Pass
 from holdfast.backbone.projection import Projection, token_cross_entropy
@@ -20,6 +22,25 @@ from holdfast.learning.config import RunConfig
 from holdfast.streams import Stream, Task, Template
 
 Sequences = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A task as it is trained on.
+
+    sequences: token ids, in task order; prompts: of each, how many of its tokens ask, the replay
+    token included, empty where nobody tells questions from answers; past_items: how many items
+    were learned before it.
+    """
+
+    sequences: Sequences
+    prompts: Sequence[int] = ()
+    past_items: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of its items among all items learned with it, in (0, 1]."""
+        return len(self.sequences) / (len(self.sequences) + self.past_items)
 
 
 @dataclass(frozen=True)
@@ -46,9 +67,10 @@ class Learner:
         self.anchors: list[tuple[str, Anchor]] = list(zip(names, config.anchors(), strict=True))
         self.allocation: Allocation = config.allocation()
         seed_row = None
-        if self.replay is not None:
+        if any(type(one).needs.replay or type(one).needs.curvature for _, one in self.anchors):
             token = backbone.add_replay_token()
-            seed_row = token if self.replay.trainable_seed_row else None
+            trainable = self.replay is not None and self.replay.trainable_seed_row
+            seed_row = token if trainable else None
         self.adapters = Adapters(backbone.model, config.lora, backbone.head, seed_row=seed_row)
         backbone.use(self.adapters, fused=config.backbone.compile)
 
@@ -57,6 +79,21 @@ class Learner:
         """The settings of the data anchor; None when the method has none."""
         needed = any(anchor.needs.replay for _, anchor in self.anchors)
         return self.config.data if needed else None
+
+    @property
+    def writes(self) -> bool:
+        """Whether the previous model writes before every task but the first."""
+        return any(anchor.needs.replay or anchor.needs.curvature for _, anchor in self.anchors)
+
+    @property
+    def needs_curvature(self) -> bool:
+        """Whether an anchor needs Kronecker factors on what the previous model writes."""
+        return any(anchor.needs.curvature for _, anchor in self.anchors)
+
+    @property
+    def needs_updates(self) -> bool:
+        """Whether an anchor needs the change of every map."""
+        return any(anchor.needs.updates for _, anchor in self.anchors)
 
     @property
     def needs_teacher(self) -> bool:
@@ -75,6 +112,12 @@ class Learner:
             self.template.encode(item, backbone.tokenizer, backbone.seed_token, backbone.eos_token)
             for item in task.items
         ]
+
+    def lesson(self, task: Task, past_items: int) -> Lesson:
+        """A task to be learned after so many items of earlier ones."""
+        tokenizer, seed = self.backbone.tokenizer, self.backbone.seed_token
+        prompts = [len(self.template.encode_prompt(item, tokenizer, seed)) for item in task.items]
+        return Lesson(self.encode(task), prompts, past_items)
 
     def check(self, stream: Stream) -> None:
         """Raise HoldfastError when an answer of the stream would be cut by truncation."""
@@ -102,6 +145,12 @@ class Learner:
         passed, (projection,) = self.project(Part([sequences[index]], None))
         passed.backward((projection.mean(token_cross_entropy), gradient))
         return gradient
+
+    def curvature_on(self, sequences: Sequences, purpose: str) -> dict[str, KroneckerFactors]:
+        """Kronecker factors of every map on some sequences, of the model as it is now."""
+        self.adapters.evaluating()
+        named = (self.config.seed, f"{purpose} labels", self.completed + 1)
+        return curvature_of(self.backbone, self.adapters, sequences, self.config.curvature, named)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
         """A function of N_H: the mean input of every adapted map, over the first N_H sequences.

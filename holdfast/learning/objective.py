@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, StepView
-from holdfast.backbone.projection import token_cross_entropy
+from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,36 @@ class Terms:
     values: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Weights:
+    """What the tokens of the current minibatch weigh in the objective, and its replay minibatch.
+
+    questions, answers, replay: coefficients; is_answer: of every predicted token, [n] bool, None
+    where answers weigh as much as questions and nobody asks for their loss.
+    """
+
+    questions: float = 1.0
+    answers: float = 1.0
+    replay: float = 0.0
+    is_answer: Tensor | None = None
+
+
 def minibatch_terms(
-    view: StepView, anchors: Sequence[tuple[str, Anchor]], *, replay_counts_for_path: bool
+    view: StepView,
+    anchors: Sequence[tuple[str, Anchor]],
+    weights: Weights,
+    *,
+    replay_counts_for_path: bool,
 ) -> Terms:
     """Compose the current-task loss and the anchors.
 
     ``L_fit = (1 - w) L_SFT + w L_D`` while there is a replay minibatch, ``L_SFT`` otherwise; the
-    other anchors are added with their strengths. replay_counts_for_path: whether the path is
+    other anchors are added with their strengths. weights: where questions and answers weigh
+    differently, L_SFT is split into theirs. replay_counts_for_path: whether the path is
     ``L_fit`` or, under O-LoRA, the weighted current-task loss alone.
     Source: eq. app-fit, eq. app-objective.
     """
-    sft = view.current.mean(token_cross_entropy)
-    values = {"sft": sft.detach()}
-    path = sft
+    path, values = _current(view, weights)
     others: list[Tensor] = []
     for name, anchor in anchors:
         loss = anchor.loss(view)
@@ -47,8 +65,7 @@ def minibatch_terms(
         if not anchor.needs.replay:
             others.append(anchor.strength * loss)
         elif view.replay is not None:
-            path = (1 - anchor.strength) * sft
-            weighted = anchor.strength * loss
+            weighted = weights.replay * loss
             if replay_counts_for_path:
                 path = path + weighted
             else:
@@ -56,3 +73,25 @@ def minibatch_terms(
     differentiable = [term for term in others if term.requires_grad]
     rest = sum(differentiable[1:], differentiable[0]) if differentiable else None
     return Terms(path, rest, values)
+
+
+def _current(view: StepView, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
+    """The weighted loss of the current minibatch, and what the log says of it."""
+    if weights.is_answer is None:
+        sft = view.current.mean(token_cross_entropy)
+        weighted = sft if weights.questions == 1 else weights.questions * sft
+        return weighted, {"sft": sft.detach()}
+    losses: list[Tensor] = []
+    given: list[Tensor] = []
+
+    def loss(tokens: TokenLogits) -> Tensor:
+        each = token_cross_entropy(tokens)
+        losses.append(each.detach())
+        given.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
+        return each
+
+    chosen = view.parameters.new_full(weights.is_answer.shape, weights.questions)
+    chosen = chosen.detach().masked_fill_(weights.is_answer, weights.answers)
+    weighted = view.current.mean(loss, chosen)
+    right = torch.cat(given)[weights.is_answer].to(weighted.dtype)
+    return weighted, {"sft": torch.cat(losses).mean(), "acquired": right.mean()}

@@ -13,10 +13,10 @@ from itertools import accumulate
 
 import torch
 
-from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.sampling import Sampling, sample_continuations
 from holdfast.backbone.sequences import TokenStates, collate
+from holdfast.core.seeding import generator
 from holdfast.streams import Template
 
 _TOKENS_AT_ONCE = 16_384
@@ -40,13 +40,7 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
 
 
 def replay_set(
-    backbone: Backbone,
-    config: GenerativeReplay.Config,
-    sampling: Sampling,
-    *,
-    seed: int,
-    task: int,
-    keep_stop: bool,
+    backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
 ) -> list[list[int]]:
     """Sequences that the previous model writes from the seed token, empties dropped.
 
@@ -55,23 +49,36 @@ def replay_set(
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     assert backbone.seed_token is not None
-    drawn = sample_continuations(
-        backbone,
-        backbone.seed_token,
-        config.samples,
-        seed=seed,
-        purpose=("replay", task),
-        temperature=config.generation_temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        max_new_tokens=config.max_new_tokens,
-        batch=sampling.batch,
-    )
+    begins = [backbone.seed_token] * config.samples
+    return _written(backbone, begins, config, seed, ("replay", task), keep_stop)
+
+
+def general_text(
+    backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
+) -> list[list[int]]:
+    """Sequences that the previous model writes from tokens of its vocabulary, drawn evenly."""
+    never = {backbone.seed_token, *backbone.stop_tokens, *backbone.tokenizer.all_special_ids}
+    known = sorted(token for token in backbone.tokenizer.get_vocab().values() if token not in never)
+    source = generator(seed, "general text", task)
+    chosen = torch.randint(len(known), (config.general,), generator=source).tolist()
+    begins = [known[index] for index in chosen]
+    return _written(backbone, begins, config, seed, ("general", task), keep_stop)
+
+
+def _written(
+    backbone: Backbone,
+    begins: Sequence[int],
+    config: Sampling,
+    seed: int,
+    purpose: tuple[str | int, ...],
+    keep_stop: bool,
+) -> list[list[int]]:
+    drawn = sample_continuations(backbone, begins, config, seed=seed, purpose=purpose)
     kept = []
-    for tokens in drawn:
+    for begin, tokens in zip(begins, drawn, strict=True):
         text = tokens[:-1] if tokens[-1] in backbone.stop_tokens else tokens
         if text:
-            kept.append([backbone.seed_token, *(tokens if keep_stop else text)])
+            kept.append([begin, *(tokens if keep_stop else text)])
     return kept
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import StepChange, StepView
+from holdfast.anchors.base import StepChange, StepView, Update
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.curvature import Curvature
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
-from holdfast.learning.learner import Learner, Part, Sequences
+from holdfast.learning.learner import Learner, Lesson, Part, Sequences
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
-from holdfast.learning.objective import minibatch_terms
+from holdfast.learning.objective import Weights, minibatch_terms
 from holdfast.learning.progress import Progress
 from holdfast.learning.schedule import TaskOptimizer
 
@@ -28,39 +30,44 @@ Pair = tuple[list[int], list[int] | None]
 class Past:
     """What the previous model said, once, before the student's first step.
 
-    replay: the replay set, empty when there is none; replay_states, current_states: its hidden
-    states on these and on the task's own sequences, None when no anchor asks.
+    replay: what it wrote from the replay token, and general: from random tokens of its vocabulary,
+    empty when there is nothing; replay_states,
+    current_states: its hidden states on these and on the task's own sequences, None when no
+    anchor asks; curvature: Kronecker factors on all that it wrote, likewise.
     """
 
     replay: Sequences
+    general: Sequences
     replay_states: TokenStates | None
     current_states: TokenStates | None
-
-
-NO_PAST = Past([], None, None)
+    curvature: Curvature | None
 
 
 def optimise(
-    learner: Learner, task: int, sequences: Sequences, past: Past, progress: Progress
+    learner: Learner, task: int, lesson: Lesson, past: Past, progress: Progress
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
+    With ``optim.acquired`` it ends with the first epoch, after the least number of them, in which
+    the task's own answers were given.
     Raises HoldfastError, naming the epoch, where a term or the factors are not finite.
     Source: alg. weight-anchors, alg. replay.
     """
     settings = learner.config.optim
-    rounds = settings.epochs_of(len(sequences))
-    steps = rounds * settings.steps_in_epoch(len(sequences))
-    optimizer = TaskOptimizer(learner.adapters.parameters, settings, steps)
-    step = _Step(learner, task, sequences, past, optimizer)
-    epochs = []
+    count = len(lesson.sequences)
+    least, most = settings.epochs_of(count), settings.most_epochs_of(count)
+    in_epoch = settings.steps_in_epoch(count)
+    optimizer = TaskOptimizer(learner.adapters.parameters, settings, least * in_epoch)
+    step = _Step(learner, task, lesson, past, optimizer)
+    epochs: list[dict[str, float]] = []
     taken = 0
-    for epoch in range(rounds):
+    while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
+        epoch = len(epochs)
         values: list[dict[str, Tensor]] = []
-        for window in _windows(_pairs(learner, task, epoch, len(sequences), past), settings):
+        for window in _windows(_pairs(learner, task, epoch, count, past), settings):
             values += step.take(window)
             taken += 1
-            progress.step("training", task, taken, steps)
+            progress.step("training", task, taken, most * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # The factors too: what the last step made of them, no term has seen.
@@ -69,6 +76,11 @@ def optimise(
         _refuse_divergence(task, epoch, lost)
         epochs.append(means)
     return epochs
+
+
+def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
+    """Whether the task's own answers were given in an epoch; where nobody asks, they were."""
+    return settings.acquired is None or epoch["acquired"] >= settings.acquired
 
 
 def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
@@ -84,7 +96,7 @@ def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> I
     """Every current minibatch of an epoch with its replay partner."""
     seed, size = learner.config.seed, learner.config.optim.batch_size
     current = current_minibatches(seed, task, epoch, count, size)
-    if learner.replay is None or not past.replay:
+    if learner.replay is None or past.replay_states is None:
         yield from ((minibatch, None) for minibatch in current)
         return
     at_once = learner.replay.minibatches_per_step
@@ -102,6 +114,48 @@ def _part(sequences: Sequences, states: TokenStates | None, chosen: list[int]) -
     return Part([sequences[index] for index in chosen], known)
 
 
+def _weights(learner: Learner, share: float, past: Past) -> Weights:
+    """By the settings of the data anchor and of the balance, for every task but the first."""
+    balance = learner.config.balance
+    replay = 0.0
+    questions = balance.questions or 1.0
+    if learner.replay is not None and past.replay_states is not None:
+        replay = learner.replay.weight
+        questions = 1 - replay
+    if balance.share and share < questions:
+        questions = share
+        if replay:
+            replay = 1 - share
+    return Weights(questions, balance.answers or questions, replay)
+
+
+def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
+    """Of every sequence, which of its predicted tokens answer, [n] bool; None if all are alike."""
+    if learner.config.balance.answers is None and learner.config.optim.acquired is None:
+        return None
+    return [
+        torch.arange(1, len(sequence)) >= prompt
+        for sequence, prompt in zip(lesson.sequences, lesson.prompts, strict=True)
+    ]
+
+
+def updates_since(adapters: Adapters) -> Callable[[Tensor], dict[str, Update]]:
+    """A function of the coordinates [P]: what every map has changed by since now."""
+    start = adapters.branch()  # None where the model's function has no branch: B_0 = 0
+
+    def updates(parameters: Tensor) -> dict[str, Update]:
+        found = {}
+        for name, (right, left) in adapters.split(parameters).items():
+            if start is not None:
+                right_before, left_before = start[name]
+                left = torch.cat([left, -left_before], dim=1)
+                right = torch.cat([right, right_before])
+            found[name] = Update(left, right, adapters.scale)
+        return found
+
+    return updates
+
+
 class _Step:
     """One optimiser step over an accumulation window."""
 
@@ -109,14 +163,17 @@ class _Step:
         self,
         learner: Learner,
         task: int,
-        sequences: Sequences,
+        lesson: Lesson,
         past: Past,
         optimizer: TaskOptimizer,
     ) -> None:
         self._learner = learner
         self._task = task
-        self._sequences = sequences
+        self._sequences = lesson.sequences
         self._past = past
+        self._weights = Weights() if task == 1 else _weights(learner, lesson.share, past)
+        self._is_answer = _answers(learner, lesson)
+        self._updates = updates_since(learner.adapters)
         self._optimizer = optimizer
         self._path = torch.zeros_like(learner.adapters.gradient) if learner.needs_path else None
         self._drawn = 0  # minibatches so far: names the dropout masks
@@ -153,10 +210,13 @@ class _Step:
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
         learner.adapters.training(*masks)
         passed, (current, *replay) = learner.project(*parts)
-        view = StepView(learner.adapters.parameters, current, replay[0] if replay else None)
+        parameters = learner.adapters.parameters
+        updates = self._updates(parameters) if learner.needs_updates else {}
+        view = StepView(parameters, current, replay[0] if replay else None, updates)
         terms = minibatch_terms(
             view,
             learner.anchors,
+            self._weighing(minibatch),
             replay_counts_for_path=learner.allocation.replay_counts_for_path,
         )
         gradient = learner.adapters.gradient
@@ -168,6 +228,13 @@ class _Step:
         else:
             passed.backward((share * terms.path, self._path), (share * terms.rest, gradient))
         return terms.values
+
+    def _weighing(self, minibatch: list[int]) -> Weights:
+        if self._is_answer is None:
+            return self._weights
+        chosen = torch.cat([self._is_answer[index] for index in minibatch])
+        device = self._learner.backbone.device
+        return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
 
     def _update(self) -> None:
         """Clip the complete gradient, step, and show the anchors what changed."""

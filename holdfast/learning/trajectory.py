@@ -150,22 +150,24 @@ class Trajectory:
         measured = self._measured(learner, 0, watch) if number == 1 else {}
         task = self.stream.tasks[number - 1]
         matrix = self.matrix
-        every_row = self.config.evaluation.rows == "every"
+        rows = self.config.evaluation.rows
         boxed = dict(self._commit.boxed)
-        if every_row:
+        if rows != "horizon":
             # Forward transfer is measured when a task arrives, so that a stream may grow.
             with _asking(learner, watch):
                 unseen = recall.task(task)
             matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
-        report = learn_task(learner, learner.encode(task), progress)
+        past_items = sum(len(earlier.items) for earlier in self.stream.tasks[: number - 1])
+        report = learn_task(learner, learner.lesson(task, past_items), progress)
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
         with ThreadPoolExecutor(max_workers=1) as beside:
             writing = beside.submit(changes.write, self._store)
-            if every_row or number == target:
+            asked = self._asked_after(number, target)
+            if asked:
                 with _asking(learner, watch):
-                    row = recall.row(self.stream.tasks[:number])
-                counts = {task: (r.correct, r.items) for task, r in enumerate(row, start=1)}
+                    row = recall.row(self.stream.tasks[asked.start - 1 : number])
+                counts = {task: (r.correct, r.items) for task, r in zip(asked, row, strict=True)}
                 matrix = matrix.with_row(number, counts)
                 diagonal, items = row[-1].boxed, row[-1].items
                 boxed[str(number)] = [
@@ -181,6 +183,15 @@ class Trajectory:
         )
         self._save(learner, report, commit, watch, measured)
         progress.task_done(number, target, matrix)
+
+    def _asked_after(self, number: int, target: int) -> range:
+        """The tasks that are asked about after task ``number``: all so far, itself, or none."""
+        rows = self.config.evaluation.rows
+        every = {"every": 1, "horizon": target}.get(rows) if isinstance(rows, str) else rows
+        assert every is not None
+        if number == target or number % every == 0:
+            return range(1, number + 1)
+        return range(0) if rows == "horizon" else range(number, number + 1)
 
     def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
         """What the log says of the text after ``number`` tasks; nothing where nobody asked."""
@@ -241,7 +252,7 @@ class Trajectory:
         return append(self.directory / "log.jsonl", json.dumps(event) + "\n")
 
     def _keep_samples(self, learner: Learner, report: TaskReport) -> None:
-        if learner.replay is None or not learner.replay.keep_samples:
+        if not (learner.writes and learner.config.sampling.keep):
             return
         lines = [
             json.dumps({"tokens": tokens[1:], "text": learner.backbone.decode(tokens[1:])})

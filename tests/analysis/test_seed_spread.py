@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError
 from tests.analysis.published import published_runs
 from tests.analysis.synthetic import write_search, write_suite
 
-TEMPERATURE = "data.generation_temperature"
+TEMPERATURE = "sampling.temperature"
 
 
 def cells_of(finals: dict[str, list[float]]) -> pd.DataFrame:

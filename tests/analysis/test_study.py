@@ -256,7 +256,7 @@ def test_a_damaged_trace_is_named_and_the_cells_go_on(tmp_path: Path, damage: st
 
 
 def test_the_larger_of_two_searches_has_the_trace(tmp_path: Path) -> None:
-    control = {"replay data.generation_temperature=0.7": [0.1, 0.1, 0.1]}
+    control = {"replay sampling.temperature=0.7": [0.1, 0.1, 0.1]}
     write_search(tmp_path / "control", control)
     write_search(tmp_path / "search", CANDIDATES)
     study = read_study(tmp_path)

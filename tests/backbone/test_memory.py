@@ -12,7 +12,7 @@ import torch
 from holdfast.backbone.load import Backbone
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from tests.tiny import byte_tokenizer, short_sequences, tiny_llama
 
@@ -51,11 +51,11 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
         "method": f"sd_replay_{rule}",
         "lora": {"rank": RANK},
         "optim": {"epochs": 1, "batch_size": 2},
-        "data": {"samples": SAMPLES, "max_new_tokens": NEW_TOKENS},
+        "sampling": {"samples": SAMPLES, "max_new_tokens": NEW_TOKENS},
     }
     learner = Learner(RunConfig.of(values), backbone)
     sequences = short_sequences(ITEMS, first=backbone.seed_token)
-    learn_task(learner, sequences, Progress())
+    learn_task(learner, Lesson(sequences), Progress())
 
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("a copy of the model")
@@ -68,7 +68,7 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(copy, "deepcopy", forbidden)
         patch.setattr(torch.nn.Module, "__deepcopy__", forbidden, raising=False)
-        learn_task(learner, sequences, census)
+        learn_task(learner, Lesson(sequences), census)
     assert census.most > before
     assert census.most - before < bound
     # The bound is a real one: a copy of the model would not fit.

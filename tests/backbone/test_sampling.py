@@ -11,19 +11,25 @@ from torch import Tensor
 from holdfast.backbone import sampling
 from holdfast.backbone.load import Backbone
 from holdfast.backbone.nucleus import nucleus_sample
-from holdfast.backbone.sampling import sample_continuations
+from holdfast.backbone.sampling import Sampling, sample_continuations
 from holdfast.core.seeding import generator
 from tests.backbone.drawing import warped
 from tests.tiny import exact_backbone
 
-SETTINGS: dict[str, Any] = {
-    "seed": 3,
-    "purpose": ("replay", 2),
-    "temperature": 1.3,
-    "top_p": 0.9,
-    "top_k": None,
-    "max_new_tokens": 7,
-}
+SETTINGS = Sampling(temperature=1.3, top_p=0.9, max_new_tokens=7)
+
+
+def continuations(
+    backbone: Backbone,
+    count: int,
+    batch: int,
+    *,
+    seed: int = 3,
+    purpose: tuple[str | int, ...] = ("replay", 2),
+    **changed: Any,
+) -> list[list[int]]:
+    settings = SETTINGS.model_copy(update={"batch": batch, **changed})
+    return sample_continuations(backbone, [9] * count, settings, seed=seed, purpose=purpose)
 
 
 def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
@@ -32,8 +38,8 @@ def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
     for value in noise:
         with torch.no_grad():
             hidden = backbone.hidden(torch.tensor([[prompt, *tokens]]))[:, -1]
-        logits = backbone.logits(hidden).float() / SETTINGS["temperature"]
-        tokens.append(int(nucleus_sample(logits, value[None], SETTINGS["top_p"], None)))
+        logits = backbone.logits(hidden).float() / SETTINGS.temperature
+        tokens.append(int(nucleus_sample(logits, value[None], SETTINGS.top_p, None)))
         if tokens[-1] in backbone.stop_tokens:
             break
     return tokens
@@ -58,7 +64,7 @@ def stopping() -> Backbone:
 def test_rows_that_stop_leave_the_others_alone(
     stopping: Backbone, noise_shape: tuple[int, ...]
 ) -> None:
-    drawn = sample_continuations(stopping, 9, 12, batch=12, **SETTINGS)
+    drawn = continuations(stopping, 12, 12)
     noise = torch.rand(12, 7, *noise_shape, generator=generator(3, "replay", 2))
     assert drawn == [alone(stopping, 9, row) for row in noise]
     lengths = {len(tokens) for tokens in drawn}
@@ -71,30 +77,28 @@ def test_rows_that_stop_leave_the_others_alone(
 @pytest.mark.parametrize("batch", [1, 5, 12])
 @pytest.mark.usefixtures("noise_shape")
 def test_the_batch_does_not_matter(stopping: Backbone, batch: int) -> None:
-    whole = sample_continuations(stopping, 9, 12, batch=512, **SETTINGS)
-    assert sample_continuations(stopping, 9, 12, batch=batch, **SETTINGS) == whole
+    whole = continuations(stopping, 12, 512)
+    assert continuations(stopping, 12, batch) == whole
 
 
 def test_draws_are_named(stopping: Backbone) -> None:
     before = torch.get_rng_state()
-    plain = sample_continuations(stopping, 9, 12, batch=5, **SETTINGS)
+    plain = continuations(stopping, 12, 5)
     torch.manual_seed(99)
-    assert sample_continuations(stopping, 9, 12, batch=5, **SETTINGS) == plain
+    assert continuations(stopping, 12, 5) == plain
     torch.set_rng_state(before)
-    for other in ({"seed": 4}, {"purpose": ("replay", 3)}):
-        values = {**SETTINGS, **other}
-        assert sample_continuations(stopping, 9, 12, batch=5, **values) != plain
+    assert continuations(stopping, 12, 5, seed=4) != plain
+    assert continuations(stopping, 12, 5, purpose=("replay", 3)) != plain
     assert torch.equal(before, torch.get_rng_state())
     # Fewer samples are the first of more: the noise belongs to the sample.
-    assert sample_continuations(stopping, 9, 8, batch=5, **SETTINGS) == plain[:8]
+    assert continuations(stopping, 8, 5) == plain[:8]
 
 
 @pytest.mark.usefixtures("noise_shape")
 def test_first_tokens_are_drawn_from_the_models_distribution() -> None:
     """Chi-square over one whole run: 4000 independent first tokens."""
     backbone = exact_backbone()
-    values = {**SETTINGS, "max_new_tokens": 1}
-    drawn = sample_continuations(backbone, 9, 4000, batch=4000, **values)
+    drawn = continuations(backbone, 4000, 4000, max_new_tokens=1)
     counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=257).double()
     with torch.no_grad():
         logits = backbone.logits(backbone.hidden(torch.tensor([[9]]))[:, -1]).float()

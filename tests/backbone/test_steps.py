@@ -25,7 +25,7 @@ from holdfast.backbone import steps as steps_module
 from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.cache import BlockCache, bytes_per_token, cache_for, compacting
 from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.sampling import _sample_batch, sample_continuations
+from holdfast.backbone.sampling import Sampling, continue_rows, sample_continuations
 from holdfast.backbone.steps import PlainSteps, StaticSteps, recorded, steps_for
 from holdfast.backbone.whole_steps import WholeSteps
 
@@ -50,6 +50,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
     "gpt2": gpt2,
 }
+
+
+def continued(steps: Any, backbone: Any, prompt: int, noise: torch.Tensor, *how: Any) -> Any:
+    """Rows that all begin with one token."""
+    begins = torch.full((len(noise),), prompt, device=noise.device)
+    return continue_rows(steps, backbone, begins, noise, backbone.stop_tokens, *how)
 
 
 class Bare:
@@ -183,9 +189,9 @@ def test_static_steps_draw_the_same_tokens(backbone: Any, monkeypatch: pytest.Mo
     noise = torch.rand(21, 40, generator=torch.Generator().manual_seed(1))
     settings = (1.0, 0.9, None)
     steps = static(backbone)
-    drawn = _sample_batch(steps, backbone, 7, noise, *settings)
+    drawn = continued(steps, backbone, 7, noise, *settings)
     assert steps.static
-    assert drawn == _sample_batch(PlainSteps(backbone), backbone, 7, noise, *settings)
+    assert drawn == continued(PlainSteps(backbone), backbone, 7, noise, *settings)
     lengths = {len(tokens) for tokens in drawn}
     assert min(lengths) < 3 and max(lengths) > 16
 
@@ -203,10 +209,10 @@ def test_a_step_that_cannot_be_replayed_is_not(
     noise = torch.rand(6, 20, generator=torch.Generator().manual_seed(1))
     steps = StaticSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
-        drawn = _sample_batch(steps, backbone, 7, noise, 1.0, 0.9, None)
+        drawn = continued(steps, backbone, 7, noise, 1.0, 0.9, None)
     assert not steps.static
     assert "not replayed" in caplog.text
-    assert drawn == _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    assert drawn == continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
 
 
 @pytest.mark.parametrize("fault", ["stale", "refused"])
@@ -233,9 +239,9 @@ def test_the_first_step_after_prompts_is_taken_both_ways(backbone: Any, fault: s
 
 def test_a_late_look_changes_nothing(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = torch.rand(11, 30, generator=torch.Generator().manual_seed(1))
-    each = _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    each = continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
     monkeypatch.setitem(steps_module._POSITIONS_PER_LOOK, "cpu", 16)
-    assert each == _sample_batch(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    assert each == continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
 
 
 def test_compacting_keeps_whoever_stays() -> None:
@@ -290,17 +296,15 @@ def test_a_recorded_step_draws_the_same_tokens() -> None:
     steps = steps_for(backbone)
     assert isinstance(steps, StaticSteps)
     noise = torch.rand(130, 200, generator=torch.Generator().manual_seed(1)).cuda()
-    drawn = _sample_batch(steps, backbone, 9, noise, 1.0, 0.9, None)
+    drawn = continued(steps, backbone, 9, noise, 1.0, 0.9, None)
     assert steps.static
-    plain = _sample_batch(PlainSteps(backbone), backbone, 9, noise, 1.0, 0.9, None)
+    plain = continued(PlainSteps(backbone), backbone, 9, noise, 1.0, 0.9, None)
     # Kernels of other shapes round otherwise, which turns the odd draw and all that follows it.
     same = sum(a == b for a, b in zip(drawn, plain, strict=True))
     assert same > 0.9 * len(plain)
     assert callable(recorded)
-    whole = sample_continuations(
-        backbone, 9, 4, seed=1, purpose=("replay",), temperature=1.0, top_p=0.9, top_k=None,
-        max_new_tokens=150, batch=4,
-    )  # fmt: skip
+    settings = Sampling(temperature=1.0, max_new_tokens=150, batch=4)
+    whole = sample_continuations(backbone, [9] * 4, settings, seed=1, purpose=("replay",))
     assert [len(tokens) > 0 for tokens in whole] == [True] * 4
 
 

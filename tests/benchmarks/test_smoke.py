@@ -50,7 +50,7 @@ def test_a_step_is_the_same_on_both_sides(method: str) -> None:
     config = training_step.step_configuration(method)
     values = config.model_dump() | {
         "lora": {"rank": 2, "alpha": 4, "dropout": 0.0},
-        "data": {**config.data.model_dump(), "samples": 5, "max_new_tokens": 6},
+        "sampling": {**config.sampling.model_dump(), "samples": 5, "max_new_tokens": 6},
         "si": {"strength": 0.7},
     }
     steps = training_step.second_task(type(config).of(values), 8, exact_backbone)
@@ -96,8 +96,8 @@ def test_the_count_is_that_of_torch() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_task_does_hardly_more_than_is_counted(method: str) -> None:
     """Products of the engine by torch's own count; it pads, and attends to what is masked."""
-    data = {"samples": 12, "max_new_tokens": 10, "generation_temperature": 1.0}
-    config = configuration(method, optim={"epochs": 2}, data=data)
+    sampling = {"samples": 12, "max_new_tokens": 10, "temperature": 1.0}
+    config = configuration(method, optim={"epochs": 2}, sampling=sampling)
     twins = Twins(config)
     first, second = (twins.learner.encode(task) for task in items(2, 20).tasks)
     twins.engine_learns(first)

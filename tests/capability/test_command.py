@@ -25,7 +25,7 @@ def config(backbone_directory):
             "stream": {"tasks": 3, "items_per_task": 4},
             "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
             "optim": {"epochs": 2, "batch_size": 2, "lr": 0.03},
-            "data": {"samples": 4, "max_new_tokens": 6},
+            "sampling": {"samples": 4, "max_new_tokens": 6},
             "evaluation": {"max_new_tokens": 8},
             **sections,
         }

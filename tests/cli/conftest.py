@@ -52,7 +52,7 @@ def settings(tiny_directory) -> list[str]:
         "stream.tasks=3",
         "optim.epochs=1",
         "lora.rank=2",
-        "data.samples=4",
-        "data.max_new_tokens=6",
+        "sampling.samples=4",
+        "sampling.max_new_tokens=6",
         "evaluation.max_new_tokens=16",
     ]

@@ -14,7 +14,12 @@ from holdfast.streams import load_stream
 from tests.serving.fixtures import MODEL, serve, shared_writer
 
 # The demo's model and method, for seconds instead of minutes.
-BRIEF = ["method=replay_merge", "optim.epochs=6", "data.samples=8", "data.max_new_tokens=24"]
+BRIEF = [
+    "method=replay_merge",
+    "optim.epochs=6",
+    "sampling.samples=8",
+    "sampling.max_new_tokens=24",
+]
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_bad_facts(lines, words, holdfast, settings, tmp_path):
         ("lora.dropout=1.5", ["lora.dropout"]),
         ("lora.rank=100000", ["lora.rank"]),
         ("data.weight=2", ["data.weight"]),
-        ("data.top_p=.nan", ["data.top_p"]),
+        ("sampling.top_p=.nan", ["sampling.top_p"]),
         ("method=si_sdd", ["sdd", "sd"]),
         ("method=olora_merge", ["olora", "merge"]),
         ("method=si_si", ["twice"]),

@@ -70,7 +70,7 @@ def test_recipes_are_listed_and_printed(holdfast):
     listed = holdfast("recipes").out
     assert "demo " in listed
     assert "paper " in listed
-    assert yaml.safe_load(holdfast("recipes", "paper").out)["data"]["samples"] == 300
+    assert yaml.safe_load(holdfast("recipes", "paper").out)["sampling"]["samples"] == 300
 
 
 def test_the_doctor_finds_the_embedded_backbone(holdfast):

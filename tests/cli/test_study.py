@@ -80,7 +80,7 @@ def test_a_suite_by_two_workers_and_its_tables(
     ask = [
         *("suite", "factorial", "--methods", "vanilla,replay_merge", "--seeds", "1,2"),
         *(f"backbone.name={tiny_directory}", "stream.tasks=2", "stream.items_per_task=4"),
-        *("optim.epochs=1", "data.samples=4", "data.max_new_tokens=6", "lora.rank=2"),
+        *("optim.epochs=1", "sampling.samples=4", "sampling.max_new_tokens=6", "lora.rank=2"),
         *("evaluation.max_new_tokens=16", "--out", out, "--workers", "2"),
     ]
     done = holdfast(*ask)

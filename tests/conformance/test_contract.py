@@ -20,7 +20,7 @@ from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
 from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Part
+from holdfast.learning.learner import Learner, Lesson, Part
 from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.learning.minibatches import current_minibatches
 from holdfast.learning.progress import Progress, Stopwatch
@@ -35,9 +35,10 @@ ITEMS = 4
 VALUES: dict[str, Any] = {
     "lora": {"rank": 2, "alpha": 4, "dropout": 0.2, "targets": ("q_proj", "v_proj", "down_proj")},
     "optim": {"epochs": 1, "batch_size": 2, "lr": 0.01},
-    "data": {"samples": 4, "max_new_tokens": 5},
+    "sampling": {"samples": 4, "max_new_tokens": 5},
     "si": {"strength": 10.0},
     "online_ewc": {"strength": 100.0},
+    "kfac": {"strength": 10.0},
     "o_lora": {"overlap": 0.05},
 }
 Composition = tuple[tuple[str, ...], str]
@@ -57,7 +58,7 @@ def sequences_of(learner: Learner, task: int) -> list[list[int]]:
 
 
 def learn(learner: Learner) -> TaskReport:
-    return learn_task(learner, sequences_of(learner, learner.completed + 1), Progress())
+    return learn_task(learner, Lesson(sequences_of(learner, learner.completed + 1)), Progress())
 
 
 def global_states() -> list[Any]:
@@ -124,7 +125,7 @@ def runs() -> dict[Composition, Run]:
 
 
 def test_all_compositions_are_here() -> None:
-    assert {"si", "online_ewc", "sd", "replay"} <= set(ANCHORS)
+    assert {"si", "online_ewc", "kfac", "sd", "replay"} <= set(ANCHORS)
     assert {"shared", "merge", "olora", "osrm"} <= set(RULES)
     assert len(COMPOSITIONS) == 2 ** len(ANCHORS) * len(RULES)
 
@@ -197,10 +198,14 @@ def through_a_file(state: dict[str, torch.Tensor], path: Path) -> dict[str, torc
     return load_file(path)
 
 
-def view_of(learner: Learner, parameters: torch.Tensor) -> StepView:
-    """One minibatch of the third task, the student a little beside the previous model."""
+def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
+    """The third task begins; one minibatch of it, the student a little beside the previous model."""
     sequences = sequences_of(learner, 3)
     past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
+    start = learner.adapters.parameters.detach().clone()
+    for _, anchor in learner.anchors:
+        anchor.begin(TaskStart(3, start, past.curvature))
+    since = training.updates_since(learner.adapters)
     with torch.no_grad():
         learner.adapters.parameters.copy_(parameters)
     learner.adapters.training()
@@ -213,7 +218,8 @@ def view_of(learner: Learner, parameters: torch.Tensor) -> StepView:
         if one
     ]
     _, (current, *replay) = learner.project(*parts)
-    return StepView(learner.adapters.parameters, current, replay[0] if replay else None)
+    live = learner.adapters.parameters
+    return StepView(live, current, replay[0] if replay else None, since(live))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -237,9 +243,7 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
     noise = torch.randn(kept.shape, generator=torch.Generator().manual_seed(0), dtype=kept.dtype)
     losses = []
     for each in (learner, restored):
-        view = view_of(each, kept + 0.01 * noise)
-        for _, anchor in each.anchors:
-            anchor.begin(TaskStart(3, kept))
+        view = begun(each, kept + 0.01 * noise)
         penalty = each.allocation.penalty(each.adapters)
         terms = [anchor.loss(view) for _, anchor in each.anchors]
         losses.append([term.item() for term in (*terms, penalty) if term is not None])

@@ -12,23 +12,26 @@ from benchmarks.translation import RULES, reference_task, settings_of
 from holdfast.backbone.projection import Projection
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from reference.learner import run_task
 from reference.state import State
 from tests.tiny import exact_backbone, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
-ANCHORS = ("si", "online_ewc", "sd", "replay")
+ANCHORS = ("si", "online_ewc", "kfac", "sd", "replay")
 EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
 VALUES: dict[str, Any] = {
     "seed": SEED,
     "lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": TARGETS},
     "optim": {"epochs": EPOCHS, "batch_size": BATCH, "lr": 0.01},
-    "data": {"samples": 5, "max_new_tokens": 6, "weight": 0.6, "generation_temperature": 1.0},
+    "sampling": {"samples": 5, "max_new_tokens": 6, "temperature": 1.0},
+    "data": {"weight": 0.6},
     "function": {"strength": 0.5},
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
+    "kfac": {"strength": 3.0},
+    "curvature": {"temperature": 1.5},
     "o_lora": {"overlap": 0.05, "factor_norm": 0.01},
     "sequential_osrm": {"sequences": 5, "basis": "lapack"},
 }
@@ -47,14 +50,15 @@ def both_runs(
     config = RunConfig.of(values)
     learner = Learner(config, exact_backbone())
     twin = exact_backbone()
-    if learner.replay is not None:
+    if learner.backbone.seed_token is not None:
         twin.add_replay_token()
     state = State(twin.model)
     settings = settings_of(config, twin.pad_token)
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
-        report = learn_task(learner, sequences, Progress())
-        given = reference_task(learner, number, sequences, report.replay)
+        lesson = Lesson(sequences, past_items=(number - 1) * ITEMS)
+        report = learn_task(learner, lesson, Progress())
+        given = reference_task(learner, number, sequences, report.replay, report.general)
         result = run_task(state, settings, given)
         yield learner, report, state, result
 
@@ -97,7 +101,7 @@ ENGINE_NAMES = {"function": "sd", "ewc": "online_ewc"}  # of the reference's ter
 def assert_same_terms(learner: Learner, report: Any, result: Any) -> None:
     """Every term of the objective in the last epoch: the mean over its steps."""
     last = result.steps[len(result.steps) // 2 :]
-    for term in ("sft", "replay", "function", "si", "ewc"):
+    for term in ("sft", "replay", "function", "si", "ewc", "kfac"):
         if term in last[0]:
             mean = sum(step[term] for step in last) / len(last)
             name = ENGINE_NAMES.get(term, term)
@@ -117,6 +121,21 @@ def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> No
         assert_same_terms(learner, report, result)
         # The data anchor is compared on samples that exist.
         assert ("replay" in anchors and state.completed > 1) == bool(report.replay)
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge"])
+@pytest.mark.parametrize("source", ["own", "written"])
+def test_general_text_from_the_first_task_on(rule: str, source: str) -> None:
+    sampling = {**VALUES["sampling"], "general": 3}
+    kfac = {"source": source, "strength": 2.0, "decay": 0.8}
+    for learner, report, state, result in both_runs(
+        tag(("kfac",), rule), tasks=3, sampling=sampling, kfac=kfac
+    ):
+        first = state.completed == 1
+        assert len(report.general) == (3 if first or source == "written" else 0)
+        assert report.epochs[-1]["kfac"] > 0
+        assert_same(learner, report, state, result)
+        assert_same_terms(learner, report, result)
 
 
 @pytest.mark.parametrize("rule", RULES)

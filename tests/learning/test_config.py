@@ -18,7 +18,8 @@ SECTION = {
     "si": "si.strength=3",
     "online_ewc": "online_ewc.decay=0.5",
     "sd": "function.temperature=2",
-    "replay": "data.top_p=0.8",
+    "replay": "sampling.top_p=0.8",
+    "kfac": "kfac.strength=5",
     "olora": "o_lora.overlap=0.1",
     "osrm": "sequential_osrm.sequences=3",
 }
@@ -63,8 +64,8 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         method_module, "_installed", lambda group: (entry,) if group.endswith("anchors") else ()
     )
-    assert [line.split(":")[0] for line in changed("rehearsal", "data.samples=9")] == [
-        "data.samples"
+    assert [line.split(":")[0] for line in changed("rehearsal", "sampling.samples=9")] == [
+        "sampling.samples"
     ]
     assert changed("rehearsal", "plugins.rehearsal.weight=0.25") != []
     # However its settings are written, or if they are not.
@@ -90,7 +91,7 @@ def test_what_changes_the_numbers(override: str) -> None:
 @pytest.mark.parametrize(
     "override",
     ["stream.tasks=7", "backbone.name=elsewhere", "backbone.device=cpu", "sampling.batch=3",
-     "keep.factors=true", "keep.snapshot_every=2", "data.keep_samples=true"],
+     "keep.factors=true", "keep.snapshot_every=2", "sampling.keep=true"],
 )  # fmt: skip
 def test_what_does_not(override: str) -> None:
     """The stream and the weights have fingerprints of their own; the rest is speed and disk."""
@@ -120,9 +121,13 @@ def test_the_defaults_are_the_papers() -> None:
     assert (config.optim.lr, config.optim.weight_decay) == (5e-4, 0.01)
     assert (config.optim.clip, config.optim.warmup) == (1.0, 0.05)
     assert (config.lora.rank, config.lora.alpha, config.lora.dropout) == (32, 64, 0.05)
-    assert config.template.max_length == config.data.max_new_tokens == 384
-    assert (config.data.samples, config.data.top_p, config.data.temperature) == (300, 0.9, 2.0)
-    assert (config.data.generation_temperature, config.data.top_k) == (1.5, None)
+    assert config.template.max_length == config.sampling.max_new_tokens == 384
+    assert (config.sampling.samples, config.sampling.top_p, config.data.temperature) == (
+        300,
+        0.9,
+        2.0,
+    )
+    assert (config.sampling.temperature, config.sampling.top_k) == (1.5, None)
     assert (config.function.strength, config.function.temperature) == (1.0, 5.0)
     assert config.function.divergence == config.data.divergence == "forward_kl"
     assert (config.si.strength, config.si.damping) == (1.0, 0.1)
@@ -155,7 +160,7 @@ def test_built_directly_is_built_from_values() -> None:
         ("lora.dropout=1", "lora.dropout = 1: "),
         ("lora.alpha=0", "lora.alpha = 0: "),
         ("data.weight=1.2", "data.weight = 1.2: "),
-        ("data.top_p=0", "data.top_p = 0: "),
+        ("sampling.top_p=0", "sampling.top_p = 0: "),
         ("data.temperature=0", "data.temperature = 0: "),
         ("si.damping=0", "si.damping = 0: "),
         ("online_ewc.decay=1.1", "online_ewc.decay = 1.1: "),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import Needs, StepView
 from holdfast.backbone.projection import Projection
-from holdfast.learning.objective import minibatch_terms
+from holdfast.learning.objective import Weights, minibatch_terms
 from tests.tiny import exact_backbone
 
 
@@ -61,7 +61,9 @@ def assert_same(ours: Tensor | None, theirs: Tensor, at: Tensor) -> None:
 def test_with_a_replay_minibatch(counts: bool) -> None:
     """(1 - w) L_SFT + w L_D + lambda R; under O-LoRA the path is the first alone."""
     step, at, sft = view(with_replay=True)
-    terms = minibatch_terms(step, anchors(), replay_counts_for_path=counts)
+    terms = minibatch_terms(
+        step, anchors(), Weights(1 - W, 1 - W, W), replay_counts_for_path=counts
+    )
     current, replay, penalty = (1 - W) * sft, W * (2 * at).sum(), 5 * at.square().sum()
     assert_same(terms.path, current + replay if counts else current, at)
     assert_same(terms.rest, penalty if counts else penalty + replay, at)
@@ -74,14 +76,14 @@ def test_with_a_replay_minibatch(counts: bool) -> None:
 @pytest.mark.parametrize("counts", [True, False])
 def test_without_one_the_current_loss_has_its_whole_weight(counts: bool) -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors(), replay_counts_for_path=counts)
+    terms = minibatch_terms(step, anchors(), Weights(), replay_counts_for_path=counts)
     assert_same(terms.path, sft, at)
     assert_same(terms.rest, 5 * at.square().sum(), at)
 
 
 def test_nothing_else_to_minimise() -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors()[2:], replay_counts_for_path=True)
+    terms = minibatch_terms(step, anchors()[2:], Weights(), replay_counts_for_path=True)
     assert terms.rest is None
     assert_same(terms.path, sft, at)
     assert terms.values["nothing yet"].item() == 0.0

@@ -48,7 +48,7 @@ def configured(base: Path, stream: Path, method: str, **sections: Any) -> RunCon
         "stream": {"name": str(stream)},
         "lora": {"rank": 2, "alpha": 7.5, "dropout": 0.1, "targets": "all-linear"},
         "optim": {"epochs": 1, "batch_size": 3, "lr": 0.02},
-        "data": {"samples": 4, "max_new_tokens": 8},
+        "sampling": {"samples": 4, "max_new_tokens": 8},
         "evaluation": {"max_new_tokens": 16, "rows": "horizon"},
         "keep": {"factors": True},
     }

@@ -26,7 +26,7 @@ def values(backbone: Path, method: str = "vanilla", **sections: Any) -> dict[str
         "backbone": {"name": str(backbone)},
         "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
         "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03, "min_steps": 3},
-        "data": {"samples": 4, "max_new_tokens": 6},
+        "sampling": {"samples": 4, "max_new_tokens": 6},
         "online_ewc": {"sequences": 3},
         "evaluation": {"max_new_tokens": 8},
         **sections,

@@ -35,7 +35,7 @@ def settings(backbone_directory):
     return [
         f"backbone.name={backbone_directory}",
         *("method=vanilla", "lora.rank=2", "optim.epochs=1", "optim.min_steps=2"),
-        *("evaluation.max_new_tokens=8", "data.samples=4"),
+        *("evaluation.max_new_tokens=8", "sampling.samples=4"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""data.skip_outdated: what the model rehearses leaves out what is being answered anew."""
+"""sampling.skip_outdated: what the model rehearses leaves out what is being answered anew."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trajectory.outcome import result_of
 
 def settings(backbone, skip, method="replay"):
     optim = {"epochs": 2, "batch_size": 2, "lr": 0.03}
-    return RunConfig.of(values(backbone, method, optim=optim, data={"skip_outdated": skip}))
+    return RunConfig.of(values(backbone, method, optim=optim, sampling={"skip_outdated": skip}))
 
 
 def rehearsed(backbone, skip, monkeypatch):

@@ -24,7 +24,7 @@ def cell(backbone_directory) -> Callable[..., Cell]:
             "stream": {"tasks": 60, "items_per_task": 4},
             "lora": {"rank": 2, "alpha": 8},
             "optim": {"epochs": 2, "batch_size": 2, "lr": 0.03},
-            "data": {"samples": 4, "max_new_tokens": 6},
+            "sampling": {"samples": 4, "max_new_tokens": 6},
             "evaluation": {"max_new_tokens": 8},
         }
         return Cell(candidate, RunConfig.of({**values, **sections}), horizon)

@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.studies.space import Candidate, SearchSpace, override
 
 SD = {"sd": {"function.strength": [1, 3]}}
-REPLAY = {"replay": {"data.weight": [0.5, 0.75], "data.generation_temperature": [1.0, 1.5]}}
+REPLAY = {"replay": {"data.weight": [0.5, 0.75], "sampling.temperature": [1.0, 1.5]}}
 
 
 def space(**categories: Any) -> SearchSpace:
@@ -26,14 +26,14 @@ def test_the_last_category_and_the_last_setting_are_fastest() -> None:
     assert [candidate.name for candidate in candidates] == [
         "vanilla",
         "merge",
-        "replay data.weight=0.5 data.generation_temperature=1.0",
-        "replay_merge data.weight=0.5 data.generation_temperature=1.0",
-        "replay data.weight=0.5 data.generation_temperature=1.5",
-        "replay_merge data.weight=0.5 data.generation_temperature=1.5",
-        "replay data.weight=0.75 data.generation_temperature=1.0",
-        "replay_merge data.weight=0.75 data.generation_temperature=1.0",
-        "replay data.weight=0.75 data.generation_temperature=1.5",
-        "replay_merge data.weight=0.75 data.generation_temperature=1.5",
+        "replay data.weight=0.5 sampling.temperature=1.0",
+        "replay_merge data.weight=0.5 sampling.temperature=1.0",
+        "replay data.weight=0.5 sampling.temperature=1.5",
+        "replay_merge data.weight=0.5 sampling.temperature=1.5",
+        "replay data.weight=0.75 sampling.temperature=1.0",
+        "replay_merge data.weight=0.75 sampling.temperature=1.0",
+        "replay data.weight=0.75 sampling.temperature=1.5",
+        "replay_merge data.weight=0.75 sampling.temperature=1.5",
     ]
 
 

@@ -58,11 +58,11 @@ def test_the_papers_candidates() -> None:
     assert len({candidate.name for candidate in candidates}) == 90
     assert candidates[0].name == candidates[0].method == "vanilla"
     assert candidates[29].name == (
-        "sd_replay_merge function.strength=3 data.weight=0.75 data.generation_temperature=1.5"
+        "sd_replay_merge function.strength=3 data.weight=0.75 sampling.temperature=1.5"
     )
     assert candidates[30].name == "online_ewc"
     assert candidates[-1].name == (
-        "si_sd_replay_merge function.strength=3 data.weight=0.75 data.generation_temperature=1.5"
+        "si_sd_replay_merge function.strength=3 data.weight=0.75 sampling.temperature=1.5"
     )
     # 17 of its 24 compositions were compared with the final runs (app:search-order).
     methods = {candidate.method for candidate in candidates}
@@ -116,7 +116,7 @@ def test_the_papers_21_methods(dataset: str) -> None:
     assert config.stream.order_seed is None
     # tab:implementation-hparams, the registered values of what was searched
     assert config.data.weight == weight
-    assert config.data.generation_temperature == 1.5
+    assert config.sampling.temperature == 1.5
     assert config.function.strength == 1
     assert paper.seeds == (41, 42, 43)
 

@@ -22,7 +22,7 @@ def values(backbone_directory) -> Callable[..., dict]:
             "stream": {"tasks": 4, "items_per_task": 4},
             "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
             "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03},
-            "data": {"samples": 4, "max_new_tokens": 6},
+            "sampling": {"samples": 4, "max_new_tokens": 6},
             "online_ewc": {"sequences": 3},
             "evaluation": {"max_new_tokens": 8},
         }

@@ -229,7 +229,7 @@ def test_a_stream_of_ones_own(config, tmp_path):
 
 
 def test_replay_samples_are_a_log_and_change_nothing(config, undisturbed, tmp_path):
-    settings = config("replay_merge", data={"keep_samples": True})
+    settings = config("replay_merge", sampling={"keep": True})
     Trajectory(settings, tmp_path).advance(3)
     logs = sorted((tmp_path / "replay").iterdir())
     assert [path.name for path in logs] == [f"task-{task:04d}.jsonl" for task in (1, 2, 3)]

@@ -119,7 +119,7 @@ def test_every_difference_is_named(config, place):
         {"evaluation": {"tokens_per_batch": 64, "match": "exact"}},
         {"function": {"strength": 9}},  # of an anchor that the method does not have
         {"o_lora": {"overlap": 9}, "sequential_osrm": {"sequences": 1}},
-        {"data": {"keep_samples": True}},
+        {"sampling": {"keep": True}},
         {"backbone": {"device": "cpu"}},
     ],
 )

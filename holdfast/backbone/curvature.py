@@ -1,0 +1,218 @@
+"""Kronecker factors of a model's Fisher information, on sequences that it wrote itself.
+
+For one linear map ``y = W x`` and one position of a sequence, the gradient of the log-likelihood in
+W is ``g x^T``, g being that in y. Over positions, sequences and tokens drawn from the model's own
+distribution the Fisher information of W is ``E[x x^T (x) g g^T]``, which ``S (x) G`` approximates:
+``S = E[x x^T]`` and ``G = E[g g^T]``.
+Source: Martens & Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate
+Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.load import Backbone
+from holdfast.backbone.moments import Moment, MomentSum, MomentSums, moment_of
+from holdfast.backbone.nucleus import nucleus_sample
+from holdfast.backbone.sequences import Batch, collate
+from holdfast.core.config import Config
+from holdfast.core.seeding import generator
+
+_TOKENS_AT_ONCE = 4096
+_LOGITS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True)
+class KroneckerFactors:
+    """Of one map. inputs: S, of its inputs x, [d_in, d_in]; outputs: G, of the gradients g."""
+
+    inputs: Moment
+    outputs: Moment
+
+
+Curvature = Mapping[str, KroneckerFactors]
+
+
+def mixed(past: Curvature, new: Curvature, decay: float) -> dict[str, KroneckerFactors]:
+    """``decay past + (1 - decay) new``, of S and of G of every map."""
+    inputs: dict[int, Moment] = {}  # maps that read one tensor share their S
+    found = {}
+    for name, factors in new.items():
+        known = id(factors.inputs)
+        if known not in inputs:
+            inputs[known] = past[name].inputs.mixed(factors.inputs, decay)
+        outputs = past[name].outputs.mixed(factors.outputs, decay)
+        found[name] = KroneckerFactors(inputs[known], outputs)
+    return found
+
+
+def named(curvature: Curvature) -> dict[str, Tensor]:
+    """As named tensors for a file; what maps share stands at the first of them."""
+    tensors: dict[str, Tensor] = {}
+    shared: Moment | None = None
+    for name, factors in curvature.items():
+        if factors.inputs is not shared:
+            tensors |= {f"{name}.S{key}": part for key, part in factors.inputs.parts().items()}
+            shared = factors.inputs
+        tensors |= {f"{name}.G{key}": part for key, part in factors.outputs.parts().items()}
+    return tensors
+
+
+def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
+    """The inverse of :func:`named`; KeyError when a tensor is missing or unknown."""
+    parts: dict[str, dict[str, dict[str, Tensor]]] = {}
+    for key, tensor in tensors.items():
+        name, _, rest = key.rpartition(".")
+        parts.setdefault(name, {}).setdefault(rest[:1], {})[rest[1:]] = tensor
+    found = {}
+    inputs: Moment | None = None
+    for name, sides in parts.items():
+        if not {"G"} <= sides.keys() <= {"S", "G"} or (inputs is None and "S" not in sides):
+            raise KeyError(f"no curvature of {name} in {sorted(tensors)}")
+        if "S" in sides:
+            inputs = moment_of(sides["S"])
+        assert inputs is not None
+        found[name] = KroneckerFactors(inputs, moment_of(sides["G"]))
+    return found
+
+
+class CurvatureConfig(Config):
+    """How curvature is taken.
+
+    temperature: of the distributions whose divergence it is the second order of, as tau_D of the
+    replay loss is: at 1 a confident answer has next to none. exact_up_to, eigenpairs: a map's
+    width up to which S and G are whole, and how many leading eigenpairs they keep beyond; the rest
+    is isotropic, of the same trace.
+    """
+
+    temperature: float = Field(1.0, gt=0)
+    exact_up_to: int = Field(2048, ge=0)
+    eigenpairs: int = Field(64, ge=0)
+
+
+def curvature_of(
+    backbone: Backbone,
+    adapters: Adapters,
+    sequences: Sequence[Sequence[int]],
+    config: CurvatureConfig,
+    draw: tuple[int, str, int],
+) -> dict[str, KroneckerFactors]:
+    """S and G of every adapted map, means over all predicting positions of ``sequences``.
+
+    The model is asked as it is: call ``adapters.evaluating()`` before. At every position a token
+    is drawn from the model's whole distribution, which is what makes the Fisher information the
+    true one; the tokens that follow in the sequences serve as context alone. draw: the
+    seed and the names of the draws.
+    """
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, draw[0])
+    counts = [len(sequence) - 1 for sequence in sequences]
+    # One candidate a draw: from the whole distribution the first one lies inside.
+    noise = torch.rand(sum(counts), 1, generator=generator(*draw))
+    of_sequence = noise.split(counts)
+    with _recording(adapters, sums) as recorder:
+        for chosen in _batches(counts):
+            batch = collate([sequences[index] for index in chosen], backbone.device)
+            drawn_by = torch.cat([of_sequence[index] for index in chosen]).to(backbone.device)
+            recorder.batch = None if backbone.decoder is not None else batch
+            passed = backbone.passing(batch)
+            (states,) = passed.states
+            slope = _log_likelihood_slope(backbone, states.detach(), drawn_by, config.temperature)
+            passed.backward(((states * slope).sum(), torch.zeros_like(adapters.gradient)))
+    return recorder.factors()
+
+
+def _batches(counts: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of sequences of like length, few enough to go through side by side."""
+    left = sorted(range(len(counts)), key=lambda index: counts[index])
+    while left:
+        rows = max(1, _TOKENS_AT_ONCE // max(1, counts[left[-1]]))
+        yield left[-rows:]
+        left = left[:-rows]
+
+
+def _log_likelihood_slope(
+    backbone: Backbone, states: Tensor, noise: Tensor, temperature: float
+) -> Tensor:
+    """The gradient in the states, [n, d], of the log-likelihood of one drawn token a row."""
+    slope = torch.empty_like(states)
+    rows = max(1, _LOGITS_AT_ONCE // int(backbone.head.weight.shape[0]))
+    for start in range(0, len(states), rows):
+        piece = states[start : start + rows].requires_grad_()
+        with torch.enable_grad():
+            logits = backbone.logits(piece)
+        wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+        drawn = nucleus_sample(wide, noise[start : start + rows], 1.0, None, fused=backbone.fused)
+        into = -wide.softmax(dim=1)
+        into.scatter_add_(1, drawn[:, None], torch.ones_like(into[:, :1]))
+        (slope[start : start + rows],) = torch.autograd.grad(logits, piece, into.to(logits.dtype))
+    return slope
+
+
+class _Recorder:
+    """Sums over what goes through groups of maps that read one tensor.
+
+    batch: set where the rows are a padded grid of it, so that padding does not count.
+    """
+
+    def __init__(self, adapters: Adapters, sums: MomentSums) -> None:
+        self.batch: Batch | None = None
+        self._inputs: dict[int, MomentSum] = {}
+        self._outputs: dict[str, MomentSum] = {}
+        self._groups = adapters.groups
+        self._names = {id(layer): name for name, layer in adapters.layers.items()}
+        for number, group in enumerate(self._groups):
+            device = adapters.gradient.device
+            first = group.maps[0]
+            name = self._names[id(first)]
+            self._inputs[number] = sums.new(first.down.shape[1], device, f"{name} inputs")
+            for one in group.maps:
+                name = self._names[id(one)]
+                self._outputs[name] = sums.new(len(one.up), device, f"{name} outputs")
+
+    def inputs(self, group: int, rows: Tensor) -> None:
+        """x of one group, [n, d_in]."""
+        self._inputs[group].add(self._real(rows))
+
+    def outputs(self, group: int, upstream: Tensor) -> None:
+        """The gradients of its maps' outputs, side by side, [n, sum of d_out]."""
+        maps, widths = self._groups[group].maps, self._groups[group].widths
+        for one, piece in zip(maps, self._real(upstream).split(widths, dim=1), strict=True):
+            self._outputs[self._names[id(one)]].add(piece)
+
+    def _real(self, rows: Tensor) -> Tensor:
+        if self.batch is None or self.batch.places is None:
+            return rows
+        return rows.index_select(0, self.batch.places)
+
+    def factors(self) -> dict[str, KroneckerFactors]:
+        """The means, by map."""
+        found = {}
+        for number, group in enumerate(self._groups):
+            inputs = self._inputs[number].mean()
+            for one in group.maps:
+                name = self._names[id(one)]
+                found[name] = KroneckerFactors(inputs, self._outputs[name].mean())
+        return found
+
+
+@contextmanager
+def _recording(adapters: Adapters, sums: MomentSums) -> Iterator[_Recorder]:
+    recorder = _Recorder(adapters, sums)
+    for number, group in enumerate(adapters.groups):
+        group.observe(
+            lambda rows, number=number: recorder.inputs(number, rows),  # type: ignore[misc]
+            lambda rows, number=number: recorder.outputs(number, rows),  # type: ignore[misc]
+        )
+    try:
+        yield recorder
+    finally:
+        for group in adapters.groups:
+            group.observe(None, None)

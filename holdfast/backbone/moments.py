@@ -1,0 +1,197 @@
+"""Second moments of vectors, ``E[v v^T]``: dense, or the leading eigenpairs and an isotropic rest.
+
+A dense moment of width d has d^2 numbers, which is too many for the wide maps of a large model.
+There a sketch of it is summed instead: ``E[v v^T] Omega`` with few random columns, from which its
+leading eigenpairs are found without the moment ever being there (Nystroem's approximation).
+Source: Tropp et al. 2017, "Fixed-Rank Approximation of a Positive-Semidefinite Matrix from
+Streaming Data".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from holdfast.core.seeding import generator
+
+
+class Moment(Protocol):
+    """A symmetric positive semidefinite matrix M, [d, d]."""
+
+    def times(self, rows: Tensor) -> Tensor:
+        """``rows M``, [n, d] -> [n, d]; differentiable in the rows."""
+
+    def dense(self) -> Tensor:
+        """M itself, [d, d]."""
+
+    def is_finite(self) -> bool:
+        """Whether all of it are numbers."""
+
+    def mixed(self, other: Any, decay: float) -> Moment:
+        """``decay`` times this plus ``1 - decay`` times another one of the same kind."""
+
+    def parts(self) -> dict[str, Tensor]:
+        """Its tensors, by what they are; :func:`moment_of` is the inverse."""
+
+
+@dataclass(frozen=True)
+class DenseMoment:
+    """matrix: M, [d, d]."""
+
+    matrix: Tensor
+
+    def times(self, rows: Tensor) -> Tensor:
+        return rows @ self.matrix
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def is_finite(self) -> bool:
+        return bool(self.matrix.isfinite().all())
+
+    def mixed(self, other: DenseMoment, decay: float) -> DenseMoment:
+        return DenseMoment(torch.lerp(other.matrix, self.matrix, decay))
+
+    def parts(self) -> dict[str, Tensor]:
+        return {"": self.matrix}
+
+
+@dataclass(frozen=True)
+class LeadingMoment:
+    """``M = U diag(values) U^T + rest (I - U U^T)``, of the trace that the exact moment has.
+
+    basis: U, orthonormal, [d, k]; values: [k], descending; rest: [].
+    """
+
+    basis: Tensor
+    values: Tensor
+    rest: Tensor
+
+    def times(self, rows: Tensor) -> Tensor:
+        return torch.addmm(
+            self.rest * rows, (rows @ self.basis) * (self.values - self.rest), self.basis.t()
+        )
+
+    def dense(self) -> Tensor:
+        return self.times(torch.eye(len(self.basis)).to(self.basis))
+
+    def is_finite(self) -> bool:
+        return all(bool(part.isfinite().all()) for part in (self.basis, self.values, self.rest))
+
+    def mixed(self, other: LeadingMoment, decay: float) -> LeadingMoment:
+        """The leading eigenpairs of the sum, as many as either has, and the rest of its trace."""
+        roots = [
+            one.basis.double() * (share * (one.values - one.rest).double().clamp(min=0)).sqrt()
+            for one, share in ((self, decay), (other, 1 - decay))
+        ]
+        rest = decay * self.rest.double() + (1 - decay) * other.rest.double()
+        basis, singular, _ = torch.linalg.svd(torch.cat(roots, dim=1), full_matrices=False)
+        kept = max(len(self.values), len(other.values))
+        values = singular.square()
+        beyond = values[kept:].sum() / max(1, len(basis) - kept)
+        return LeadingMoment(
+            basis[:, :kept].to(self.basis).contiguous(),
+            (values[:kept] + rest).to(self.values),
+            (rest + beyond).to(self.rest),
+        )
+
+    def parts(self) -> dict[str, Tensor]:
+        return {"_basis": self.basis, "_values": self.values, "_rest": self.rest}
+
+
+def moment_of(parts: Mapping[str, Tensor]) -> DenseMoment | LeadingMoment:
+    """What :meth:`Moment.parts` gave; KeyError on other names."""
+    if parts.keys() == {""}:
+        return DenseMoment(parts[""])
+    if parts.keys() != {"_basis", "_values", "_rest"}:
+        raise KeyError(f"no moment has the parts {sorted(parts)}")
+    return LeadingMoment(parts["_basis"], parts["_values"], parts["_rest"])
+
+
+class MomentSum(Protocol):
+    """A moment while its vectors come in."""
+
+    def add(self, rows: Tensor) -> None:
+        """Count more vectors, [n, d]."""
+
+    def mean(self) -> Moment:
+        """Over all vectors so far."""
+
+
+@dataclass(frozen=True)
+class MomentSums:
+    """How exactly moments are kept.
+
+    exact_up_to: the width d up to which they are dense; eigenpairs: k, of wider ones; dtype: of
+    the sums. The random columns of a sketch are named by the seed and the vectors' name.
+    """
+
+    exact_up_to: int
+    eigenpairs: int
+    dtype: torch.dtype
+    seed: int
+
+    def new(self, width: int, device: torch.device, name: str) -> MomentSum:
+        """An empty sum of vectors so wide."""
+        if width <= self.exact_up_to or width <= self.eigenpairs:
+            return _DenseSum(torch.zeros(width, width, dtype=self.dtype, device=device))
+        # Twice the columns: the leading half of what a sketch shows is nearly exact.
+        columns = min(width, 2 * self.eigenpairs)
+        source = generator(self.seed, "sketch", name)
+        drawn = torch.randn(width, columns, generator=source, dtype=torch.float32)
+        return _SketchedSum(drawn.to(device, self.dtype), self.eigenpairs)
+
+
+class _DenseSum:
+    def __init__(self, total: Tensor) -> None:
+        self._total = total
+        self._count = 0
+
+    def add(self, rows: Tensor) -> None:
+        wide = rows.to(self._total.dtype)
+        self._total.addmm_(wide.t(), wide)
+        self._count += len(rows)
+
+    def mean(self) -> DenseMoment:
+        return DenseMoment(self._total / max(1, self._count))
+
+
+class _SketchedSum:
+    def __init__(self, columns: Tensor, eigenpairs: int) -> None:
+        """columns: Omega, [d, 2 k]."""
+        self._columns = columns
+        self._sketch = torch.zeros_like(columns)
+        self._trace = columns.new_zeros(())
+        self._eigenpairs = eigenpairs
+        self._count = 0
+
+    def add(self, rows: Tensor) -> None:
+        wide = rows.to(self._columns.dtype)
+        self._sketch.addmm_(wide.t(), wide @ self._columns)
+        self._trace += wide.square().sum()
+        self._count += len(rows)
+
+    def mean(self) -> LeadingMoment:
+        """The leading eigenpairs of ``Y (Omega^T Y)^+ Y^T``, where ``Y = M Omega``."""
+        count, kept = max(1, self._count), self._eigenpairs
+        sketch, trace = self._sketch.double() / count, self._trace.double() / count
+        width = len(sketch)
+        basis, values = sketch[:, :0], trace[None][:0]
+        if kept and bool(sketch.isfinite().all()):
+            core = self._columns.double().t() @ sketch
+            found, turn = torch.linalg.eigh((core + core.t()) / 2)
+            # What rounding leaves of directions that the vectors do not have.
+            real = found > found[-1] * len(found) * torch.finfo(self._sketch.dtype).eps
+            root = sketch @ (turn[:, real] / found[real].sqrt())
+            basis, singular, _ = torch.linalg.svd(root, full_matrices=False)
+            basis, values = basis[:, :kept], singular[:kept].square()
+        elif kept:
+            values = sketch.new_full((1,), torch.nan)
+            basis = sketch[:, :1]
+        left = (trace - values.sum()).clamp(min=0) / max(1, width - len(values))
+        to = self._columns.dtype
+        return LeadingMoment(basis.to(to).contiguous(), values.to(to), left.to(to))

@@ -1,0 +1,91 @@
+"""The curvature anchor: Kronecker factors of the Fisher information, one position at a time.
+
+Source: Martens & Grosse 2015 (Kronecker factors); Ritter et al. 2018 (as a penalty).
+"""
+
+import torch
+
+from reference.adapters import factors
+
+
+def drawn_tokens(logits, uniforms, temperature):
+    """One token a row from softmax(logits / temperature): the inverse of its cumulative sums.
+
+    logits: [n, vocabulary]; uniforms: [n], in [0, 1).
+    """
+    drawn = []
+    for row, uniform in zip(torch.softmax(logits / temperature, dim=-1), uniforms, strict=True):
+        total, token = row.sum() * uniform, 0
+        mass = row[0]
+        while mass <= total:
+            token += 1
+            mass = mass + row[token]
+        drawn.append(token)
+    return torch.tensor(drawn)
+
+
+def kronecker_factors(model, modules, sequences, uniforms, temperature):
+    """module -> (S [d_in, d_in], G [d_out, d_out]), means over all predicting positions.
+
+    S = E[x x^T] over the inputs of the module, G = E[g g^T] over the gradients at its outputs of
+    temperature * log softmax(logits / temperature) of a token drawn at every position. The model
+    is put into evaluation mode. modules: name -> linear module; uniforms: of each sequence one
+    number a predicting position.
+    """
+    model.eval()
+    sums = {name: (0.0, 0.0) for name in modules}
+    positions = 0
+    for sequence, numbers in zip(sequences, uniforms, strict=True):
+        inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature)
+        for name, (S, G) in sums.items():
+            for x, g in zip(inputs[name], gradients[name], strict=True):
+                S, G = S + torch.outer(x, x), G + torch.outer(g, g)
+            sums[name] = S, G
+        positions += len(sequence) - 1
+    return {name: (S / positions, G / positions) for name, (S, G) in sums.items()}
+
+
+def one_sequence(model, modules, sequence, numbers, temperature):
+    """module -> inputs [n, d_in] and module -> gradients at the outputs [n, d_out]."""
+    inputs, outputs = {}, {}
+
+    def keep(name):
+        def hook(_, given, produced):
+            inputs[name], outputs[name] = given[0][0].detach(), produced
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(name)) for name, module in modules.items()]
+    logits = model(input_ids=torch.tensor([sequence[:-1]]), use_cache=False).logits[0]
+    for handle in handles:
+        handle.remove()
+    tokens = drawn_tokens(logits.detach(), numbers, temperature)
+    log_p = torch.log_softmax(logits / temperature, dim=-1)
+    likelihood = temperature * log_p.gather(1, tokens[:, None]).sum()
+    found = torch.autograd.grad(likelihood, [outputs[name] for name in modules])
+    return inputs, {name: gradient[0] for name, gradient in zip(modules, found, strict=True)}
+
+
+def mean(past, before, own, items):
+    """The mean of two curvatures, weighted by items; past None: there is none."""
+    if past is None:
+        return own
+    share = before / (before + items)
+    return {
+        name: tuple(share * p + (1 - share) * o for p, o in zip(past[name], own[name], strict=True))
+        for name in own
+    }
+
+
+def penalty(student, start, curvature, scale):
+    """1/2 sum over modules of tr(G dW S dW^T), dW = scale (B A - B_0 A_0).
+
+    start: module -> (A_0, B_0); curvature: module -> (S, G).
+    """
+    total = 0.0
+    for name, (A, B) in factors(student).items():
+        A_0, B_0 = start[name]
+        S, G = curvature[name]
+        dW = scale * (B @ A - B_0 @ A_0)
+        total = total + 0.5 * torch.trace(G @ dW @ S @ dW.T)
+    return total
