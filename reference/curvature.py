@@ -33,7 +33,7 @@ def kronecker_factors(model, modules, sequences, uniforms, temperature):
     number a predicting position.
     """
     model.eval()
-    sums = {name: (0.0, 0.0) for name in modules}
+    sums = dict.fromkeys(modules, (0.0, 0.0))
     positions = 0
     for sequence, numbers in zip(sequences, uniforms, strict=True):
         inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature)

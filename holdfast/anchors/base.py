@@ -22,8 +22,9 @@ class Needs:
     """What the learner must supply to an anchor.
 
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
-    adapted map on such samples; updates: the change of every map as factors; teacher: the previous model's states on the current task's
-    sequences; fit_gradient: the unclipped gradient of the fit term.
+    adapted map on such samples; updates: the change of every map as factors; teacher: the
+    previous model's states on the current task's sequences; fit_gradient: the unclipped gradient
+    of the fit term.
     """
 
     replay: bool = False
@@ -100,7 +101,7 @@ class TaskEnd:
     parameters: Tensor
     sequences: int
     sequence_gradient: Callable[[int], Tensor]
-    curvature: Callable[[], Curvature]
+    curvature: Callable[[], Curvature] = dict
 
 
 class Anchor(ABC):

@@ -186,7 +186,7 @@ class _SketchedSum:
             found, turn = torch.linalg.eigh((core + core.t()) / 2)
             # What rounding leaves of directions that the vectors do not have.
             real = found > found[-1] * len(found) * torch.finfo(self._sketch.dtype).eps
-            root = sketch @ (turn[:, real] / found[real].sqrt())
+            root = sketch @ (turn * torch.where(real, found, torch.inf).rsqrt())
             basis, singular, _ = torch.linalg.svd(root, full_matrices=False)
             basis, values = basis[:, :kept], singular[:kept].square()
         elif kept:

@@ -199,7 +199,7 @@ def through_a_file(state: dict[str, torch.Tensor], path: Path) -> dict[str, torc
 
 
 def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
-    """The third task begins; one minibatch of it, the student a little beside the previous model."""
+    """The third task begins; a minibatch of it, the student a little beside the previous model."""
     sequences = sequences_of(learner, 3)
     past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
     start = learner.adapters.parameters.detach().clone()

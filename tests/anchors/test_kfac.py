@@ -1,0 +1,151 @@
+"""The curvature anchor: the quadratic form, its gradient, and whose curvature it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast.anchors.base import StepView, TaskEnd, TaskStart, Update
+from holdfast.anchors.kfac import KroneckerFisher, quadratic_form
+from holdfast.backbone.curvature import KroneckerFactors
+from holdfast.backbone.moments import DenseMoment
+
+D_OUT, D_IN, RHO = 5, 4, 1.7
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+
+def factors_of(seed: int) -> KroneckerFactors:
+    S, G = normal(9, D_IN, seed=seed), normal(9, D_OUT, seed=seed + 1)
+    return KroneckerFactors(DenseMoment(S.t() @ S), DenseMoment(G.t() @ G))
+
+
+def update(seed: int, rank: int = 2) -> Update:
+    left, right = normal(D_OUT, rank, seed=seed), normal(rank, D_IN, seed=seed + 1)
+    return Update(left.requires_grad_(), right.requires_grad_(), RHO)
+
+
+def dense_form(updates: dict[str, Update], curvature: dict[str, KroneckerFactors]) -> Tensor:
+    """1/2 vec(dW)^T (G (x) S) vec(dW), the Kronecker product written out."""
+    total = torch.zeros((), dtype=torch.float64)
+    for name, one in updates.items():
+        change = (one.scale * one.left @ one.right).flatten()
+        known = curvature[name]
+        product = torch.kron(known.outputs.dense(), known.inputs.dense())
+        total = total + 0.5 * change @ product @ change
+    return total
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_the_form_and_its_gradient_are_the_dense_ones(seed: int, rank: int) -> None:
+    curvature = {name: factors_of(seed + 10 * n) for n, name in enumerate("ab")}
+    updates = {name: update(seed + 7 * n, rank) for n, name in enumerate("ab")}
+    leaves = [part for one in updates.values() for part in (one.left, one.right)]
+    ours, theirs = quadratic_form(updates, curvature), dense_form(updates, curvature)
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=0)
+    pairs = zip(
+        torch.autograd.grad(3 * ours, leaves), torch.autograd.grad(3 * theirs, leaves), strict=True
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def start(task: int, past: int, given: Any = None, general: int = 0) -> TaskStart:
+    return TaskStart(task, torch.zeros(1), 10, past, given, general)
+
+
+def end(task: int, own: dict[str, KroneckerFactors]) -> TaskEnd:
+    unused: Any = None
+    return TaskEnd(task, torch.zeros(1), 10, unused, lambda: own)
+
+
+def view() -> StepView:
+    unused: Any = None
+    return StepView(torch.zeros(1, dtype=torch.float64), unused, unused, {"a": update(3)})
+
+
+def held(anchor: KroneckerFisher) -> Tensor:
+    """The weighted term of one step."""
+    return anchor.strength * anchor.loss(view())
+
+
+def expected(*weighted: tuple[float, dict[str, KroneckerFactors]]) -> Tensor:
+    total = {
+        side: sum(w * getattr(known["a"], side).dense() for w, known in weighted)
+        for side in ("inputs", "outputs")
+    }
+    mean = {"a": KroneckerFactors(*(DenseMoment(total[side]) for side in ("inputs", "outputs")))}
+    return dense_form(view().updates, mean)  # type: ignore[arg-type]
+
+
+def test_own_sequences_count_by_items_and_weigh_against_the_new_ones() -> None:
+    """Twenty sequences of general text, then tasks of ten: S and G are means over all of them."""
+    general, first, second = ({"a": factors_of(seed)} for seed in (1, 50, 90))
+    anchor = KroneckerFisher(KroneckerFisher.Config(strength=2.0))
+    anchor.begin(start(1, 0, general, general=20))
+    torch.testing.assert_close(held(anchor), 2 * 20 / 10 * expected((1, general)))
+    anchor.end(end(1, first))
+    anchor.begin(start(2, 10, None, general=20))
+    after_one = expected((20 / 30, general), (10 / 30, first))
+    torch.testing.assert_close(held(anchor), 2 * 30 / 10 * after_one)
+    anchor.end(end(2, second))
+    anchor.begin(start(3, 20, None, general=20))
+    after_two = expected((20 / 40, general), (10 / 40, first), (10 / 40, second))
+    torch.testing.assert_close(held(anchor), 2 * 40 / 10 * after_two)
+
+
+def test_decay_lets_earlier_tasks_fade() -> None:
+    first, second = ({"a": factors_of(seed)} for seed in (50, 90))
+    anchor = KroneckerFisher(KroneckerFisher.Config(strength=1.0, decay=0.5))
+    for number, own in enumerate((first, second), start=1):
+        anchor.begin(start(number, 10 * (number - 1)))
+        anchor.end(end(number, own))
+    anchor.begin(start(3, 20))
+    wanted = expected((5 / 15, first), (10 / 15, second))
+    torch.testing.assert_close(held(anchor), 20 / 10 * wanted)
+
+
+def test_nothing_is_held_before_a_past_exists() -> None:
+    for source in ("own", "written"):
+        anchor = KroneckerFisher(KroneckerFisher.Config(source=source))
+        anchor.begin(start(1, 0))
+        assert anchor.loss(view()).item() == 0.0
+        assert anchor.state() == {}
+
+
+def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
+    one, other, own = ({"a": factors_of(seed)} for seed in (1, 50, 90))
+    config = KroneckerFisher.Config(source="written", strength=20.0, per_item=False)
+    anchor = KroneckerFisher(config)
+    for number, written in ((2, one), (3, other)):
+        anchor.begin(start(number, 10 * (number - 1), written))
+        torch.testing.assert_close(held(anchor), 20 * expected((1, written)))
+        anchor.end(end(number, own))
+        assert anchor.state() == {}
+
+
+def test_what_the_previous_model_writes_is_needed_by_who_looks_at_it() -> None:
+    assert not KroneckerFisher(KroneckerFisher.Config()).needs.curvature
+    assert KroneckerFisher(KroneckerFisher.Config(source="written")).needs.curvature
+
+
+@pytest.mark.parametrize("source", ["own", "written"])
+def test_a_reloaded_anchor_holds_the_same(source: str) -> None:
+    anchor = KroneckerFisher(KroneckerFisher.Config.model_validate({"source": source}))
+    anchor.begin(start(1, 0))
+    anchor.end(end(1, {"a": factors_of(1)}))
+    again = KroneckerFisher(anchor.config)
+    again.load({name: tensor.clone() for name, tensor in anchor.state().items()})
+    for each in (anchor, again):
+        each.begin(start(2, 10, {"a": factors_of(50)}))
+    assert torch.equal(held(again), held(anchor))
+    assert held(anchor) > 0

@@ -1,0 +1,185 @@
+"""Kronecker factors against the reference, the dense Fisher information and the divergence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.anchors.base import Update
+from holdfast.anchors.kfac import quadratic_form
+from holdfast.backbone import curvature as curvature_module
+from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.curvature import (
+    CurvatureConfig,
+    KroneckerFactors,
+    curvature_of,
+    from_named,
+    mixed,
+    named,
+)
+from holdfast.backbone.load import Backbone
+from holdfast.core.seeding import generator
+from reference.curvature import kronecker_factors
+from tests.tiny import exact_backbone, exact_gpt2, short_sequences
+
+DRAW = (5, "curvature labels", 2)
+
+
+def adapted(
+    make: Callable[[], Backbone] = exact_backbone, *, modules: bool = False, moved: bool = False
+) -> tuple[Backbone, Adapters]:
+    """modules: leave the decoder out; moved: give the low-rank branches something to say."""
+    backbone = make()
+    adapters = Adapters(
+        backbone.model, Adapters.Config(rank=2, targets="all-linear"), backbone.head
+    )
+    adapters.fresh(1, 1)
+    if moved:
+        source = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for layer in adapters.layers.values():
+                layer.up.normal_(std=0.1, generator=source)
+    backbone.use(adapters)
+    if modules:
+        backbone.decoder = None
+    adapters.evaluating()
+    return backbone, adapters
+
+
+def numbers(counts: list[int]) -> list[Tensor]:
+    drawn = torch.rand(sum(counts), 1, generator=generator(*DRAW))
+    return [one[:, 0] for one in drawn.split(counts)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize(
+    "make",
+    [
+        adapted,
+        partial(adapted, moved=True),
+        partial(adapted, modules=True, moved=True),
+        partial(adapted, exact_gpt2),
+    ],
+    ids=["decoder", "decoder, branches open", "modules, padded", "GPT-2"],
+)
+def test_they_are_the_references(
+    make: Callable[[], tuple[Backbone, Adapters]],
+    temperature: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several batches, sequences of several lengths, logits in chunks."""
+    monkeypatch.setattr(curvature_module, "_TOKENS_AT_ONCE", 12)
+    monkeypatch.setattr(curvature_module, "_LOGITS_AT_ONCE", 257 * 5)
+    backbone, adapters = make()
+    sequences = short_sequences(7, seed=3)
+    config = CurvatureConfig(temperature=temperature)
+    ours = curvature_of(backbone, adapters, sequences, config, DRAW)
+    uniforms = numbers([len(one) - 1 for one in sequences])
+    theirs = kronecker_factors(backbone.model, adapters.layers, sequences, uniforms, temperature)
+    assert ours.keys() == theirs.keys() == adapters.layers.keys()
+    for name, (S, G) in theirs.items():
+        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
+        assert G.abs().max() > 1e-6
+
+
+def test_looking_leaves_nothing_behind() -> None:
+    backbone, adapters = adapted(moved=True)
+    before = adapters.parameters.detach().clone()
+    state = torch.get_rng_state()
+    curvature_of(backbone, adapters, short_sequences(3), CurvatureConfig(), DRAW)
+    assert torch.equal(adapters.parameters, before)
+    assert not adapters.gradient.any()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def fisher_of_one_position(backbone: Backbone, name: str, sequence: list[int]) -> Tensor:
+    """sum_y p(y) vec(dW_y) vec(dW_y)^T over every next token y, by the model's own modules."""
+    weight = backbone.model.get_submodule(name).weight.requires_grad_(True)
+    logits = backbone.model(input_ids=torch.tensor([sequence]), use_cache=False).logits[0, -1]
+    log_p = logits.log_softmax(dim=0)
+    total = torch.zeros(weight.numel(), weight.numel(), dtype=torch.float64)
+    for token in range(len(log_p)):
+        (gradient,) = torch.autograd.grad(log_p[token], weight, retain_graph=True)
+        flat = gradient.flatten()
+        total += log_p[token].exp().detach() * torch.outer(flat, flat)
+    return total
+
+
+def test_where_the_factorisation_is_exact_it_is_the_fisher_information() -> None:
+    """One position and one input: x is constant, so the Fisher information is G (x) S."""
+    backbone, adapters = adapted()
+    name = "model.layers.1.self_attn.v_proj"
+    exact = fisher_of_one_position(exact_backbone(), name, [9])
+    found = curvature_of(backbone, adapters, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
+    dense = torch.kron(found.outputs.dense(), found.inputs.dense())
+    # The tokens are drawn: five standard deviations of a mean of 20,000 draws.
+    assert torch.linalg.matrix_norm(dense - exact) < 0.05 * torch.linalg.matrix_norm(exact)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
+    """tau^2 KL of the tempered distributions of a model and of one a little beside it."""
+    backbone, adapters = adapted()
+    name = "model.layers.1.mlp.down_proj"
+    layer = adapters.layers[name]
+    config = CurvatureConfig(temperature=temperature)
+    found = curvature_of(backbone, adapters, [[9, 4]] * 20_000, config, DRAW)
+    source = torch.Generator().manual_seed(1)
+    left = 1e-3 * torch.randn(layer.up.shape, generator=source, dtype=torch.float64)
+    update = Update(left, layer.down.detach(), adapters.scale)
+    form = quadratic_form({name: update}, found)
+
+    def distribution() -> Tensor:
+        adapters.evaluating()
+        with torch.no_grad():
+            hidden = backbone.hidden(torch.tensor([[9]]))[0, -1]
+            return (backbone.logits(hidden) / temperature).log_softmax(dim=0)
+
+    before = distribution()
+    with torch.no_grad():
+        layer.up.copy_(left)
+    after = distribution()
+    divergence = temperature**2 * (before.exp() * (before - after)).sum()
+    assert divergence > 1e-9
+    torch.testing.assert_close(form, divergence, rtol=0.05, atol=0)
+
+
+def random_curvature(adapters: Adapters, seed: int) -> dict[str, KroneckerFactors]:
+    backbone, other = adapted()
+    assert other.layers.keys() == adapters.layers.keys()
+    draw = (seed, "random", 1)
+    return curvature_of(backbone, other, short_sequences(4, seed), CurvatureConfig(), draw)
+
+
+@pytest.mark.parametrize("width", [2048, 0])
+def test_a_curvature_goes_through_a_file(width: int) -> None:
+    backbone, adapters = adapted()
+    config = CurvatureConfig(exact_up_to=width, eigenpairs=3)
+    found = curvature_of(backbone, adapters, short_sequences(4), config, DRAW)
+    tensors = named(found)
+    # Maps that read one tensor have one S: it is written once.
+    assert len({id(t) for t in tensors.values()}) == len(tensors)
+    again = from_named({name: tensor.clone() for name, tensor in tensors.items()})
+    assert list(again) == list(found)
+    for name, factors in found.items():
+        assert torch.equal(again[name].inputs.dense(), factors.inputs.dense())
+        assert torch.equal(again[name].outputs.dense(), factors.outputs.dense())
+    for damaged in ({**tensors, "other.G": torch.zeros(1, 1), "other.X": torch.zeros(1)},):
+        with pytest.raises(KeyError):
+            from_named(damaged)
+
+
+def test_a_mean_of_two_curvatures() -> None:
+    _, adapters = adapted()
+    one, other = (random_curvature(adapters, seed) for seed in (1, 2))
+    mean = mixed(one, other, 0.25)
+    for name, factors in mean.items():
+        for side in ("inputs", "outputs"):
+            parts = (getattr(each[name], side).dense() for each in (one, other))
+            wanted = sum(w * part for w, part in zip((0.25, 0.75), parts, strict=True))
+            torch.testing.assert_close(getattr(factors, side).dense(), wanted)
