@@ -114,18 +114,23 @@ def _part(sequences: Sequences, states: TokenStates | None, chosen: list[int]) -
     return Part([sequences[index] for index in chosen], known)
 
 
-def _weights(learner: Learner, share: float, past: Past) -> Weights:
-    """By the settings of the data anchor and of the balance, for every task but the first."""
+def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
+    """What the tokens of a task weigh, by the data anchor and the balance; 1 in the first task.
+
+    Source: eq. app-fit; the balance is Holdfast's own.
+    """
+    if task == 1:
+        return Weights()
     balance = learner.config.balance
     replay = 0.0
     questions = balance.questions or 1.0
     if learner.replay is not None and past.replay_states is not None:
         replay = learner.replay.weight
         questions = 1 - replay
-    if balance.share and share < questions:
-        questions = share
+    if balance.share and lesson.share < questions:
+        questions = lesson.share
         if replay:
-            replay = 1 - share
+            replay = 1 - lesson.share
     return Weights(questions, balance.answers or questions, replay)
 
 
@@ -171,7 +176,7 @@ class _Step:
         self._task = task
         self._sequences = lesson.sequences
         self._past = past
-        self._weights = Weights() if task == 1 else _weights(learner, lesson.share, past)
+        self._weights = weights_of(learner, task, lesson, past)
         self._is_answer = _answers(learner, lesson)
         self._updates = updates_since(learner.adapters)
         self._optimizer = optimizer

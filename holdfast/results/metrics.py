@@ -2,7 +2,7 @@
 
 T is the matrix's horizon, M[i, j] the accuracy on task j after learning task i; everything is
 a share in [0, 1], not a percentage. A metric that needs an unobserved entry is NaN, never an
-average over what happens to be there; the two exceptions, ``retention_by_age`` and
+average over what happens to be there; the three exceptions, ``forget``, ``retention_by_age`` and
 ``forward_transfer``, say so.
 """
 
@@ -47,15 +47,16 @@ def diagonal(matrix: RecallMatrix) -> float:
 def forget(matrix: RecallMatrix) -> float:
     """Mean over tasks 1..T-1 of the best accuracy ever reached minus the last; NaN for T < 2.
 
-    The best is over every row from the task's own on, so one unobserved row below the
-    diagonal makes it NaN.
+    The best is over the rows that were observed from the task's own on, which must be among them:
+    where rows lie at a distance it may have been higher in between.
     Source: eq. metrics.
     """
     learned = _learned(matrix)
     if len(learned) < 2:
         return math.nan
     since_own_turn = np.tril(np.ones(learned.shape, dtype=bool))
-    best = np.where(since_own_turn, learned, -np.inf).max(axis=0)  # [T]; NaN propagates
+    seen = np.where(since_own_turn & ~np.isnan(learned), learned, -np.inf)
+    best = np.where(np.isnan(np.diagonal(learned)), np.nan, seen.max(axis=0))  # [T]
     return _mean((best - learned[-1])[:-1])
 
 

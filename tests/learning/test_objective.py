@@ -87,3 +87,25 @@ def test_nothing_else_to_minimise() -> None:
     assert terms.rest is None
     assert_same(terms.path, sft, at)
     assert terms.values["nothing yet"].item() == 0.0
+
+
+@pytest.mark.parametrize("at_once", [None, 257 * 2], ids=["at once", "in chunks"])
+def test_questions_and_answers_weigh_differently(at_once: int | None) -> None:
+    """Each token's loss by its weight, over the number of all tokens; and what was acquired."""
+    backbone = exact_backbone()
+    source = torch.Generator().manual_seed(0)
+    at = torch.randn(16, generator=source, dtype=torch.float64).requires_grad_()
+    hidden = torch.randn(5, 16, generator=source, dtype=torch.float64) * at
+    logits = backbone.logits(hidden)
+    targets = torch.randint(257, (5,), generator=source)
+    targets[3] = logits[3].argmax()  # of two answer tokens one is the likeliest
+    is_answer = torch.tensor([False, False, False, True, True])
+    projection = Projection(backbone, hidden, None, targets, at_once)
+    step = StepView(at, projection, None)
+    weights = Weights(0.1, 0.7, is_answer=is_answer)
+    terms = minibatch_terms(step, [], weights, replay_counts_for_path=True)
+    each = F.cross_entropy(logits, targets, reduction="none")
+    by_hand = (0.1 * each[:3].sum() + 0.7 * each[3:].sum()) / 5
+    assert_same(terms.path, by_hand, at)
+    assert terms.values["sft"].item() == pytest.approx(each.mean().item())
+    assert terms.values["acquired"].item() == 0.5

@@ -210,3 +210,25 @@ def test_the_log_has_one_line_a_task(config, undisturbed, tmp_path):
     log.unlink()
     Trajectory(config("si_replay_merge", stream={"tasks": 5}), place).advance(5)
     assert [event["task"] for event in RunRecord.open(place).events()] == [5]
+
+
+def test_rows_at_a_distance(config, tmp_path):
+    """Every second boundary and the horizon ask about all; each task is asked in its own turn."""
+    whole = Trajectory(config("vanilla"), tmp_path / "every").advance(4)
+    settings = config("vanilla", stream={"tasks": 5}, evaluation={"rows": 2})
+    trajectory = Trajectory(settings, tmp_path / "some")
+    matrix = trajectory.advance(5)
+    seen = {(i, j) for i, j, _ in matrix.entries() if j <= i}
+    assert seen == {
+        (1, 1),
+        (2, 1),
+        (2, 2),
+        (3, 3),
+        *((i, j) for i in (4, 5) for j in range(1, i + 1)),
+    }
+    for i, j, recall in matrix.entries():
+        if i <= 4 and j <= 4:
+            assert recall == whole.recall(i, j)
+    metrics = json.loads((tmp_path / "some" / "metrics.json").read_text())
+    assert None not in (metrics["final"], metrics["diag"], metrics["forget"])
+    assert None not in metrics["retention_by_age"]

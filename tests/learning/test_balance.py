@@ -1,0 +1,129 @@
+"""How long a task is trained, what its tokens weigh, and what is written beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.boundary import ask_previous_model, learn_task
+from holdfast.learning.config import Optimisation, RunConfig
+from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.objective import Weights
+from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.training import weights_of
+from tests.tiny import exact_backbone, short_sequences
+
+ITEMS = 6
+
+
+def learner_of(method: str, **sections: Any) -> Learner:
+    values = {
+        "method": method,
+        "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
+        "optim": {"epochs": 2, "batch_size": 2, "lr": 0.05},
+        "sampling": {"samples": 5, "max_new_tokens": 6},
+    }
+    for name, settings in sections.items():
+        values[name] = {**values.get(name, {}), **settings}  # type: ignore[dict-item]
+    return Learner(RunConfig.of(values), exact_backbone())
+
+
+def lesson_of(learner: Learner, past_items: int = 0, seed: int = 1) -> Lesson:
+    sequences = short_sequences(ITEMS, seed, first=learner.backbone.seed_token)
+    return Lesson(sequences, [len(one) - 2 for one in sequences], past_items)
+
+
+def weights(learner: Learner, task: int, past_items: int) -> Weights:
+    lesson = lesson_of(learner, past_items)
+    past = ask_previous_model(learner, task, lesson.sequences, Stopwatch(), Progress())
+    return weights_of(learner, task, lesson, past)
+
+
+def test_the_papers_weights_are_the_default() -> None:
+    """L_SFT alone without a past, (1 - w) and w beside replay, however many items there were."""
+    replay = {"data": {"weight": 0.6}}
+    assert weights(learner_of("merge"), 2, 94) == Weights(1.0, 1.0, 0.0)
+    assert weights(learner_of("replay_merge", **replay), 1, 0) == Weights(1.0, 1.0, 0.0)
+    assert weights(learner_of("replay_merge", **replay), 2, 94) == Weights(0.4, 0.4, 0.6)
+
+
+def test_a_share_gives_every_item_as_much_as_the_others() -> None:
+    """Six items after ninety-four are six of a hundred; the replay loss weighs the rest."""
+    shared = {"data": {"weight": 0.6}, "balance": {"share": True}}
+    assert weights(learner_of("replay_merge", **shared), 2, 94) == Weights(0.06, 0.06, 0.94)
+    # Two thirds of all items would be more than they weigh anyway.
+    assert weights(learner_of("replay_merge", **shared), 2, 3) == Weights(0.4, 0.4, 0.6)
+    split = {**shared, "balance": {"share": True, "answers": 0.5}}
+    assert weights(learner_of("replay_merge", **split), 2, 94) == Weights(0.06, 0.5, 0.94)
+    assert weights(learner_of("replay_merge", **split), 1, 0) == Weights(1.0, 1.0, 0.0)
+
+
+def test_without_replay_the_questions_may_be_given_a_weight() -> None:
+    capped = {"balance": {"questions": 0.15}}
+    assert weights(learner_of("kfac_merge", **capped), 2, 3) == Weights(0.15, 0.15, 0.0)
+    shared = {"balance": {"questions": 0.15, "share": True}}
+    assert weights(learner_of("kfac_merge", **shared), 2, 94) == Weights(0.06, 0.06, 0.0)
+    with pytest.raises(HoldfastError, match=r"balance\.questions: data\.weight says it"):
+        learner_of("replay_merge", **capped)
+
+
+def test_training_goes_on_until_the_task_is_acquired() -> None:
+    optim = {"acquired": 1.0, "max_steps": 300, "lr": 0.01}
+    learner = learner_of("merge", lora={"rank": 8}, optim=optim)
+    report = learn_task(learner, lesson_of(learner), Progress())
+    acquired = [epoch["acquired"] for epoch in report.epochs]
+    assert 2 < len(acquired) < 100
+    assert acquired[-1] == 1.0
+    assert all(share < 1.0 for share in acquired[1:-1])  # two epochs are the least
+
+
+def test_and_at_most_for_so_many_steps() -> None:
+    learner = learner_of("merge", optim={"acquired": 1.0, "max_steps": 10, "lr": 1e-6})
+    report = learn_task(learner, lesson_of(learner), Progress())
+    assert len(report.epochs) == 4  # of three steps each
+    assert report.epochs[-1]["acquired"] < 1.0
+
+
+def test_least_and_most_epochs_by_the_size_of_a_task() -> None:
+    plain = Optimisation(epochs=10, batch_size=8)
+    assert (plain.epochs_of(32), plain.most_epochs_of(32)) == (10, 10)
+    until = Optimisation(epochs=4, batch_size=8, acquired=1.0, max_steps=100)
+    assert (until.epochs_of(32), until.most_epochs_of(32)) == (4, 25)
+    assert (until.epochs_of(3), until.most_epochs_of(3)) == (4, 100)
+
+
+def written(learner: Learner, task: int) -> tuple[list[list[int]], list[list[int]]]:
+    past = ask_previous_model(learner, task, lesson_of(learner).sequences, Stopwatch(), Progress())
+    return past.replay, past.general
+
+
+@pytest.mark.parametrize("source", ["own", "written"])
+def test_general_text_begins_with_tokens_of_the_vocabulary(source: str) -> None:
+    settings = {"sampling": {"general": 40}, "kfac": {"source": source}}
+    learner = learner_of("kfac_merge", **settings)
+    seed, stops = learner.backbone.seed_token, learner.backbone.stop_tokens
+    replay, general = written(learner, 1)
+    assert replay == []
+    firsts = [one[0] for one in general]
+    assert 30 < len(general) <= 40  # but for those that ended at once
+    assert len(set(firsts)) > 20
+    assert seed not in firsts and not stops & set(firsts)
+    # By then S and G hold the untouched model's; what is written anew has new text too.
+    replay, general = written(learner, 2)
+    assert (len(replay) > 0, len(general) > 0) == ((source == "written"),) * 2
+
+
+def test_general_text_that_nobody_looks_at_is_refused() -> None:
+    with pytest.raises(HoldfastError, match=r"sampling\.general: no anchor of method replay_merge"):
+        learner_of("replay_merge", sampling={"general": 3})
+
+
+def test_curvature_that_is_no_number_refuses_the_task() -> None:
+    learner = learner_of("kfac_merge")
+    learner.backbone.model.get_input_embeddings().weight.data[5] = float("nan")
+    lesson = Lesson([[5, 6, 7], [8, 9, 10]])
+    with pytest.raises(HoldfastError, match=r"task 1.*not finite, the task is not kept"):
+        learn_task(learner, lesson, Progress())
+    assert learner.completed == 0
