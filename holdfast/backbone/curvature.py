@@ -55,33 +55,41 @@ def mixed(past: Curvature, new: Curvature, decay: float) -> dict[str, KroneckerF
 
 
 def named(curvature: Curvature) -> dict[str, Tensor]:
-    """As named tensors for a file; what maps share stands at the first of them."""
+    """As named tensors for a file; S of maps that read one tensor stands there once.
+
+    The keys are ``S MAP``, ``G MAP``, with a part's name behind the letter, and ``S=FIRST MAP``.
+    """
     tensors: dict[str, Tensor] = {}
-    shared: Moment | None = None
-    for name, factors in curvature.items():
-        if factors.inputs is not shared:
-            tensors |= {f"{name}.S{key}": part for key, part in factors.inputs.parts().items()}
-            shared = factors.inputs
-        tensors |= {f"{name}.G{key}": part for key, part in factors.outputs.parts().items()}
+    firsts: dict[int, str] = {}
+    for name, factors in sorted(curvature.items()):
+        first = firsts.setdefault(id(factors.inputs), name)
+        if first == name:
+            tensors |= {f"S{key} {name}": part for key, part in factors.inputs.parts().items()}
+        else:
+            tensors[f"S={first} {name}"] = torch.empty(0)
+        tensors |= {f"G{key} {name}": part for key, part in factors.outputs.parts().items()}
     return tensors
 
 
 def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
-    """The inverse of :func:`named`; KeyError when a tensor is missing or unknown."""
-    parts: dict[str, dict[str, dict[str, Tensor]]] = {}
+    """The inverse of :func:`named`, in any order; KeyError when one is missing or unknown."""
+    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
+    firsts: dict[str, str] = {}
     for key, tensor in tensors.items():
-        name, _, rest = key.rpartition(".")
-        parts.setdefault(name, {}).setdefault(rest[:1], {})[rest[1:]] = tensor
-    found = {}
-    inputs: Moment | None = None
-    for name, sides in parts.items():
-        if not {"G"} <= sides.keys() <= {"S", "G"} or (inputs is None and "S" not in sides):
-            raise KeyError(f"no curvature of {name} in {sorted(tensors)}")
-        if "S" in sides:
-            inputs = moment_of(sides["S"])
-        assert inputs is not None
-        found[name] = KroneckerFactors(inputs, moment_of(sides["G"]))
-    return found
+        kind, _, name = key.partition(" ")
+        if kind.startswith("S="):
+            firsts[name] = kind.removeprefix("S=")
+        else:
+            parts.setdefault((kind[:1], name), {})[kind[1:]] = tensor
+    moments = {place: moment_of(found) for place, found in parts.items()}
+    names = [name for letter, name in moments if letter == "G"]
+    wanted = {("S", firsts.get(n, n)) for n in names} | {("G", n) for n in names}
+    if moments.keys() != wanted or not {*firsts, *firsts.values()} <= {*names}:
+        raise KeyError(f"the tensors {sorted(tensors)} are no curvature")
+    return {
+        name: KroneckerFactors(moments["S", firsts.get(name, name)], moments["G", name])
+        for name in names
+    }
 
 
 class CurvatureConfig(Config):

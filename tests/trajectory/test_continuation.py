@@ -22,14 +22,16 @@ from tests.trajectory.outcome import (
     tensors_of,
 )
 
-STATEFUL = "si_online_ewc_sd_replay_merge"
+STATEFUL = "si_online_ewc_kfac_sd_replay_merge"
 SEED_ROW = {"data": {"trainable_seed_row": True}}
 BFLOAT16 = {"backbone": {"precision": "bfloat16"}}
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora", "sd_osrm", "vanilla"])
+@pytest.mark.parametrize(
+    "method", [STATEFUL, "si_replay_olora", "kfac_olora", "sd_osrm", "vanilla"]
+)
 def test_every_call_continues_the_last(method, config, undisturbed, tmp_path):
     for horizon in (2, 3, 4):
         matrix = Trajectory(config(method), tmp_path / "opened anew").advance(horizon)

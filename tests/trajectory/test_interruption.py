@@ -15,7 +15,7 @@ from tests.trajectory.children import finish, start
 from tests.trajectory.instants import heard
 from tests.trajectory.outcome import contents_of, result_of, tasks_logged
 
-STATEFUL = "si_online_ewc_sd_replay_merge"
+STATEFUL = "si_online_ewc_kfac_sd_replay_merge"
 TWO_TASKS = {"stream": {"tasks": 2}, "keep": {"snapshot_every": 2}}
 
 

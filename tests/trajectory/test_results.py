@@ -219,13 +219,8 @@ def test_rows_at_a_distance(config, tmp_path):
     trajectory = Trajectory(settings, tmp_path / "some")
     matrix = trajectory.advance(5)
     seen = {(i, j) for i, j, _ in matrix.entries() if j <= i}
-    assert seen == {
-        (1, 1),
-        (2, 1),
-        (2, 2),
-        (3, 3),
-        *((i, j) for i in (4, 5) for j in range(1, i + 1)),
-    }
+    whole_rows = {(i, j) for i in (2, 4, 5) for j in range(1, i + 1)}
+    assert seen == {(1, 1), (3, 3)} | whole_rows
     for i, j, recall in matrix.entries():
         if i <= 4 and j <= 4:
             assert recall == whole.recall(i, j)
