@@ -16,6 +16,7 @@ TASKS = 3
 ROWS = {  # of 20 items, after each task
     "vanilla": [[20], [4, 20], [1, 2, 20]],
     "si_sd_replay_merge": [[20], [19, 20], [18, 19, 20]],
+    "kfac_merge": [[20], [20, 20], [19, 20, 20]],
 }
 
 
@@ -57,21 +58,24 @@ class Given:
 
 @pytest.fixture
 def stubbed(monkeypatch, holdfast, tmp_path):
-    values = apply_overrides(recipe("demo"), ["method=si_sd_replay_merge"])
-    monkeypatch.setattr("holdfast.cli.demo.recipe", lambda name: values)
+    recipes = {
+        "demo": apply_overrides(recipe("demo"), ["method=si_sd_replay_merge"]),
+        "lasting": recipe("lasting"),
+    }
+    monkeypatch.setattr("holdfast.cli.demo.recipe", recipes.__getitem__)
     monkeypatch.setattr("holdfast.learning.trajectory.Trajectory", Given)
     return lambda *arguments: holdfast("demo", "--out", tmp_path / "demo", *arguments)
 
 
-def test_the_demo_shows_both_methods_and_the_acceptance_it_met(stubbed, monkeypatch, tmp_path):
+def test_the_demo_shows_three_methods_and_the_acceptance_it_met(stubbed, monkeypatch, tmp_path):
     monkeypatch.setattr(Given, "rows", ROWS | {"vanilla": [[20], [0, 20], [0, 0, 20]]})
-    monkeypatch.setattr("holdfast.cli.demo.LEAST_RATIO", 2.8)
+    monkeypatch.setattr("holdfast.cli.demo.LEAST_RATIO", 2.9)
     outcome = stubbed()
     assert outcome.status == 0, outcome.err
-    # The composed method keeps 57 of 60 items, the naive one 20.
+    # The lasting method keeps 59 of 60 items, the composed one 57, the naive one 20.
     assert outcome.out.splitlines()[-1] == (
-        "acceptance: met: composed / naive final retention = 0.950 / 0.333 = 2.85x "
-        "(at least 2.8x), lowest Diag = 1.000 (at least 0.95)"
+        "acceptance: met: lasting / naive final retention = 0.983 / 0.333 = 2.95x "
+        "(at least 2.9x), composed 0.950 between them, lowest Diag = 1.000 (at least 0.95)"
     )
     page = tmp_path / "demo" / "report.html"
     assert f"report: {page}" in outcome.out
@@ -84,6 +88,7 @@ def test_the_demo_shows_both_methods_and_the_acceptance_it_met(stubbed, monkeypa
     assert table == {
         "vanilla": ["3", "0.333", "1.000", "1.000", "-", "-", "1", "9"],
         "si_sd_replay_merge": ["3", "0.950", "1.000", "0.075", "-", "-", ">2", "9"],
+        "kfac_merge": ["3", "0.983", "1.000", "0.025", "-", "-", ">2", "9"],
     }
     assert "           3  90  95 100" in outcome.out
     for kind in ("png", "pdf"):
@@ -93,13 +98,19 @@ def test_the_demo_shows_both_methods_and_the_acceptance_it_met(stubbed, monkeypa
 @pytest.mark.parametrize(
     "rows",
     [
-        ROWS,  # (18 + 19 + 20) / 23 = 2.5 times as much is not five times
+        ROWS,  # (19 + 20 + 20) / 23 = 2.6 times as much is not five times
         {
             "vanilla": [[20], [0, 20], [0, 0, 0]],
+            "si_sd_replay_merge": [[20], [20, 20], [10, 20, 20]],
+            "kfac_merge": [[20], [20, 20], [20, 20, 20]],
+        },
+        {
+            "vanilla": [[20], [1, 20], [0, 0, 10]],
             "si_sd_replay_merge": [[20], [20, 20], [20, 20, 20]],
+            "kfac_merge": [[20], [20, 20], [19, 20, 20]],
         },
     ],
-    ids=["too little kept", "a task not learned"],
+    ids=["too little kept", "a task not learned", "composed before lasting"],
 )
 def test_a_demo_that_misses_its_acceptance_says_so_and_exits_1(rows, stubbed, monkeypatch):
     monkeypatch.setattr(Given, "rows", rows)
@@ -123,14 +134,15 @@ def test_a_shorter_demo_is_not_judged_and_a_later_one_continues(stubbed, tmp_pat
 
 
 def test_the_demo_learns_for_real(holdfast, settings, monkeypatch, tmp_path):
-    values = apply_overrides(recipe("demo"), settings)
-    monkeypatch.setattr("holdfast.cli.demo.recipe", lambda name: values)
+    composed = apply_overrides(recipe("demo"), settings)
+    lasting = apply_overrides(recipe("lasting"), settings)
+    recipes = {"demo": composed, "lasting": {**lasting, "method": "kfac_merge"}}
+    monkeypatch.setattr("holdfast.cli.demo.recipe", recipes.__getitem__)
     place = tmp_path / "demo"
     first = holdfast("demo", "--out", place)
     assert first.status == 1, first.err  # a random model learns nothing in an epoch
     assert "acceptance: not met" in first.out
-    method = values["method"]
-    for tag in ("vanilla", method):
+    for tag in ("vanilla", composed["method"], "kfac_merge"):
         matrix = RecallMatrix.load(place / tag / "matrix.csv")
         assert matrix.observed_rows == (0, 1, 2, 3)
         assert re.search(rf"^{tag}: task 3 of 3 in .*recall of all so far", first.err, re.MULTILINE)
