@@ -14,7 +14,7 @@ from holdfast.analysis.composition import has
 from holdfast.analysis.study import Study, final_runs
 from holdfast.core.errors import HoldfastError
 
-_TEMPERATURE = re.compile(r" data\.generation_temperature=(\S+)")
+_TEMPERATURE = re.compile(r" sampling\.temperature=(\S+)")
 _DATA_ANCHOR = "replay"
 
 

@@ -8,39 +8,20 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from holdfast.core.errors import HoldfastError
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, unknown keys refused, defaults checked.
-
-    newer: settings that older records do not have. At their defaults a record does not speak of
-    them, so that old and new records of the same thing are equal.
-    """
+    """Base of every configuration: immutable, unknown keys refused, defaults checked."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
-    newer: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _as_older_records(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialized(self)
-        for name in self.newer:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                del values[name]
-        return values
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)

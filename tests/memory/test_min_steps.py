@@ -1,14 +1,12 @@
-"""optim.min_steps: a small task has its epochs repeated, a record without it stays as it was."""
+"""optim.min_steps: a small task has its epochs repeated."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-import yaml
 
-from holdfast import RunConfig, Trajectory
-from holdfast.core.config import sha256_of
+from holdfast import Trajectory
 from holdfast.learning.config import Optimisation
 from holdfast.learning.progress import Progress
 from holdfast.streams import Item, Stream, Task
@@ -52,21 +50,3 @@ def test_accumulation_makes_fewer_steps():
     settings = Optimisation(epochs=2, batch_size=2, accumulation=3, min_steps=5)
     assert settings.steps_in_epoch(9) == 2
     assert settings.epochs_of(9) == 3
-
-
-def test_a_record_speaks_of_it_only_when_it_is_used():
-    plain, zero = RunConfig(), RunConfig.of({"optim": {"min_steps": 0}})
-    assert "min_steps" not in plain.numbers()["optim"]
-    assert sha256_of(plain.numbers()) == sha256_of(zero.numbers())
-    used = RunConfig.of({"optim": {"min_steps": 3}})
-    assert used.numbers()["optim"]["min_steps"] == 3
-    assert RunConfig.of(used.model_dump(mode="json")) == used
-
-
-def test_a_dry_run_counts_them(holdfast, tmp_path):
-    path = tmp_path / "facts.jsonl"
-    path.write_text("".join(f'{{"question": "q{n}", "answer": "a"}}\n' for n in range(3)))
-    outcome = holdfast("run", "demo", f"stream.name={path}", "optim.min_steps=35", "--dry-run")
-    assert outcome.status == 0, outcome.err
-    assert "# 1 tasks of facts, 35 optimiser steps" in outcome.out
-    assert yaml.safe_load(outcome.out)["optim"]["min_steps"] == 35
