@@ -23,6 +23,7 @@ from holdfast.studies.study import claimed, write_table
 _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "tokens_per_batch"),
     "backbone": ("compile", "device"),
+    "sampling": ("batch", "keep"),
 }
 
 
@@ -75,7 +76,7 @@ class Suite:
     def _settings(self) -> dict[str, Any]:
         """What all cells have in common."""
         values = self.cells[0].config.model_dump(mode="json")
-        left = ("method", "seed", "keep", "sampling")
+        left = ("method", "seed", "keep")
         shared = {key: value for key, value in values.items() if key not in left}
         shared["stream"].pop("tasks")
         for section, keys in _CHANGES_NOTHING.items():

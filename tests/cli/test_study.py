@@ -104,8 +104,10 @@ def test_a_suite_by_two_workers_and_its_tables(
     assert "replay_merge" not in part.out.splitlines()[1]
     assert (out / "cells.csv").read_bytes() == whole  # of all that was ever asked for
     # What changes no number is no other study.
-    elsewhere = holdfast(*ask, "backbone.device=cpu", "evaluation.tokens_per_batch=64")
-    assert elsewhere.out == done.out
+    fast = ("backbone.device=cpu", "evaluation.tokens_per_batch=64", "sampling.batch=3")
+    assert holdfast(*ask, *fast).out == done.out
+    other = holdfast(*ask, "sampling.samples=5")
+    assert other.status == 2 and "settings.sampling.samples: 4 -> 5" in other.err
     # Seeds at unlike horizons have no mean.
     short = holdfast(*ask[:4], "--seeds", "3", *ask[6:], "--tasks", "1")
     assert short.status == 0, short.err
