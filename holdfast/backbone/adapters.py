@@ -217,7 +217,9 @@ class Adapters:
             (span for pair in self._slices.values() for span in pair), key=lambda span: span.start
         )
         sizes = [span.stop - span.start for span in spans]
-        pieces = flat.split([*sizes, len(flat) - sum(sizes)])  # the seed row comes last
+        if self.seed_row is not None:
+            sizes.append(len(self.seed_row))  # it comes last
+        pieces = flat.split(sizes)
         found = {span.start: piece for span, piece in zip(spans, pieces, strict=False)}
         return {
             name: (found[down.start].view_as(layer.down), found[up.start].view_as(layer.up))

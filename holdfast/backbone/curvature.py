@@ -159,7 +159,8 @@ def _log_likelihood_slope(
         wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
         drawn = nucleus_sample(wide, noise[start : start + rows], 1.0, None, fused=backbone.fused)
         into = -wide.softmax(dim=1)
-        into.scatter_add_(1, drawn[:, None], torch.ones_like(into[:, :1]))
+        chosen = drawn[:, None]
+        into.scatter_(1, chosen, into.gather(1, chosen) + 1)
         (slope[start : start + rows],) = torch.autograd.grad(logits, piece, into.to(logits.dtype))
     return slope
 

@@ -31,9 +31,9 @@ class Past:
     """What the previous model said, once, before the student's first step.
 
     replay: what it wrote from the replay token, and general: from random tokens of its vocabulary,
-    empty when there is nothing; replay_states,
-    current_states: its hidden states on these and on the task's own sequences, None when no
-    anchor asks; curvature: Kronecker factors on all that it wrote, likewise.
+    empty when there is nothing; replay_states, current_states: its hidden states on the first of
+    these and on the task's own sequences, None when no anchor asks; curvature: Kronecker factors
+    on what it wrote, likewise.
     """
 
     replay: Sequences

@@ -64,7 +64,7 @@ def settings(folder: Path, name: str, method: str, device: str, **sections: Any)
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("qwen3", "si_sd_replay_merge"),
+        ("qwen3", "si_kfac_sd_replay_merge"),
         ("qwen2", "si_online_ewc_sd_replay_olora"),
         ("llama untied", "si_sd_replay_osrm"),
         ("gpt2", "si_online_ewc_sd_replay_merge"),
