@@ -9,7 +9,7 @@ from holdfast.core.errors import HoldfastError
 
 VANILLA = "vanilla"
 # In the order in which a tag names them.
-ANCHORS = ("si", "online_ewc", "sd", "replay")
+ANCHORS = ("si", "online_ewc", "kfac", "sd", "replay")
 ALLOCATIONS = ("merge", "olora", "osrm")
 FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
 

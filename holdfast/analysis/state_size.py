@@ -75,6 +75,8 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
         terms["t P_r"] = tasks * shapes.adapter
     if has(method, "osrm"):
         terms["t Σ d_in"] = tasks * shapes.inputs
+    if has(method, "kfac"):
+        terms["S, G (kfac)"] = math.nan  # which maps share their S, the factors do not tell
     for anchor in ("si", "online_ewc"):
         if has(method, anchor):
             terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter

@@ -45,7 +45,7 @@ class Sampling(Config):
 
 def sample_continuations(
     backbone: Backbone,
-    begins: Sequence[int],
+    begins: Sequence[int] | Tensor,
     config: Sampling,
     *,
     seed: int,
@@ -61,7 +61,7 @@ def sample_continuations(
     shape = (len(begins), length, *uniforms_a_draw(backbone.device, config.top_p))
     noise = torch.rand(shape, generator=source, dtype=torch.float32).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
-    tokens = torch.tensor(begins, device=backbone.device)
+    tokens = torch.as_tensor(begins, device=backbone.device)
     drawn: list[list[int]] = []
     for start in range(0, len(begins), batch):
         drawn += continue_rows(

@@ -49,7 +49,7 @@ def replay_set(
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     assert backbone.seed_token is not None
-    begins = [backbone.seed_token] * config.samples
+    begins = torch.full((config.samples,), backbone.seed_token)
     return _written(backbone, begins, config, seed, ("replay", task), keep_stop)
 
 
@@ -60,14 +60,14 @@ def general_text(
     never = {backbone.seed_token, *backbone.stop_tokens, *backbone.tokenizer.all_special_ids}
     known = sorted(token for token in backbone.tokenizer.get_vocab().values() if token not in never)
     source = generator(seed, "general text", task)
-    chosen = torch.randint(len(known), (config.general,), generator=source).tolist()
-    begins = [known[index] for index in chosen]
+    chosen = torch.randint(len(known), (config.general,), generator=source)
+    begins = torch.tensor(known)[chosen]
     return _written(backbone, begins, config, seed, ("general", task), keep_stop)
 
 
 def _written(
     backbone: Backbone,
-    begins: Sequence[int],
+    begins: torch.Tensor,
     config: Sampling,
     seed: int,
     purpose: tuple[str | int, ...],
@@ -75,7 +75,7 @@ def _written(
 ) -> list[list[int]]:
     drawn = sample_continuations(backbone, begins, config, seed=seed, purpose=purpose)
     kept = []
-    for begin, tokens in zip(begins, drawn, strict=True):
+    for begin, tokens in zip(begins.tolist(), drawn, strict=True):
         text = tokens[:-1] if tokens[-1] in backbone.stop_tokens else tokens
         if text:
             kept.append([begin, *(tokens if keep_stop else text)])

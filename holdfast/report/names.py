@@ -23,6 +23,7 @@ SHARED = "shared"  # the allocation rule of a tag that names none
 SHORT = {
     "si": "SI",
     "online_ewc": "EWC",
+    "kfac": "K-FAC",
     "sd": "SD",
     "replay": "R",
     SHARED: "shared",

@@ -46,7 +46,9 @@ def test_names_within_names_are_told_apart() -> None:
 
 
 def test_unknown_and_conflicting_mechanisms_are_refused() -> None:
-    with pytest.raises(HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, sd'):
+    with pytest.raises(
+        HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, kfac, sd'
+    ):
         composition(["ewc", "si"])
     with pytest.raises(HoldfastError, match="merge and osrm are both allocation rules"):
         composition(["osrm", "merge"])

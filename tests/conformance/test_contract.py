@@ -58,7 +58,9 @@ def sequences_of(learner: Learner, task: int) -> list[list[int]]:
 
 
 def learn(learner: Learner) -> TaskReport:
-    return learn_task(learner, Lesson(sequences_of(learner, learner.completed + 1)), Progress())
+    past_items = ITEMS * learner.completed
+    sequences = sequences_of(learner, learner.completed + 1)
+    return learn_task(learner, Lesson(sequences, past_items=past_items), Progress())
 
 
 def global_states() -> list[Any]:
@@ -204,7 +206,7 @@ def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
     past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
     start = learner.adapters.parameters.detach().clone()
     for _, anchor in learner.anchors:
-        anchor.begin(TaskStart(3, start, past.curvature))
+        anchor.begin(TaskStart(3, start, ITEMS, 2 * ITEMS, past.curvature))
     since = training.updates_since(learner.adapters)
     with torch.no_grad():
         learner.adapters.parameters.copy_(parameters)

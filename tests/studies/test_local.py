@@ -83,7 +83,7 @@ def study(cell, tmp_path_factory):
         cell("short", 4, method="vanilla"),
         cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
         cell("longer", 6, method="vanilla"),
-        cell("out of memory", 3, data=TOO_MUCH),
+        cell("out of memory", 3, sampling=TOO_MUCH),
         cell("last", 4, method="sd_osrm"),
     ]
     record = Record()
