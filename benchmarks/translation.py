@@ -46,7 +46,6 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         curvature_strength=config.kfac.strength if "kfac" in names else None,
         curvature_source=config.kfac.source,
         curvature_per_item=config.kfac.per_item,
-        curvature_decay=config.kfac.decay,
         general=config.sampling.general,
         curvature_temperature=config.curvature.temperature,
         overlap_strength=config.o_lora.overlap,

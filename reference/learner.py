@@ -116,7 +116,7 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
             task.own_uniforms,
             settings.curvature_temperature,
         )
-        before = settings.curvature_decay * (task.past_items + settings.general)
+        before = task.past_items + settings.general
         state.curvature = curvature.mean(state.curvature, before, own, len(task.sequences))
     if settings.ewc_strength is not None:
         F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)

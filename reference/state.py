@@ -31,7 +31,6 @@ class Settings:
     curvature_strength: float | None = None
     curvature_source: str = "own"  # own or written
     curvature_per_item: bool = True
-    curvature_decay: float = 1.0
     curvature_temperature: float = 1.0
     general: int = 0  # sequences of general text before the first task
     overlap_strength: float = 0.5  # lambda_perp

@@ -57,14 +57,12 @@ class KroneckerFisher(Anchor):
 
         strength: of the term; at 1 it is the divergence itself, per token. per_item: multiply it by
         how many items were learned before, and sequences of general text, for one of the new task:
-        it is then what one of them weighs against one new item, as in Bayes' rule. decay: of what
-        earlier tasks weigh in the means of ``own``, gamma as in online EWC.
+        it is then what one of them weighs against one new item, as in Bayes' rule.
         """
 
         source: Literal["own", "written"] = "own"
         strength: float = Field(4.0, ge=0)
         per_item: bool = True
-        decay: float = Field(1.0, gt=0, le=1)
 
     needs = Needs(curvature=True, updates=True)
 
@@ -102,9 +100,8 @@ class KroneckerFisher(Anchor):
     def end(self, end: TaskEnd) -> None:
         self._used = None
         if self.config.source == "own":
-            before = self.config.decay * self._items
             now = end.curvature()
-            share = before / (before + end.sequences)
+            share = self._items / (self._items + end.sequences)
             self.past = now if self.past is None else mixed(self.past, now, share)
 
     def state(self) -> dict[str, Tensor]:

@@ -103,17 +103,6 @@ def test_own_sequences_count_by_items_and_weigh_against_the_new_ones() -> None:
     torch.testing.assert_close(held(anchor), 2 * 40 / 10 * after_two)
 
 
-def test_decay_lets_earlier_tasks_fade() -> None:
-    first, second = ({"a": factors_of(seed)} for seed in (50, 90))
-    anchor = KroneckerFisher(KroneckerFisher.Config(strength=1.0, decay=0.5))
-    for number, own in enumerate((first, second), start=1):
-        anchor.begin(start(number, 10 * (number - 1)))
-        anchor.end(end(number, own))
-    anchor.begin(start(3, 20))
-    wanted = expected((5 / 15, first), (10 / 15, second))
-    torch.testing.assert_close(held(anchor), 20 / 10 * wanted)
-
-
 def test_nothing_is_held_before_a_past_exists() -> None:
     for source in ("own", "written"):
         anchor = KroneckerFisher(KroneckerFisher.Config(source=source))
