@@ -32,10 +32,18 @@ class Steps:
         self.sequences = sequences
         learner = twins.learner
         self.task = learner.completed + 1
-        self.past = ask_previous_model(learner, self.task, sequences, Stopwatch(), Progress())
+        lesson = Lesson(sequences)
+        self.past = ask_previous_model(learner, self.task, lesson, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.given(sequences, self.past.replay)
         learner.allocation.begin(learner.adapters, Opening(self.task, twins.config.seed))
-        start = TaskStart(self.task, learner.adapters.parameters.detach(), self.past.curvature)
+        start = TaskStart(
+            self.task,
+            learner.adapters.parameters.detach(),
+            items=len(sequences),
+            past_items=(self.task - 1) * len(sequences),
+            curvature=self.past.curvature,
+            general=twins.config.sampling.general,
+        )
         for _, anchor in learner.anchors:
             anchor.begin(start)
         self.student = open_workspace(twins.state, twins.settings, self.given)

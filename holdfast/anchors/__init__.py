@@ -7,10 +7,11 @@ from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.reference_points import JointTraining, StoredReplay
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 
-__all__ = ["ANCHORS", "Anchor"]
+__all__ = ["ANCHORS", "REFERENCE_POINTS", "Anchor"]
 
 ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,
@@ -19,3 +20,6 @@ ANCHORS: dict[str, type[Anchor]] = {
     "sd": SelfDistillation,
     "replay": GenerativeReplay,
 }
+
+# They keep examples, so a tag does not compose them with anchors.
+REFERENCE_POINTS: dict[str, type[Anchor]] = {"stored": StoredReplay, "joint": JointTraining}

@@ -25,6 +25,8 @@ class Needs:
     adapted map on such samples; updates: the change of every map as factors; teacher: the
     previous model's states on the current task's sequences; fit_gradient: the unclipped gradient
     of the fit term.
+    Of reference points, which keep examples: stored, the replay minibatches are of so many items
+    of earlier tasks, as they were learned; joint, every task is trained together with all before.
     """
 
     replay: bool = False
@@ -32,6 +34,8 @@ class Needs:
     updates: bool = False
     teacher: bool = False
     fit_gradient: bool = False
+    stored: int = 0
+    joint: bool = False
 
 
 @dataclass(frozen=True)

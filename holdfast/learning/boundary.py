@@ -48,7 +48,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     adapters, allocation = learner.adapters, learner.allocation
     watch = Stopwatch()
 
-    past = ask_previous_model(learner, task, sequences, watch, progress)
+    past = ask_previous_model(learner, task, lesson, watch, progress)
     allocation.begin(adapters, Opening(task, learner.config.seed))
     start = TaskStart(
         task,
@@ -78,13 +78,17 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 
 
 def ask_previous_model(
-    learner: Learner, task: int, sequences: Sequences, watch: Stopwatch, progress: Progress
+    learner: Learner, task: int, lesson: Lesson, watch: Stopwatch, progress: Progress
 ) -> Past:
     """All that the model after task ``task - 1`` will be asked; before the first, general text."""
+    sequences = lesson.sequences
     learner.adapters.evaluating()
     with watch.phase("sampling"):
-        replay = _replay(learner, task, sequences, progress) if task > 1 and learner.writes else []
-        general = _general(learner, task) if task == 1 or learner.needs_curvature else []
+        writes = task > 1 and learner.writes
+        replay = _replay(learner, task, sequences, progress) if writes else lesson.stored
+        general = []
+        if learner.needs_curvature or (task == 1 and learner.needs_general):
+            general = _general(learner, task)
     curvature = None
     looked_at = [*replay, *general] if learner.needs_curvature else general
     if looked_at:

@@ -11,11 +11,12 @@ from holdfast.allocation import ALLOCATIONS
 from holdfast.allocation.base import Allocation
 from holdfast.allocation.o_lora import OLoRA
 from holdfast.allocation.sequential_osrm import SequentialOSRM
-from holdfast.anchors import ANCHORS
+from holdfast.anchors import ANCHORS, REFERENCE_POINTS
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.reference_points import StoredReplay
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 from holdfast.backbone.adapters import Adapters
@@ -24,7 +25,7 @@ from holdfast.backbone.load import Backbone
 from holdfast.backbone.sampling import Sampling
 from holdfast.core.config import Config, apply_overrides, build
 from holdfast.evaluation.recall import Recall
-from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
+from holdfast.learning.method import Method, anchor_kinds, known_allocations, parse_method
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
 
@@ -34,6 +35,7 @@ _SECTIONS = {
     "si": "si",
     "online_ewc": "online_ewc",
     "kfac": "kfac",
+    "stored": "stored",
     "olora": "o_lora",
     "osrm": "sequential_osrm",
 }
@@ -129,6 +131,7 @@ class RunConfig(Config):
     si: SynapticIntelligence.Config = SynapticIntelligence.Config()
     online_ewc: OnlineEWC.Config = OnlineEWC.Config()
     kfac: KroneckerFisher.Config = KroneckerFisher.Config()
+    stored: StoredReplay.Config = StoredReplay.Config()
     o_lora: OLoRA.Config = OLoRA.Config()
     sequential_osrm: SequentialOSRM.Config = SequentialOSRM.Config()
     plugins: dict[str, dict[str, Any]] = {}
@@ -159,15 +162,10 @@ class RunConfig(Config):
         return self
 
     def _check_balance(self) -> None:
-        needs = [known_anchors()[name].needs for name in self.composition.anchors]
+        needs = [anchor_kinds()[name].needs for name in self.composition.anchors]
         if self.balance.questions is not None and any(need.replay for need in needs):
             raise ValueError(
                 f"balance.questions: data.weight says it for method {self.method}; remove it"
-            )
-        if self.sampling.general and not any(need.curvature for need in needs):
-            raise ValueError(
-                f"sampling.general: no anchor of method {self.method} looks at general text; "
-                "add kfac, or remove it"
             )
 
     @classmethod
@@ -195,7 +193,7 @@ class RunConfig(Config):
 
     def anchors(self) -> list[Anchor]:
         """The method's anchors, new and without a past."""
-        known = known_anchors()
+        known = anchor_kinds()
         return [self._build(name, known[name]) for name in self.composition.anchors]
 
     def allocation(self) -> Allocation:
@@ -215,11 +213,11 @@ class RunConfig(Config):
         mechanisms = (*method.anchors, method.allocation)
         sections = {"template", "lora", "optim", "balance"}
         sections |= {_SECTIONS[name] for name in mechanisms if name in _SECTIONS}
-        anchors = known_anchors()
+        anchors = anchor_kinds()
         needs = [anchors[name].needs for name in method.anchors]
         if any(need.replay for need in needs):
             sections.add("data")  # of which the learner takes w and the minibatches
-        if any(need.replay or need.curvature for need in needs):
+        if any((need.replay and not need.stored) or need.curvature for need in needs):
             sections.add("sampling")
         if any(need.curvature for need in needs):
             sections.add("curvature")
@@ -228,7 +226,7 @@ class RunConfig(Config):
         plugins = {
             name: self._plugged(name, kinds[name]).model_dump(mode="json")
             for name in mechanisms
-            if name not in (*ANCHORS, *ALLOCATIONS)
+            if name not in (*ANCHORS, *REFERENCE_POINTS, *ALLOCATIONS)
         }
         chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
         chosen["precision"] = self.backbone.precision

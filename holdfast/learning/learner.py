@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,8 +18,9 @@ from holdfast.backbone.load import Backbone
 from holdfast.backbone.passing import Pass
 from holdfast.backbone.projection import Projection, token_cross_entropy
 from holdfast.backbone.sequences import collate, pad_right
+from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
-from holdfast.streams import Stream, Task, Template
+from holdfast.streams import Item, Stream, Task, Template
 
 Sequences = list[list[int]]
 
@@ -30,12 +31,14 @@ class Lesson:
 
     sequences: token ids, in task order; prompts: of each, how many of its tokens ask, the replay
     token included, empty where nobody tells questions from answers; past_items: how many items
-    were learned before it.
+    were learned before it; stored: sequences of earlier tasks to rehearse, where a reference point
+    keeps some.
     """
 
     sequences: Sequences
     prompts: Sequence[int] = ()
     past_items: int = 0
+    stored: Sequences = field(default_factory=list)
 
     @property
     def share(self) -> float:
@@ -83,7 +86,13 @@ class Learner:
     @property
     def writes(self) -> bool:
         """Whether the previous model writes before every task but the first."""
-        return any(anchor.needs.replay or anchor.needs.curvature for _, anchor in self.anchors)
+        needs = [anchor.needs for _, anchor in self.anchors]
+        return any((need.replay and not need.stored) or need.curvature for need in needs)
+
+    @property
+    def needs_general(self) -> bool:
+        """Whether an anchor looks at general text before the first task."""
+        return any(type(anchor).needs.curvature for _, anchor in self.anchors)
 
     @property
     def needs_curvature(self) -> bool:
@@ -107,17 +116,38 @@ class Learner:
 
     def encode(self, task: Task) -> Sequences:
         """The task's training sequences, in task order."""
-        backbone = self.backbone
-        return [
-            self.template.encode(item, backbone.tokenizer, backbone.seed_token, backbone.eos_token)
-            for item in task.items
-        ]
+        return [self._encoded(item) for item in task.items]
 
-    def lesson(self, task: Task, past_items: int) -> Lesson:
-        """A task to be learned after so many items of earlier ones."""
+    def _encoded(self, item: Item) -> list[int]:
+        backbone = self.backbone
+        return self.template.encode(
+            item, backbone.tokenizer, backbone.seed_token, backbone.eos_token
+        )
+
+    def lesson(self, tasks: Sequence[Task]) -> Lesson:
+        """The last of these tasks, to be learned after the others."""
+        *earlier, task = tasks
+        needs = [anchor.needs for _, anchor in self.anchors]
+        if any(need.joint for need in needs):
+            items = [item for one in tasks for item in one.items]
+            earlier, task = [], Task(task.name, tuple(items))
         tokenizer, seed = self.backbone.tokenizer, self.backbone.seed_token
         prompts = [len(self.template.encode_prompt(item, tokenizer, seed)) for item in task.items]
-        return Lesson(self.encode(task), prompts, past_items)
+        kept = max((need.stored for need in needs), default=0)
+        past_items = sum(len(one.items) for one in earlier)
+        return Lesson(self.encode(task), prompts, past_items, self._stored(earlier, kept))
+
+    def _stored(self, earlier: Sequence[Task], kept: int) -> Sequences:
+        """So many items of earlier tasks, drawn evenly: each has a lot, the lowest ones stay."""
+        if not kept:
+            return []
+        lots = [
+            torch.rand(len(task.items), generator=generator(self.config.seed, "stored", number))
+            for number, task in enumerate(earlier, start=1)
+        ]
+        chosen = torch.cat([torch.empty(0), *lots]).argsort(stable=True)[:kept].tolist()
+        items = [item for task in earlier for item in task.items]
+        return [self._encoded(items[index]) for index in sorted(chosen)]
 
     def check(self, stream: Stream) -> None:
         """Raise HoldfastError when an answer of the stream would be cut by truncation."""

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from holdfast.allocation import ALLOCATIONS, Allocation
-from holdfast.anchors import ANCHORS, Anchor
+from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor
 from holdfast.core.errors import HoldfastError
 
 VANILLA = "vanilla"
@@ -34,12 +34,13 @@ class Method:
 def parse_method(tag: str) -> Method:
     """Read a tag: registered anchors and at most one rule, joined by ``_``, in any order.
 
+    In place of anchors it may name one reference point.
     Raises HoldfastError for an unknown mechanism, one named twice, two rules or two data anchors.
     """
     anchors, rules = known_anchors(), known_allocations()
     if tag == VANILLA:
         return Method((), "shared")
-    names = _split(tag, [*anchors, *rules, *_ALIASES])
+    names = _split(tag, [*anchors, *REFERENCE_POINTS, *rules, *_ALIASES])
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise HoldfastError(f"method {tag}: {repeated[0]} is named twice; name it once")
@@ -48,16 +49,27 @@ def parse_method(tag: str) -> Method:
         raise HoldfastError(
             f"method {tag}: {' and '.join(chosen_rules)} are both allocation rules; choose one"
         )
+    references = [name for name in names if name in REFERENCE_POINTS]
+    if references and len(names) > len(references[:1]) + len(chosen_rules):
+        raise HoldfastError(
+            f"method {tag}: {references[0]} keeps examples, which makes it a reference point; "
+            "name it alone or with an allocation rule"
+        )
     data = [name for name in names if name in anchors and anchors[name].needs.replay]
     if len(data) > 1:
         raise HoldfastError(f"method {tag}: {' and '.join(data)} are both data anchors; choose one")
-    ordered = tuple(name for name in anchors if name in names)
+    ordered = tuple(name for name in (*anchors, *REFERENCE_POINTS) if name in names)
     return Method(ordered, chosen_rules[0] if chosen_rules else "shared")
 
 
 def known_anchors() -> dict[str, type[Anchor]]:
     """The anchors of this package and of installed ones, by name."""
     return _with_plugins(ANCHORS, "holdfast.anchors")
+
+
+def anchor_kinds() -> dict[str, type[Anchor]]:
+    """The anchors that a method may have, by name: the known ones and the reference points."""
+    return {**known_anchors(), **REFERENCE_POINTS}
 
 
 def known_allocations() -> dict[str, type[Allocation]]:

@@ -157,8 +157,8 @@ class Trajectory:
             with _asking(learner, watch):
                 unseen = recall.task(task)
             matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
-        past_items = sum(len(earlier.items) for earlier in self.stream.tasks[: number - 1])
-        report = learn_task(learner, learner.lesson(task, past_items), progress)
+        lesson = learner.lesson(self.stream.tasks[:number])
+        report = learn_task(learner, lesson, progress)
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
         with ThreadPoolExecutor(max_workers=1) as beside:

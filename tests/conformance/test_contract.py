@@ -203,7 +203,7 @@ def through_a_file(state: dict[str, torch.Tensor], path: Path) -> dict[str, torc
 def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
     """The third task begins; a minibatch of it, the student a little beside the previous model."""
     sequences = sequences_of(learner, 3)
-    past = ask_previous_model(learner, 3, sequences, Stopwatch(), Progress())
+    past = ask_previous_model(learner, 3, Lesson(sequences), Stopwatch(), Progress())
     start = learner.adapters.parameters.detach().clone()
     for _, anchor in learner.anchors:
         anchor.begin(TaskStart(3, start, ITEMS, 2 * ITEMS, past.curvature))

@@ -12,7 +12,7 @@ from holdfast.core.config import Config, differences, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import method as method_module
 from holdfast.learning.config import RunConfig
-from holdfast.learning.method import known_allocations, known_anchors
+from holdfast.learning.method import anchor_kinds, known_allocations
 
 SECTION = {
     "si": "si.strength=3",
@@ -20,6 +20,7 @@ SECTION = {
     "sd": "function.temperature=2",
     "replay": "sampling.top_p=0.8",
     "kfac": "kfac.strength=5",
+    "stored": "stored.items=5",
     "olora": "o_lora.overlap=0.1",
     "osrm": "sequential_osrm.sequences=3",
 }
@@ -49,7 +50,7 @@ def test_settings_count_when_their_mechanism_is_used(mechanism: str) -> None:
 
 def test_every_mechanism_with_settings_has_a_section() -> None:
     """Shared and merged have none; every other one is in the table above."""
-    assert set(SECTION) == {*known_anchors(), *known_allocations()} - {"shared", "merge"}
+    assert set(SECTION) == {*anchor_kinds(), *known_allocations()} - {"shared", "merge", "joint"}
 
 
 class Rehearsal(GenerativeReplay):

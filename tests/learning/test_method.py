@@ -68,6 +68,8 @@ def test_every_composition_has_one_tag() -> None:
 
 def test_other_names() -> None:
     assert parse_method("ewc_merged").tag == "online_ewc_merge"
+    assert parse_method("merge_stored") == Method(("stored",), "merge")
+    assert parse_method("joint").tag == "joint"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,9 @@ def test_other_names() -> None:
         ("merge_olora", "merge and olora are both allocation rules; choose one"),
         ("si_osrm_replay_shared", "osrm and shared are both allocation rules"),
         ("", "method is empty; write vanilla"),
+        ("joint_kfac", "joint keeps examples, which makes it a reference point; name it alone"),
+        ("replay_stored_merge", "stored keeps examples"),
+        ("stored_joint", "stored keeps examples"),
     ],
 )
 def test_what_is_refused(tag: str, message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast import RunConfig, Trajectory
 from holdfast.backbone.load import load_backbone
 from holdfast.learning.boundary import ask_previous_model
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.streams import Item, Task
 from tests.memory.memories import MONDAY, TUESDAY, values
@@ -27,7 +27,7 @@ def rehearsed(backbone, skip, monkeypatch):
     new = learner.encode(Task("new", (Item(MONDAY[0][0], "Orsa"),)))
     old = learner.encode(Task("old", tuple(Item(*fact) for fact in MONDAY)))
     monkeypatch.setattr("holdfast.learning.boundary.replay_set", lambda *_, **__: old)
-    past = ask_previous_model(learner, 2, new, Stopwatch(), Progress())
+    past = ask_previous_model(learner, 2, Lesson(new), Stopwatch(), Progress())
     assert len(past.replay_states.rows([0])) == len(past.replay[0]) - 1
     return [learner.backbone.decode(sequence) for sequence in past.replay]
 
@@ -56,7 +56,7 @@ def test_where_nothing_is_left_it_is_said(backbone_directory, monkeypatch, old, 
     new = learner.encode(Task("new", (Item(MONDAY[0][0], "Orsa"),)))
     drawn = learner.encode(Task("old", tuple(Item(*fact) for fact in old))) if old else []
     monkeypatch.setattr("holdfast.learning.boundary.replay_set", lambda *_, **__: drawn)
-    past = ask_previous_model(learner, 2, new, Stopwatch(), heard)
+    past = ask_previous_model(learner, 2, Lesson(new), Stopwatch(), heard)
     assert (past.replay, past.replay_states) == ([], None)
     assert heard.events == [f"task 2: every replay sample {reason}; learning it without replay"]
 

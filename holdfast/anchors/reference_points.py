@@ -1,0 +1,101 @@
+"""Reference points: what keeping examples gives. They bound what a method without them can reach.
+
+They are no continual learning. A tag names one of them alone, or with an allocation rule.
+Source: what is stored is learned as in experience replay, Chaudhry et al. 2019, "On Tiny Episodic
+Memories in Continual Learning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    check_names,
+)
+from holdfast.backbone.projection import token_cross_entropy
+from holdfast.core.config import Config
+
+
+class StoredReplay(Anchor):
+    """Learn stored items of earlier tasks where ``replay`` learns what the previous model writes.
+
+    Their minibatches and their weight are those of the ``data`` section.
+    """
+
+    class Config(Config):
+        """items: how many are stored, drawn evenly from all tasks so far."""
+
+        items: int = Field(400, ge=1)
+
+    needs = Needs(replay=True, stored=1)
+
+    def __init__(self, config: StoredReplay.Config) -> None:
+        self.config = config
+        self.needs = Needs(replay=True, stored=config.items)
+
+    @property
+    def strength(self) -> float:
+        return 1.0
+
+    def begin(self, start: TaskStart) -> None:
+        """Nothing to prepare: the learner supplies the minibatches."""
+
+    def loss(self, step: StepView) -> Tensor:
+        if step.replay is None:
+            return step.parameters.new_zeros(())
+        return step.replay.mean(token_cross_entropy)
+
+    def after_step(self, change: StepChange) -> None:
+        """Nothing to record."""
+
+    def end(self, end: TaskEnd) -> None:
+        """Nothing to consolidate."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        check_names(state)
+
+
+class JointTraining(Anchor):
+    """Train every task together with all before it, as if they had come at once."""
+
+    class Config(Config):
+        """Nothing to set: how long is a matter of ``optim``."""
+
+    needs = Needs(joint=True)
+
+    def __init__(self, config: JointTraining.Config) -> None:
+        self.config = config
+
+    @property
+    def strength(self) -> float:
+        return 0.0
+
+    def begin(self, start: TaskStart) -> None:
+        """Nothing to prepare: the learner supplies the earlier tasks."""
+
+    def loss(self, step: StepView) -> Tensor:
+        return step.parameters.new_zeros(())
+
+    def after_step(self, change: StepChange) -> None:
+        """Nothing to record."""
+
+    def end(self, end: TaskEnd) -> None:
+        """Nothing to consolidate."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        check_names(state)

@@ -1,0 +1,125 @@
+"""Joint training and stored replay: what they learn, and from what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.learning.boundary import learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.progress import Progress
+from holdfast.learning.trajectory import Trajectory
+from holdfast.streams import Item, Stream, Task
+from tests.tiny import exact_backbone, short_sequences
+
+ITEMS = 6
+STREAM = Stream(
+    tuple(
+        Task(f"t{task}", tuple(Item(f"q {task} {item}", f"{item}") for item in range(ITEMS)))
+        for task in range(4)
+    ),
+    "made up",
+)
+
+
+def learner_of(method: str, **sections: Any) -> Learner:
+    values = {
+        "method": method,
+        "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
+        "optim": {"epochs": 2, "batch_size": 2, "lr": 0.05},
+        "sampling": {"samples": 5, "max_new_tokens": 6},
+        **sections,
+    }
+    return Learner(RunConfig.of(values), exact_backbone())
+
+
+def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:
+    joint = learner_of("joint_merge")
+    lesson = joint.lesson(STREAM.tasks[:3])
+    assert lesson.sequences == [one for task in STREAM.tasks[:3] for one in joint.encode(task)]
+    assert len(lesson.prompts) == 3 * ITEMS
+    assert lesson.past_items == 0
+    together = learn_task(joint, lesson, Progress()).factors
+    naive = learner_of("merge")
+    assert torch.equal(learn_task(naive, lesson, Progress()).factors, together)
+
+
+@pytest.mark.parametrize("kept", [1, 5, 100])
+def test_stored_items_are_of_earlier_tasks(kept: int) -> None:
+    """As many as are asked for, never the task's own; what leaves the store does not come back."""
+    learner = learner_of("stored", stored={"items": kept})
+    before: list[list[int]] = []
+    for count in range(1, len(STREAM.tasks) + 1):
+        lesson = learner.lesson(STREAM.tasks[:count])
+        known = [one for task in STREAM.tasks[: count - 1] for one in learner.encode(task)]
+        newest = known[-ITEMS:]
+        assert lesson.sequences == learner.encode(STREAM.tasks[count - 1])
+        assert lesson.past_items == len(known)
+        assert len(lesson.stored) == min(kept, len(known))
+        assert all(one in known for one in lesson.stored)
+        assert all(one in before or one in newest for one in lesson.stored)
+        before = lesson.stored
+    assert learner.lesson(STREAM.tasks).stored == lesson.stored  # no draw is made twice
+
+
+def test_every_item_has_the_same_chance_to_be_stored() -> None:
+    """Half of 24 in each of 60 seeds: about 30 times each; 5 deviations are 20 more or less."""
+    tasks = (*STREAM.tasks, Task("last", (Item("q", "a"),)))
+    counts: dict[tuple[int, ...], int] = {}
+    learner = learner_of("stored", stored={"items": 2 * ITEMS})
+    for seed in range(60):
+        learner.config = learner.config.model_copy(update={"seed": seed})
+        for one in learner.lesson(tasks).stored:
+            counts[tuple(one)] = counts.get(tuple(one), 0) + 1
+    assert len(counts) == 4 * ITEMS
+    assert min(counts.values()) > 10
+    assert max(counts.values()) < 50
+
+
+def test_stored_items_are_learned_as_they_are() -> None:
+    """The cross-entropy of a set that is given, beside the task: what ``replay`` can do too."""
+    first, second, written = (short_sequences(ITEMS, seed) for seed in (1, 2, 3))
+    learned = {}
+    for method, data in (("stored", {}), ("replay", {"loss": "cross_entropy"})):
+        learner = learner_of(method, data={"weight": 0.7, **data})
+        learn_task(learner, Lesson(first), Progress())
+        report = learn_with(learner, Lesson(second, past_items=ITEMS, stored=written))
+        assert report.replay == written
+        learned[method] = report.factors
+    assert torch.equal(learned["stored"], learned["replay"])
+
+
+def learn_with(learner: Learner, lesson: Lesson) -> Any:
+    """Learn a task; an anchor that writes finds the stored sequences written."""
+    from holdfast.learning import boundary
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boundary, "replay_set", lambda *_, **__: lesson.stored)
+        return learn_task(learner, lesson, Progress())
+
+
+@pytest.mark.parametrize("method", ["joint", "stored_merge"])
+def test_a_continued_run_is_the_whole_one(method: str, tmp_path: Path) -> None:
+    config = RunConfig.of(
+        {"method": method, "seed": 3, "stored": {"items": 4}},
+        [
+            "backbone.name=embedded",
+            "optim.epochs=1",
+            "stream.tasks=3",
+            "stream.items_per_task=2",
+            "lora.rank=2",
+        ],
+    )
+    whole = Trajectory(config, tmp_path / "whole")
+    whole.advance()
+    for horizon in (2, 3):
+        parts = Trajectory(config, tmp_path / "parts")
+        parts.advance(horizon)
+    assert whole.matrix == parts.matrix
+    left, right = (one.learner().adapters.dense for one in (whole, parts))
+    for name in whole.learner().adapters.layers:
+        assert torch.equal(left(name), right(name))
