@@ -6,6 +6,8 @@ the same numbers and only the way of computing differs.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -46,6 +48,9 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         curvature_strength=config.kfac.strength if "kfac" in names else None,
         curvature_source=config.kfac.source,
         curvature_per_item=config.kfac.per_item,
+        curvature_most_items=config.kfac.max_items or math.inf,
+        curvature_damping=config.kfac.damping,
+        curvature_questions=config.curvature.questions,
         general=config.sampling.general,
         curvature_temperature=config.curvature.temperature,
         overlap_strength=config.o_lora.overlap,
@@ -62,10 +67,11 @@ def reference_task(
     sequences: Sequences,
     replay: Sequences,
     general: Sequences | None = None,
+    prompts: Sequence[int] = (),
 ) -> ReferenceTask:
     """Task ``number`` for the reference: what the engine trains on, in the engine's order.
 
-    replay, general: what the engine's previous model wrote.
+    replay, general: what the engine's previous model wrote; prompts: as in ``Lesson``.
     """
     config = learner.config
     seed, size, epochs = config.seed, config.optim.batch_size, config.optim.epochs
@@ -88,6 +94,7 @@ def reference_task(
         uniforms=_uniforms(seed, "curvature labels", number, written),
         own_uniforms=_uniforms(seed, "own curvature labels", number, sequences),
         past_items=(number - 1) * len(sequences),
+        prompts=list(prompts),
         initial_factors=_first_factors(learner, number),
     )
 

@@ -24,19 +24,24 @@ def drawn_tokens(logits, uniforms, temperature):
     return torch.tensor(drawn)
 
 
-def kronecker_factors(model, modules, sequences, uniforms, temperature):
+def kronecker_factors(model, modules, sequences, uniforms, temperature, prompts=(), questions=1.0):
     """module -> (S [d_in, d_in], G [d_out, d_out]), means over all predicting positions.
 
     S = E[x x^T] over the inputs of the module, G = E[g g^T] over the gradients at its outputs of
     temperature * log softmax(logits / temperature) of a token drawn at every position. The model
     is put into evaluation mode. modules: name -> linear module; uniforms: of each sequence one
-    number a predicting position.
+    number a predicting position; prompts: of each sequence, how many of its tokens ask; the
+    likelihood of these weighs the root of ``questions``.
     """
     model.eval()
+    prompts = list(prompts) or [0] * len(sequences)
     sums = dict.fromkeys(modules, (0.0, 0.0))
     positions = 0
-    for sequence, numbers in zip(sequences, uniforms, strict=True):
-        inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature)
+    for sequence, numbers, prompt in zip(sequences, uniforms, prompts, strict=True):
+        weights = torch.tensor(
+            [questions**0.5 if place < prompt else 1.0 for place in range(1, len(sequence))]
+        )
+        inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature, weights)
         for name, (S, G) in sums.items():
             for x, g in zip(inputs[name], gradients[name], strict=True):
                 S, G = S + torch.outer(x, x), G + torch.outer(g, g)
@@ -45,7 +50,7 @@ def kronecker_factors(model, modules, sequences, uniforms, temperature):
     return {name: (S / positions, G / positions) for name, (S, G) in sums.items()}
 
 
-def one_sequence(model, modules, sequence, numbers, temperature):
+def one_sequence(model, modules, sequence, numbers, temperature, weights):
     """module -> inputs [n, d_in] and module -> gradients at the outputs [n, d_out]."""
     inputs, outputs = {}, {}
 
@@ -61,19 +66,29 @@ def one_sequence(model, modules, sequence, numbers, temperature):
         handle.remove()
     tokens = drawn_tokens(logits.detach(), numbers, temperature)
     log_p = torch.log_softmax(logits / temperature, dim=-1)
-    likelihood = temperature * log_p.gather(1, tokens[:, None]).sum()
+    likelihood = temperature * (weights * log_p.gather(1, tokens[:, None])[:, 0]).sum()
     found = torch.autograd.grad(likelihood, [outputs[name] for name in modules])
     return inputs, {name: gradient[0] for name, gradient in zip(modules, found, strict=True)}
 
 
-def mean(past, before, own, items):
-    """The mean of two curvatures, weighted by items; past None: there is none."""
-    if past is None:
-        return own
-    share = before / (before + items)
+def mean(one, count, other, other_count):
+    """The mean of two curvatures, weighted by items; None: there is none."""
+    if one is None or other is None:
+        return other if one is None else one
+    share = count / (count + other_count)
     return {
-        name: tuple(share * p + (1 - share) * o for p, o in zip(past[name], own[name], strict=True))
-        for name in own
+        name: tuple(
+            share * p + (1 - share) * o for p, o in zip(one[name], other[name], strict=True)
+        )
+        for name in other
+    }
+
+
+def damped(curvature, damping):
+    """Every S and G plus ``damping`` times the mean of its eigenvalues in every direction."""
+    return {
+        name: tuple(M + damping * torch.trace(M) / len(M) * torch.eye(len(M)) for M in pair)
+        for name, pair in curvature.items()
     }
 
 

@@ -60,13 +60,19 @@ def hold_curvature(student, state, settings, task):
             task.uniforms,
             settings.curvature_temperature,
         )
-    if settings.curvature_source == "own" and state.completed == 0:
-        state.curvature = written
-    state.held = written if settings.curvature_source == "written" else state.curvature
+    past_items = min(task.past_items, settings.curvature_most_items)
+    state.held = written
+    if settings.curvature_source == "own":
+        if state.completed == 0:
+            state.general_curvature = written
+        state.held = curvature.mean(
+            state.general_curvature, settings.general, state.curvature, past_items
+        )
+    if state.held is not None:
+        state.held = curvature.damped(state.held, settings.curvature_damping)
     state.held_strength = settings.curvature_strength
     if settings.curvature_per_item:
-        items = task.past_items + settings.general
-        state.held_strength *= items / len(task.sequences)
+        state.held_strength *= (past_items + settings.general) / len(task.sequences)
 
 
 def open_workspace(state, settings, task):
@@ -115,8 +121,10 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
             task.sequences,
             task.own_uniforms,
             settings.curvature_temperature,
+            task.prompts,
+            settings.curvature_questions,
         )
-        before = task.past_items + settings.general
+        before = min(task.past_items, settings.curvature_most_items)
         state.curvature = curvature.mean(state.curvature, before, own, len(task.sequences))
     if settings.ewc_strength is not None:
         F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)

@@ -31,6 +31,9 @@ class Settings:
     curvature_strength: float | None = None
     curvature_source: str = "own"  # own or written
     curvature_per_item: bool = True
+    curvature_most_items: float = float("inf")  # learned before that count
+    curvature_damping: float = 0.0
+    curvature_questions: float = 1.0  # what a token of a question weighs
     curvature_temperature: float = 1.0
     general: int = 0  # sequences of general text before the first task
     overlap_strength: float = 0.5  # lambda_perp
@@ -49,6 +52,7 @@ class Task:
     minibatches_per_epoch: int | None = None  # a window never crosses an epoch; None: one epoch
     replay_minibatches: object = None  # one a minibatch, or a function from the teacher to them
     past_items: int = 0  # learned before
+    prompts: list = field(default_factory=list)  # of each sequence, how many of its tokens ask
     written: list = field(default_factory=list)  # by the previous model, for the curvature
     uniforms: list = field(default_factory=list)  # of each of these, one a predicting position
     own_uniforms: list = field(default_factory=list)  # likewise, of the task's own sequences
@@ -70,6 +74,7 @@ class State:
     fisher: dict | None = None  # the running Fisher
     first_fisher_mean: torch.Tensor | None = None
     curvature: dict | None = None  # module -> (S, G), over all that was learned
+    general_curvature: dict | None = None  # likewise, over general text before the first task
     start: dict | None = None  # of the task being learned: the factors before its first step
     held: dict | None = None  # likewise: module -> (S, G)
     held_strength: float = 0.0  # likewise

@@ -34,6 +34,7 @@ from holdfast.anchors.base import (
 from holdfast.backbone.curvature import (
     Curvature,
     KroneckerFactors,
+    damped,
     from_named,
     mixed,
     named,
@@ -44,8 +45,8 @@ from holdfast.core.config import Config
 class KroneckerFisher(Anchor):
     """The quadratic form above.
 
-    past: with ``source: own`` the means of S and G over all that was learned, and over the general
-    text that the untouched model wrote, if any; None otherwise.
+    learned: with ``source: own`` the means of S and G over all that was learned; general: those
+    over the general text that the untouched model wrote; each None until it exists.
     """
 
     class Config(Config):
@@ -57,12 +58,17 @@ class KroneckerFisher(Anchor):
 
         strength: of the term; at 1 it is the divergence itself, per token. per_item: multiply it by
         how many items were learned before, and sequences of general text, for one of the new task:
-        it is then what one of them weighs against one new item, as in Bayes' rule.
+        it is then what one of them weighs against one new item, as in Bayes' rule. max_items: at
+        most so many learned items count; beyond, the means are running ones, in which older items
+        fade (general text does not). damping: of S and G, this share of their mean eigenvalue in
+        every direction (Tikhonov's, as in Martens & Grosse 2015).
         """
 
         source: Literal["own", "written"] = "own"
         strength: float = Field(4.0, ge=0)
         per_item: bool = True
+        max_items: int | None = Field(None, ge=1)
+        damping: float = Field(0.0, ge=0)
 
     needs = Needs(curvature=True, updates=True)
 
@@ -70,9 +76,10 @@ class KroneckerFisher(Anchor):
         self.config = config
         if config.source == "own":
             self.needs = Needs(updates=True)
-        self.past: Curvature | None = None
-        self._used: Curvature | None = None  # in the task that is being learned
-        self._items = 0  # learned before it, and sequences of general text
+        self.learned: Curvature | None = None
+        self.general: Curvature | None = None
+        self._held: Curvature | None = None  # while a task is being learned
+        self._items = 0  # learned before it, as far as they count
         self._ratio = 1.0
 
     @property
@@ -80,37 +87,61 @@ class KroneckerFisher(Anchor):
         return self.config.strength * self._ratio
 
     def begin(self, start: TaskStart) -> None:
-        self._items = start.past_items + start.general
-        self._ratio = self._items / start.items if self.config.per_item else 1.0
+        most = self.config.max_items
+        self._items = start.past_items if most is None else min(start.past_items, most)
+        past = self._items + start.general
+        self._ratio = past / start.items if self.config.per_item else 1.0
         if self.config.source == "written":
-            self._used = start.curvature
-            return
-        if start.task == 1:
-            self.past = start.curvature
-        self._used = self.past
+            held = start.curvature
+        else:
+            if start.task == 1:
+                self.general = start.curvature
+            held = _mean(self.general, start.general, self.learned, self._items)
+        if held is not None and self.config.damping:
+            held = damped(held, self.config.damping)
+        self._held = held
 
     def loss(self, step: StepView) -> Tensor:
-        if self._used is None:
+        if self._held is None:
             return step.parameters.new_zeros(())
-        return quadratic_form(step.updates, self._used)
+        return quadratic_form(step.updates, self._held)
 
     def after_step(self, change: StepChange) -> None:
         """Nothing to record."""
 
     def end(self, end: TaskEnd) -> None:
-        self._used = None
+        self._held = None
         if self.config.source == "own":
-            now = end.curvature()
-            share = self._items / (self._items + end.sequences)
-            self.past = now if self.past is None else mixed(self.past, now, share)
+            self.learned = _mean(self.learned, self._items, end.curvature(), end.sequences)
 
     def state(self) -> dict[str, Tensor]:
-        return {} if self.past is None else named(self.past)
+        parts = {"learned": self.learned, "general": self.general}
+        return {
+            f"{part} {name}": tensor
+            for part, known in parts.items()
+            if known is not None
+            for name, tensor in named(known).items()
+        }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         if self.config.source == "written":
             check_names(state)
-        self.past = from_named(state) if state else None
+        parts: dict[str, dict[str, Tensor]] = {"learned": {}, "general": {}}
+        for name, tensor in state.items():
+            part, _, rest = name.partition(" ")
+            parts[part][rest] = tensor
+        self.learned, self.general = (
+            from_named(found) if found else None for found in parts.values()
+        )
+
+
+def _mean(
+    one: Curvature | None, count: int, other: Curvature | None, other_count: int
+) -> Curvature | None:
+    """Of two curvatures, by the items that they are means over."""
+    if one is None or other is None:
+        return other if one is None else one
+    return mixed(one, other, count / (count + other_count))
 
 
 def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tensor:

@@ -54,6 +54,18 @@ def mixed(past: Curvature, new: Curvature, decay: float) -> dict[str, KroneckerF
     return found
 
 
+def damped(curvature: Curvature, damping: float) -> dict[str, KroneckerFactors]:
+    """S and G of every map with ``damping`` of their mean eigenvalue in every direction."""
+    inputs: dict[int, Moment] = {}
+    found = {}
+    for name, factors in curvature.items():
+        known = id(factors.inputs)
+        if known not in inputs:
+            inputs[known] = factors.inputs.damped(damping)
+        found[name] = KroneckerFactors(inputs[known], factors.outputs.damped(damping))
+    return found
+
+
 def named(curvature: Curvature) -> dict[str, Tensor]:
     """As named tensors for a file; S of maps that read one tensor stands there once.
 
@@ -96,12 +108,14 @@ class CurvatureConfig(Config):
     """How curvature is taken.
 
     temperature: of the distributions whose divergence it is the second order of, as tau_D of the
-    replay loss is: at 1 a confident answer has next to none. exact_up_to, eigenpairs: a map's
+    replay loss is: at 1 a confident answer has next to none. questions: what a token of a question
+    weighs beside one of an answer, where the two are told apart. exact_up_to, eigenpairs: a map's
     width up to which S and G are whole, and how many leading eigenpairs they keep beyond; the rest
     is isotropic, of the same trace.
     """
 
     temperature: float = Field(1.0, gt=0)
+    questions: float = Field(1.0, ge=0)
     exact_up_to: int = Field(2048, ge=0)
     eigenpairs: int = Field(64, ge=0)
 
@@ -112,19 +126,23 @@ def curvature_of(
     sequences: Sequence[Sequence[int]],
     config: CurvatureConfig,
     draw: tuple[int, str, int],
+    prompts: Sequence[int] = (),
 ) -> dict[str, KroneckerFactors]:
     """S and G of every adapted map, means over all predicting positions of ``sequences``.
 
     The model is asked as it is: call ``adapters.evaluating()`` before. At every position a token
     is drawn from the model's whole distribution, which is what makes the Fisher information the
     true one; the tokens that follow in the sequences serve as context alone. draw: the
-    seed and the names of the draws.
+    seed and the names of the draws; prompts: of each sequence, how many of its tokens ask.
     """
     sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, draw[0])
     counts = [len(sequence) - 1 for sequence in sequences]
     # One candidate a draw: from the whole distribution the first one lies inside.
     noise = torch.rand(sum(counts), 1, generator=generator(*draw))
     of_sequence = noise.split(counts)
+    weights = [torch.ones(count, 1) for count in counts]
+    for weight, prompt in zip(weights, prompts, strict=False):
+        weight[: max(0, prompt - 1)] = config.questions**0.5  # an outer product of two gradients
     with _recording(adapters, sums) as recorder:
         for chosen in _batches(counts):
             batch = collate([sequences[index] for index in chosen], backbone.device)
@@ -133,6 +151,7 @@ def curvature_of(
             passed = backbone.passing(batch)
             (states,) = passed.states
             slope = _log_likelihood_slope(backbone, states.detach(), drawn_by, config.temperature)
+            slope *= torch.cat([weights[index] for index in chosen]).to(slope)
             passed.backward(((states * slope).sum(), torch.zeros_like(adapters.gradient)))
     return recorder.factors()
 

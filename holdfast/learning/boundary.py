@@ -67,7 +67,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     with watch.phase("boundary"):
         trained = adapters.parameters.detach().clone()
         gradient = partial(learner.sequence_gradient, sequences)
-        own = cache(lambda: _finite(task, learner.curvature_on(sequences, "own curvature")))
+        own = cache(partial(_own_curvature, learner, task, lesson))
         for _, anchor in learner.anchors:
             anchor.end(TaskEnd(task, trained, len(sequences), gradient, own))
         allocation.end(Closing(task, learner.mean_inputs(sequences)))
@@ -126,6 +126,11 @@ def _general(learner: Learner, task: int) -> Sequences:
     return general_text(
         learner.backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop
     )
+
+
+def _own_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, KroneckerFactors]:
+    found = learner.curvature_on(lesson.sequences, "own curvature", lesson.prompts)
+    return _finite(task, found)
 
 
 def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, KroneckerFactors]:

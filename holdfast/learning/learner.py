@@ -176,11 +176,14 @@ class Learner:
         passed.backward((projection.mean(token_cross_entropy), gradient))
         return gradient
 
-    def curvature_on(self, sequences: Sequences, purpose: str) -> dict[str, KroneckerFactors]:
+    def curvature_on(
+        self, sequences: Sequences, purpose: str, prompts: Sequence[int] = ()
+    ) -> dict[str, KroneckerFactors]:
         """Kronecker factors of every map on some sequences, of the model as it is now."""
         self.adapters.evaluating()
         named = (self.config.seed, f"{purpose} labels", self.completed + 1)
-        return curvature_of(self.backbone, self.adapters, sequences, self.config.curvature, named)
+        settings = self.config.curvature
+        return curvature_of(self.backbone, self.adapters, sequences, settings, named, prompts)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
         """A function of N_H: the mean input of every adapted map, over the first N_H sequences.

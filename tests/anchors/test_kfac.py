@@ -103,6 +103,29 @@ def test_own_sequences_count_by_items_and_weigh_against_the_new_ones() -> None:
     torch.testing.assert_close(held(anchor), 2 * 40 / 10 * after_two)
 
 
+def test_items_beyond_the_most_fade_and_general_text_does_not() -> None:
+    """At most fifteen items count: after ten and ten the second task weighs 10 of 20, twice."""
+    general, first, second = ({"a": factors_of(seed)} for seed in (1, 50, 90))
+    anchor = KroneckerFisher(KroneckerFisher.Config(strength=2.0, max_items=15))
+    anchor.begin(start(1, 0, general, general=5))
+    anchor.end(end(1, first))
+    for number in (2, 3):
+        anchor.begin(start(number, 10 * (number - 1), None, general=5))
+        anchor.end(end(number, second))
+    anchor.begin(start(4, 30, None, general=5))
+    past = 15 / 25 * 10 / 20
+    learned = ((1 - past) * 15 / 20, second), (past * 15 / 20, first)
+    torch.testing.assert_close(held(anchor), 2 * 20 / 10 * expected((5 / 20, general), *learned))
+
+
+def test_damping_holds_every_direction() -> None:
+    past = {"a": factors_of(1)}
+    anchor = KroneckerFisher(KroneckerFisher.Config(strength=1.0, damping=0.2, per_item=False))
+    anchor.begin(start(1, 0, past, general=3))
+    wanted = {"a": KroneckerFactors(past["a"].inputs.damped(0.2), past["a"].outputs.damped(0.2))}
+    torch.testing.assert_close(held(anchor), expected((1, wanted)))
+
+
 def test_nothing_is_held_before_a_past_exists() -> None:
     for source in ("own", "written"):
         anchor = KroneckerFisher(KroneckerFisher.Config(source=source))

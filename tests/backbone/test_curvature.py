@@ -87,6 +87,26 @@ def test_they_are_the_references(
         assert G.abs().max() > 1e-6
 
 
+@pytest.mark.parametrize("questions", [0.0, 0.3])
+def test_tokens_of_questions_may_weigh_less(
+    questions: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several batches; a prompt of one token asks nothing that is predicted."""
+    monkeypatch.setattr(curvature_module, "_TOKENS_AT_ONCE", 12)
+    backbone, adapters = adapted()
+    sequences = short_sequences(7, seed=3)
+    prompts = [1, *(len(one) - 1 for one in sequences[1:])]
+    config = CurvatureConfig(questions=questions)
+    ours = curvature_of(backbone, adapters, sequences, config, DRAW, prompts)
+    uniforms = numbers([len(one) - 1 for one in sequences])
+    theirs = kronecker_factors(
+        backbone.model, adapters.layers, sequences, uniforms, 1.0, prompts, questions
+    )
+    for name, (S, G) in theirs.items():
+        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
+
+
 def test_looking_leaves_nothing_behind() -> None:
     backbone, adapters = adapted(moved=True)
     before = adapters.parameters.detach().clone()
