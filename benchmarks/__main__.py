@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks import (
     boundary,
+    curvature,
     disk_written,
     growth,
     one_task,
@@ -27,6 +28,7 @@ from benchmarks.record import DEFAULT_OUT, Measure, Report, markdown, write
 # name -> (what to call, rounds that fit the whole into six minutes on two cores)
 MEASUREMENTS: dict[str, tuple[Measure, int]] = {
     "training_step": (training_step.measure, 5),
+    "curvature": (curvature.measure, 3),
     "sampling": (sampling.measure, 2),
     "recall_row": (recall_row.measure, 1),
     "boundary": (boundary.measure, 2),

@@ -49,7 +49,6 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         curvature_source=config.kfac.source,
         curvature_per_item=config.kfac.per_item,
         curvature_most_items=config.kfac.max_items or math.inf,
-        curvature_damping=config.kfac.damping,
         curvature_questions=config.curvature.questions,
         general=config.sampling.general,
         curvature_temperature=config.curvature.temperature,
@@ -92,11 +91,16 @@ def reference_task(
         replay_minibatches=partners or None,
         written=written,
         uniforms=_uniforms(seed, "curvature labels", number, written),
-        own_uniforms=_uniforms(seed, "own curvature labels", number, sequences),
+        own_uniforms=own_uniforms(seed, number, sequences),
         past_items=(number - 1) * len(sequences),
         prompts=list(prompts),
         initial_factors=_first_factors(learner, number),
     )
+
+
+def own_uniforms(seed: int, task: int, sequences: Sequences) -> list[torch.Tensor]:
+    """The engine's numbers for the curvature on a task's own sequences."""
+    return _uniforms(seed, "own curvature labels", task, sequences)
 
 
 def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:

@@ -84,14 +84,6 @@ def mean(one, count, other, other_count):
     }
 
 
-def damped(curvature, damping):
-    """Every S and G plus ``damping`` times the mean of its eigenvalues in every direction."""
-    return {
-        name: tuple(M + damping * torch.trace(M) / len(M) * torch.eye(len(M)) for M in pair)
-        for name, pair in curvature.items()
-    }
-
-
 def penalty(student, start, curvature, scale):
     """1/2 sum over modules of tr(G dW S dW^T), dW = scale (B A - B_0 A_0).
 

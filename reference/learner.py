@@ -68,8 +68,6 @@ def hold_curvature(student, state, settings, task):
         state.held = curvature.mean(
             state.general_curvature, settings.general, state.curvature, past_items
         )
-    if state.held is not None:
-        state.held = curvature.damped(state.held, settings.curvature_damping)
     state.held_strength = settings.curvature_strength
     if settings.curvature_per_item:
         state.held_strength *= (past_items + settings.general) / len(task.sequences)

@@ -32,7 +32,6 @@ class Settings:
     curvature_source: str = "own"  # own or written
     curvature_per_item: bool = True
     curvature_most_items: float = float("inf")  # learned before that count
-    curvature_damping: float = 0.0
     curvature_questions: float = 1.0  # what a token of a question weighs
     curvature_temperature: float = 1.0
     general: int = 0  # sequences of general text before the first task

@@ -34,7 +34,6 @@ from holdfast.anchors.base import (
 from holdfast.backbone.curvature import (
     Curvature,
     KroneckerFactors,
-    damped,
     from_named,
     mixed,
     named,
@@ -60,15 +59,13 @@ class KroneckerFisher(Anchor):
         how many items were learned before, and sequences of general text, for one of the new task:
         it is then what one of them weighs against one new item, as in Bayes' rule. max_items: at
         most so many learned items count; beyond, the means are running ones, in which older items
-        fade (general text does not). damping: of S and G, this share of their mean eigenvalue in
-        every direction (Tikhonov's, as in Martens & Grosse 2015).
+        fade (general text does not).
         """
 
         source: Literal["own", "written"] = "own"
         strength: float = Field(4.0, ge=0)
         per_item: bool = True
         max_items: int | None = Field(None, ge=1)
-        damping: float = Field(0.0, ge=0)
 
     needs = Needs(curvature=True, updates=True)
 
@@ -92,14 +89,11 @@ class KroneckerFisher(Anchor):
         past = self._items + start.general
         self._ratio = past / start.items if self.config.per_item else 1.0
         if self.config.source == "written":
-            held = start.curvature
-        else:
-            if start.task == 1:
-                self.general = start.curvature
-            held = _mean(self.general, start.general, self.learned, self._items)
-        if held is not None and self.config.damping:
-            held = damped(held, self.config.damping)
-        self._held = held
+            self._held = start.curvature
+            return
+        if start.task == 1:
+            self.general = start.curvature
+        self._held = _mean(self.general, start.general, self.learned, self._items)
 
     def loss(self, step: StepView) -> Tensor:
         if self._held is None:

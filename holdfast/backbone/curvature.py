@@ -54,18 +54,6 @@ def mixed(past: Curvature, new: Curvature, decay: float) -> dict[str, KroneckerF
     return found
 
 
-def damped(curvature: Curvature, damping: float) -> dict[str, KroneckerFactors]:
-    """S and G of every map with ``damping`` of their mean eigenvalue in every direction."""
-    inputs: dict[int, Moment] = {}
-    found = {}
-    for name, factors in curvature.items():
-        known = id(factors.inputs)
-        if known not in inputs:
-            inputs[known] = factors.inputs.damped(damping)
-        found[name] = KroneckerFactors(inputs[known], factors.outputs.damped(damping))
-    return found
-
-
 def named(curvature: Curvature) -> dict[str, Tensor]:
     """As named tensors for a file; S of maps that read one tensor stands there once.
 

@@ -34,9 +34,6 @@ class Moment(Protocol):
     def mixed(self, other: Any, decay: float) -> Moment:
         """``decay`` times this plus ``1 - decay`` times another one of the same kind."""
 
-    def damped(self, damping: float) -> Moment:
-        """It plus ``damping`` times its mean eigenvalue in every direction."""
-
     def parts(self) -> dict[str, Tensor]:
         """Its tensors, by what they are; :func:`moment_of` is the inverse."""
 
@@ -58,11 +55,6 @@ class DenseMoment:
 
     def mixed(self, other: DenseMoment, decay: float) -> DenseMoment:
         return DenseMoment(torch.lerp(other.matrix, self.matrix, decay))
-
-    def damped(self, damping: float) -> DenseMoment:
-        matrix = self.matrix.clone()
-        matrix.diagonal().add_(damping * self.matrix.diagonal().mean())
-        return DenseMoment(matrix)
 
     def parts(self) -> dict[str, Tensor]:
         return {"": self.matrix}
@@ -106,11 +98,6 @@ class LeadingMoment:
             (values[:kept] + rest).to(self.values),
             (rest + beyond).to(self.rest),
         )
-
-    def damped(self, damping: float) -> LeadingMoment:
-        width, kept = self.basis.shape
-        added = damping * (self.values.sum() + (width - kept) * self.rest) / width
-        return LeadingMoment(self.basis, self.values + added, self.rest + added)
 
     def parts(self) -> dict[str, Tensor]:
         return {"_basis": self.basis, "_values": self.values, "_rest": self.rest}

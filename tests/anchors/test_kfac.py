@@ -118,14 +118,6 @@ def test_items_beyond_the_most_fade_and_general_text_does_not() -> None:
     torch.testing.assert_close(held(anchor), 2 * 20 / 10 * expected((5 / 20, general), *learned))
 
 
-def test_damping_holds_every_direction() -> None:
-    past = {"a": factors_of(1)}
-    anchor = KroneckerFisher(KroneckerFisher.Config(strength=1.0, damping=0.2, per_item=False))
-    anchor.begin(start(1, 0, past, general=3))
-    wanted = {"a": KroneckerFactors(past["a"].inputs.damped(0.2), past["a"].outputs.damped(0.2))}
-    torch.testing.assert_close(held(anchor), expected((1, wanted)))
-
-
 def test_nothing_is_held_before_a_past_exists() -> None:
     for source in ("own", "written"):
         anchor = KroneckerFisher(KroneckerFisher.Config(source=source))

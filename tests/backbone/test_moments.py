@@ -109,12 +109,3 @@ def test_what_is_no_number_is_seen(exact_up_to: int) -> None:
     assert moment(vectors, exact_up_to, RANK).is_finite()
     vectors[7, 2] = float("nan")
     assert not moment(vectors, exact_up_to, RANK).is_finite()
-
-
-@pytest.mark.parametrize(("exact_up_to", "kept"), [(WIDTH, 0), (0, RANK)])
-def test_damping_adds_to_every_eigenvalue(exact_up_to: int, kept: int) -> None:
-    found = moment(rows(30, seed=1, noise=0.5), exact_up_to, kept)
-    before = found.dense().clone()
-    wanted = before + 0.3 * before.trace() / WIDTH * torch.eye(WIDTH, dtype=torch.float64)
-    torch.testing.assert_close(found.damped(0.3).dense(), wanted)
-    assert torch.equal(found.dense(), before)

@@ -128,7 +128,7 @@ def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> No
 @pytest.mark.parametrize("source", ["own", "written"])
 def test_general_text_from_the_first_task_on(rule: str, source: str) -> None:
     sampling = {**VALUES["sampling"], "general": 3}
-    kfac = {"source": source, "strength": 2.0, "damping": 0.1, "max_items": ITEMS + 2}
+    kfac = {"source": source, "strength": 2.0, "max_items": ITEMS + 2}
     curvature = {"temperature": 1.5, "questions": 0.3}
     for learner, report, state, result in both_runs(
         tag(("kfac",), rule), tasks=3, sampling=sampling, kfac=kfac, curvature=curvature

@@ -1,0 +1,159 @@
+"""The curvature anchor: its Fisher pass, its term, and what they add to a step and to a task."""
+
+from __future__ import annotations
+
+import statistics
+
+import torch
+
+from benchmarks.counting import Shape, Work
+from benchmarks.floor import rates_of, rates_table
+from benchmarks.pairing import Measurement, Plan, alternate
+from benchmarks.record import Report, Table, command, number
+from benchmarks.stepping import Steps
+from benchmarks.training_step import second_task, step_configuration
+from benchmarks.translation import own_uniforms
+from benchmarks.twins import Twins, configuration, items
+from holdfast.anchors.kfac import quadratic_form
+from holdfast.learning.boundary import learn_task
+from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.progress import Progress
+from holdfast.learning.training import updates_since
+from reference import adapters
+from reference import curvature as plain
+
+METHOD = "kfac_merge"
+
+
+def measure(plan: Plan) -> Report:
+    """Both parts beside the reference and the floor; a step and a task beside other methods'."""
+    count = 8 if plan.smoke else 32
+    steps = second_task(step_configuration(METHOD, samples=8 if plan.smoke else 64), count)
+    shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
+    measured = [_fisher_pass(plan, steps, shape), _term(plan, steps, shape)]
+    return Report(
+        "curvature",
+        "Curvature anchor",
+        f"Rank {steps.twins.config.lora.rank}, S and G exact, of {count} Symbol-QA items, second "
+        "task. The reference takes one position at a time and multiplies dense matrices.",
+        measured,
+        [_added(plan, count), rates_table(shape)],
+    )
+
+
+def _fisher_pass(plan: Plan, steps: Steps, shape: Shape) -> Measurement:
+    """S and G of every map on a task's own sequences."""
+    learner, sequences = steps.twins.learner, steps.sequences
+    uniforms = own_uniforms(learner.config.seed, learner.completed + 1, sequences)
+    modules = adapters.adapted(steps.student)
+
+    def ours() -> None:
+        learner.curvature_on(sequences, "own curvature")
+
+    def theirs() -> None:
+        plain.kronecker_factors(steps.student, modules, sequences, uniforms, 1.0)
+
+    taken = alternate(plan.rounds, ours, theirs)
+    floor = rates_of(shape).seconds(fisher_pass(shape, sequences))
+    return Measurement("Fisher pass", "s", *taken, floor)
+
+
+def _term(plan: Plan, steps: Steps, shape: Shape) -> Measurement:
+    """The quadratic form and its gradient in the factors, once a step."""
+    learner, student = steps.twins.learner, steps.student
+    known = learner.curvature_on(steps.sequences, "own curvature")
+    dense = {name: (one.inputs.dense(), one.outputs.dense()) for name, one in known.items()}
+    changes = updates_since(learner.adapters)
+    parameters = learner.adapters.parameters
+    start = adapters.copied(adapters.factors(student))
+    rho = learner.adapters.scale
+    factors = [part for pair in adapters.factors(student).values() for part in pair]
+
+    def ours() -> None:
+        torch.autograd.grad(quadratic_form(changes(parameters), known), parameters)
+
+    def theirs() -> None:
+        torch.autograd.grad(plain.penalty(student, start, dense, rho), factors)
+
+    taken = ([1000 * one for one in side] for side in alternate(plan.rounds, ours, theirs))
+    floor = 1000 * rates_of(shape).seconds([term(shape)])
+    return Measurement("term and gradient", "ms", *taken, floor)
+
+
+def _added(plan: Plan, count: int) -> Table:
+    """A step and a task with the anchor beside those of other methods, in alternation."""
+    samples = 8 if plan.smoke else 64
+    methods = ("merge", METHOD)
+    steps = [second_task(step_configuration(method, samples), count) for method in methods]
+    without, held = (
+        [1000 * one / steps[0].count for one in side]
+        for side in alternate(plan.rounds, *(one.engine for one in steps))
+    )
+    rows = [_compared("a step, ms", "merge", without, held, "<= 1.10")]
+    tasks = items(2 + plan.rounds, count).tasks
+    learners = []
+    for method in ("replay_merge", METHOD):
+        sampling = {"samples": samples, "max_new_tokens": 48, "temperature": 1.0}
+        epochs = {"epochs": 1 if plan.smoke else 5}
+        learner = Twins(configuration(method, optim=epochs, sampling=sampling)).learner
+        learners.append(_Tasks(learner, [learner.encode(task) for task in tasks]))
+        learners[-1].learn()  # the first has no past
+    replayed, held = alternate(plan.rounds, *(one.learn for one in learners))
+    rows.append(_compared("a task, s", "replay_merge", replayed, held, "<= 0.60"))
+    return Table(
+        f"What {METHOD} takes, beside others",
+        ["what", "beside", "theirs", METHOD, "ratio", "target"],
+        rows,
+    )
+
+
+class _Tasks:
+    """A learner and the tasks that it learns one after another."""
+
+    def __init__(self, learner: Learner, tasks: list[Sequences]) -> None:
+        self._learner, self._tasks = learner, tasks
+
+    def learn(self) -> None:
+        done = self._learner.completed
+        sequences = self._tasks[done]
+        past = sum(map(len, self._tasks[:done]))
+        learn_task(self._learner, Lesson(sequences, past_items=past), Progress())
+
+
+def _compared(
+    what: str, beside: str, theirs: list[float], ours: list[float], target: str
+) -> list[str]:
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    medians = [number(statistics.median(side)) for side in (theirs, ours)]
+    return [what, beside, *medians, f"{ratio:.2f}", target]
+
+
+def fisher_pass(shape: Shape, sequences: Sequences) -> list[Work]:
+    """There and back without the factors' gradients, and the outer products of S and G.
+
+    Maps that read one tensor share their S.
+    """
+    rows = [len(one) - 1 for one in sequences]
+    tokens = sum(rows)
+    frozen = Shape(**{**vars(shape), "rank": 0})
+    readers = ("q_proj", "o_proj", "gate_proj", "down_proj")  # the first of each group
+    squares = sum(shape.maps[name][0] ** 2 for name in readers)
+    squares += sum(d_out**2 for _, d_out in shape.maps.values())
+    return [
+        frozen.forward(rows, tokens, branch=False),
+        frozen.backward(rows, tokens),
+        Work(2 * tokens * shape.layers * squares, shape.scalar * shape.layers * squares),
+    ]
+
+
+def term(shape: Shape) -> Work:
+    """``G B`` and ``A S``, and the products of the rank's size that follow, there and back."""
+    rank, flops, read = shape.rank, 0, 0
+    for d_in, d_out in shape.maps.values():
+        flops += 2 * rank * (d_in**2 + d_out**2) + 4 * rank**2 * (d_in + d_out)
+        read += d_in**2 + d_out**2
+    return Work(shape.layers * flops, shape.scalar * shape.layers * read)
+
+
+if __name__ == "__main__":
+    command(measure, rounds=5)
