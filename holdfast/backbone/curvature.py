@@ -172,6 +172,16 @@ def _log_likelihood_slope(
     return slope
 
 
+def curvature_bytes(adapters: Adapters, config: CurvatureConfig) -> int:
+    """What S and G of every adapted map take, once; maps that read one tensor share their S."""
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, seed=0)
+    numbers = sum(
+        sums.numbers(group.maps[0].down.shape[1]) + sum(map(sums.numbers, group.widths))
+        for group in adapters.groups
+    )
+    return numbers * adapters.dtype.itemsize
+
+
 class _Recorder:
     """Sums over what goes through groups of maps that read one tensor.
 

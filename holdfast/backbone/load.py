@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone.adapters import Adapters
@@ -229,6 +229,16 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             _source(config.name), dtype=dtype, trust_remote_code=False
         )
     return Backbone(model.to(device), tokenizer)
+
+
+def load_shape(name: str) -> Any:
+    """The model that is so named, without its weights: shapes alone, which take no memory.
+
+    Raises HoldfastError with one line where no configuration is found.
+    """
+    with _reading(name), torch.device("meta"):
+        config = AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def load_tokenizer(name: str) -> Any:

@@ -135,9 +135,18 @@ class MomentSums:
     dtype: torch.dtype
     seed: int
 
+    def numbers(self, width: int) -> int:
+        """How many numbers a moment of vectors so wide keeps."""
+        if self._dense(width):
+            return width**2
+        return (width + 1) * self.eigenpairs + 1
+
+    def _dense(self, width: int) -> bool:
+        return width <= max(self.exact_up_to, self.eigenpairs)
+
     def new(self, width: int, device: torch.device, name: str) -> MomentSum:
         """An empty sum of vectors so wide."""
-        if width <= self.exact_up_to or width <= self.eigenpairs:
+        if self._dense(width):
             return _DenseSum(torch.zeros(width, width, dtype=self.dtype, device=device))
         # Twice the columns: the leading half of what a sketch shows is nearly exact.
         columns = min(width, 2 * self.eigenpairs)

@@ -10,7 +10,7 @@ import shutil
 from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from packaging.requirements import Requirement
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 _WIDTH = 16
 
 
-def doctor() -> None:
+def doctor(
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            "--backbone", help="Also tell what this model takes; only its shapes are read."
+        ),
+    ] = None,
+) -> None:
     """Print versions, devices and what is missing; exit 1 when something required is broken."""
     from holdfast.cli.progress import loading
 
@@ -37,10 +44,11 @@ def doctor() -> None:
     with loading():
         import torch  # noqa: F401 - what follows is quick once this is loaded
     _print_devices()
-    backbone = _embedded()
-    if backbone is None:
+    embedded = _embedded()
+    if embedded is None:
         raise typer.Exit(1)
-    _print_fast_paths(backbone)
+    _print_fast_paths(embedded)
+    _print_sizes(backbone or "embedded")
 
 
 def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
@@ -126,6 +134,31 @@ def _print_fast_paths(backbone: Backbone) -> None:
     found = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
     compiler = f"with {found}" if found else "but no C++ compiler is found"
     _say("compile", f"off by default; backbone.compile=true fuses element-wise parts, {compiler}")
+
+
+def _print_sizes(name: str) -> None:
+    """Parameters of a backbone, and the memory of S and G of the anchor ``kfac``."""
+    from holdfast.backbone.adapters import Adapters
+    from holdfast.backbone.curvature import CurvatureConfig, curvature_bytes
+    from holdfast.backbone.load import load_shape
+
+    model = load_shape(name)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if name != "embedded":
+        _say("backbone", f"{name}: {count / 1e6:,.0f} M parameters")
+    config = Adapters.Config(rank=1, merge_precision="model")
+    adapters = Adapters(model, config, model.get_output_embeddings())
+    exact = CurvatureConfig(exact_up_to=1 << 30)
+    sizes = f"{_size(curvature_bytes(adapters, exact))} exact"
+    for eigenpairs in (256, 64, 16):
+        sketched = CurvatureConfig(exact_up_to=0, eigenpairs=eigenpairs)
+        sizes += f", {_size(curvature_bytes(adapters, sketched))} with {eigenpairs} eigenpairs"
+    usual = _size(curvature_bytes(adapters, CurvatureConfig()))
+    _say("curvature", f"kfac holds S and G three times, each {usual} by default; {sizes}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def _bfloat16_on_the_processor() -> str:

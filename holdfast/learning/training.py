@@ -67,7 +67,8 @@ def optimise(
         for window in _windows(_pairs(learner, task, epoch, count, past), settings):
             values += step.take(window)
             taken += 1
-            progress.step("training", task, taken, most * in_epoch)
+            # Whether it will be acquired then is not known: least, then one epoch after another.
+            progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # The factors too: what the last step made of them, no term has seen.

@@ -16,6 +16,7 @@ from holdfast.backbone.adapters import Adapters
 from holdfast.backbone.curvature import (
     CurvatureConfig,
     KroneckerFactors,
+    curvature_bytes,
     curvature_of,
     from_named,
     mixed,
@@ -195,6 +196,15 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
     for wrong in damaged:
         with pytest.raises(KeyError):
             from_named(wrong)
+
+
+@pytest.mark.parametrize(("width", "kept"), [(2048, 3), (0, 3), (0, 100)])
+def test_its_size_is_known_before(width: int, kept: int) -> None:
+    backbone, adapters = adapted()
+    config = CurvatureConfig(exact_up_to=width, eigenpairs=kept)
+    found = curvature_of(backbone, adapters, short_sequences(4), config, DRAW)
+    taken = sum(tensor.numel() * tensor.itemsize for tensor in named(found).values())
+    assert curvature_bytes(adapters, config) == taken
 
 
 def test_a_mean_of_two_curvatures() -> None:
