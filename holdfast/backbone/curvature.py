@@ -162,6 +162,8 @@ def _log_likelihood_slope(
     for start in range(0, len(states), rows):
         piece = states[start : start + rows].requires_grad_()
         with torch.enable_grad():
+            # torch's operation counter cannot watch leaves under `autograd.grad`.
+            piece = piece.view_as(piece)
             logits = backbone.logits(piece)
         wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
         drawn = nucleus_sample(wide, noise[start : start + rows], 1.0, None, fused=backbone.fused)

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import (
     boundary,
+    curvature,
     disk_written,
     growth,
     one_task,
@@ -30,8 +31,10 @@ from benchmarks.floor import Rates
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, markdown, write
 from benchmarks.twins import METHODS, Twins, configuration, items
+from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone.load import Backbone, load_backbone
 from holdfast.backbone.steps import cache_serves
+from holdfast.learning.training import updates_since
 from reference import adapters
 from reference.sequences import logits_of, sft_loss
 from tests.tiny import exact_backbone
@@ -45,7 +48,7 @@ def _quick_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.floor.rates", lambda working_set: Rates(1e11, 1e10))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "kfac_merge"])
 def test_a_step_is_the_same_on_both_sides(method: str) -> None:
     config = training_step.step_configuration(method)
     values = config.model_dump() | {
@@ -56,7 +59,12 @@ def test_a_step_is_the_same_on_both_sides(method: str) -> None:
     steps = training_step.second_task(type(config).of(values), 8, exact_backbone)
     ours, theirs = steps.engine(), steps.reference()
     assert steps.count == len(theirs) == 1
-    for name, engine_name in {"sft": "sft", "replay": "replay", "function": "sd"}.items():
+    for name, engine_name in {
+        "sft": "sft",
+        "replay": "replay",
+        "function": "sd",
+        "kfac": "kfac",
+    }.items():
         if name in theirs[0]:
             assert ours[0][engine_name] == pytest.approx(theirs[0][name], rel=1e-8)
     assert ("replay" in theirs[0]) == ("replay" in method)
@@ -115,6 +123,22 @@ def _addmm(_: Any, left: Any, right: Any, **__: Any) -> int:
     return int(2 * left[0] * left[1] * right[1])
 
 
+def test_curvature_does_hardly_more_than_is_counted() -> None:
+    """The Fisher pass pads nothing; it draws tokens, and its products are all counted."""
+    steps = training_step.second_task(training_step.step_configuration("kfac_merge"), 8)
+    shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
+    learner = steps.twins.learner
+    in_place = {torch.ops.aten.addmm_: _addmm}
+    with FlopCounterMode(display=False, custom_mapping=in_place) as counted:
+        known = learner.curvature_on(steps.sequences, "own curvature")
+    works = curvature.fisher_pass(shape, steps.sequences)
+    assert 0.97 < counted.get_total_flops() / sum(work.flops for work in works) < 1.1
+    updates = updates_since(learner.adapters)(learner.adapters.parameters)
+    with FlopCounterMode(display=False) as counted:
+        quadratic_form(updates, known)  # its gradient comes with it
+    assert counted.get_total_flops() == curvature.term(shape).flops
+
+
 def test_a_floor_waits_for_arithmetic_or_for_bytes() -> None:
     rates = Rates(flops=10.0, bytes=2.0)
     assert rates.seconds([Work(100, 2), Work(10, 8)]) == 10 + 4
@@ -152,6 +176,12 @@ def checked(measure: Callable[[Plan], Report], folder: Any) -> Report:
 def test_training_step(tmp_path):
     (one,) = checked(training_step.measure, tmp_path).measurements
     assert one.floor
+
+
+def test_curvature(tmp_path):
+    report = checked(curvature.measure, tmp_path)
+    assert all(one.floor for one in report.measurements)
+    assert [row[1] for row in report.tables[0].rows] == ["merge", "replay_merge"]
 
 
 def test_sampling(tmp_path):
