@@ -40,8 +40,8 @@ def factorial() -> set[str]:
 
 
 def test_what_there_is() -> None:
-    assert study_names("search") == ["paper", "small", "temperature"]
-    assert study_names("suite") == ["factorial", "paper"]
+    assert study_names("search") == ["lasting", "paper", "small", "temperature"]
+    assert study_names("suite") == ["factorial", "lasting", "paper"]
     with pytest.raises(HoldfastError, match='"papr" is no recipe for a search; did you mean paper'):
         study("search", "papr")
 
