@@ -45,7 +45,8 @@ class KroneckerFisher(Anchor):
     """The quadratic form above.
 
     learned: with ``source: own`` the means of S and G over all that was learned; general: those
-    over the general text that the untouched model wrote; each None until it exists.
+    over the general text that the untouched model wrote; each None until it exists. held: what the
+    form is taken with while a task is being learned, None while nothing is.
     """
 
     class Config(Config):
@@ -75,7 +76,7 @@ class KroneckerFisher(Anchor):
             self.needs = Needs(updates=True)
         self.learned: Curvature | None = None
         self.general: Curvature | None = None
-        self._held: Curvature | None = None  # while a task is being learned
+        self.held: Curvature | None = None
         self._items = 0  # learned before it, as far as they count
         self._ratio = 1.0
 
@@ -89,22 +90,22 @@ class KroneckerFisher(Anchor):
         past = self._items + start.general
         self._ratio = past / start.items if self.config.per_item else 1.0
         if self.config.source == "written":
-            self._held = start.curvature
+            self.held = start.curvature
             return
         if start.task == 1:
             self.general = start.curvature
-        self._held = _mean(self.general, start.general, self.learned, self._items)
+        self.held = _mean(self.general, start.general, self.learned, self._items)
 
     def loss(self, step: StepView) -> Tensor:
-        if self._held is None:
+        if self.held is None:
             return step.parameters.new_zeros(())
-        return quadratic_form(step.updates, self._held)
+        return quadratic_form(step.updates, self.held)
 
     def after_step(self, change: StepChange) -> None:
         """Nothing to record."""
 
     def end(self, end: TaskEnd) -> None:
-        self._held = None
+        self.held = None
         if self.config.source == "own":
             self.learned = _mean(self.learned, self._items, end.curvature(), end.sequences)
 
