@@ -33,7 +33,7 @@ from benchmarks.paper_scale import (
     scale_configuration,
 )
 from benchmarks.paper_scale_checks import CheckError, checks
-from benchmarks.paper_scale_parts import draw_and_step, step_profile
+from benchmarks.paper_scale_parts import curvature_parts, draw_and_step, step_profile
 from benchmarks.paper_scale_recipe import Recipe
 from benchmarks.paper_scale_record import NAME, Record
 from benchmarks.record import DEFAULT_OUT, number
@@ -145,6 +145,8 @@ def _where_time_goes(record: Record, engine: Engine) -> None:
         return
     for what, found in record.phase("parts of sampling", lambda: draw_and_step(engine)) or []:
         record.say("Where the time of sampling goes", what, found)
+    for what, found in record.phase("curvature", lambda: curvature_parts(engine)) or []:
+        record.say("The curvature anchor", what, found)
     for what, found in record.phase("profile of steps", lambda: step_profile(engine)) or []:
         record.say("Where the time of a training step goes", what, found)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.device import timed
+from benchmarks.device import forget_peak, peak_bytes, timed
 from benchmarks.paper_scale import Engine
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
+from holdfast.anchors.kfac import quadratic_form
+from holdfast.backbone.curvature import Curvature, curvature_bytes
 from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
 from holdfast.backbone.steps import steps_for
 from holdfast.learning.learner import Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.teacher import states_of
-from holdfast.learning.training import Past, optimise
+from holdfast.learning.training import Past, optimise, updates_since
 
 _REPEATS = 10
 _NAMED = 16  # kernels, the dearest
@@ -46,6 +48,38 @@ def draw_and_step(engine: Engine) -> list[tuple[str, str]]:
     return [
         ("a step of all samples, few positions filled", f"{each * forward:.3g} ms"),
         ("drawing their tokens", f"{each * drawing:.3g} ms"),
+    ]
+
+
+def curvature_parts(engine: Engine) -> list[tuple[str, str]]:
+    """The Fisher pass of the third task's own sequences, and the anchor's term with its gradient.
+
+    S and G are kept as they are by default: whole where they are narrow, by eigenpairs elsewhere.
+    """
+    learner, device, sequences = engine.learner, engine.device, engine.sequences(2)
+    known: list[Curvature] = []
+
+    def look() -> None:
+        known[:] = [learner.curvature_on(sequences, "own curvature")]
+
+    look()
+    forget_peak(device)
+    looking = timed(device, look)
+    peak = peak_bytes(device)
+    learner.adapters.fresh(engine.config.seed, learner.completed + 1)
+    changes, parameters = updates_since(learner.adapters), learner.adapters.parameters
+
+    def hold() -> None:
+        for _ in range(_REPEATS):
+            torch.autograd.grad(quadratic_form(changes(parameters), known[0]), parameters)
+
+    hold()
+    holding = timed(device, hold) / _REPEATS
+    taken = curvature_bytes(learner.adapters, engine.config.curvature)
+    return [
+        (f"Fisher pass of {len(sequences)} items", f"{looking:.3g} s, peak {peak / 2**30:.1f} GiB"),
+        ("the term and its gradient", f"{1000 * holding:.3g} ms a step"),
+        ("S and G, once", f"{taken / 2**30:.2f} GiB"),
     ]
 
 
