@@ -139,7 +139,7 @@ def curvature_of(
             passed = backbone.passing(batch)
             (states,) = passed.states
             slope = _log_likelihood_slope(backbone, states.detach(), drawn_by, config.temperature)
-            slope *= torch.cat([weights[index] for index in chosen]).to(slope)
+            slope *= torch.cat([weights[index] for index in chosen]).to(backbone.device)
             passed.backward(((states * slope).sum(), torch.zeros_like(adapters.gradient)))
     return recorder.factors()
 
