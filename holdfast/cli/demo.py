@@ -11,12 +11,15 @@ from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix, diagonal, final
 
 NAIVE = "vanilla"
+# Many small tasks: in a minute the three methods part.
+STREAM = ("stream.tasks=16", "stream.items_per_task=8", "evaluation.rows=4")
+REPLAY = ("sampling.samples=200", "sampling.max_new_tokens=24")
 LEAST_RATIO = 5.0
 LEAST_DIAG = 0.95
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Where to keep both runs.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Where to keep the three runs.")] = Path(
         "runs/comparison"
     ),
     tasks: Annotated[int | None, typer.Option("--tasks", help="Learn only so many tasks.")] = None,
@@ -31,9 +34,9 @@ def demo(
         from holdfast.learning.trajectory import Trajectory
         from holdfast.report.figures import comparison, save
 
-        composed = RunConfig.of(recipe("demo"))
-        naive = RunConfig.of(recipe("demo"), [f"method={NAIVE}"])
-        lasting = RunConfig.of({**recipe("lasting"), "stream": recipe("demo")["stream"]})
+        naive = RunConfig.of(recipe("demo"), [f"method={NAIVE}", *STREAM])
+        composed = RunConfig.of(recipe("demo"), [*STREAM, *REPLAY])
+        lasting = RunConfig.of(recipe("lasting"), STREAM)
     learned: dict[str, Learned] = {}
     for config in (naive, composed, lasting):
         method = config.method

@@ -138,6 +138,8 @@ def test_the_demo_learns_for_real(holdfast, settings, monkeypatch, tmp_path):
     lasting = apply_overrides(recipe("lasting"), settings)
     recipes = {"demo": composed, "lasting": {**lasting, "method": "kfac_merge"}}
     monkeypatch.setattr("holdfast.cli.demo.recipe", recipes.__getitem__)
+    monkeypatch.setattr("holdfast.cli.demo.STREAM", ())
+    monkeypatch.setattr("holdfast.cli.demo.REPLAY", ())
     place = tmp_path / "demo"
     first = holdfast("demo", "--out", place)
     assert first.status == 1, first.err  # a random model learns nothing in an epoch

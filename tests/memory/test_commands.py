@@ -85,7 +85,7 @@ def test_mistakes_take_one_line(holdfast, settings, backbone_directory, tmp_path
     cases = {
         ("learn", place, facts, "lora.rank=3"): "lora.rank: 2 -> 3",
         ("learn", place, facts, "--model", "embedded"): "backbone: ",
-        ("learn", place, facts, "--recipe", "memory"): "lora.rank: 2 -> 32",
+        ("learn", place, facts, "--recipe", "memory"): "lora.rank: 2 -> 64",
         ("learn", place, facts, "stream.tasks=2"): "leave stream.* out",
         ("learn", place, facts, "optim.lrr=1"): "did you mean optim.lr",
         ("learn", place, "fact.jsonl"): "fact.jsonl: no such file",
