@@ -94,8 +94,9 @@ def _added(plan: Plan, count: int) -> Table:
     tasks = items(2 + plan.rounds, count).tasks
     learners = []
     for method in ("replay_merge", METHOD):
-        sampling = {"samples": samples, "max_new_tokens": 48, "temperature": 1.0}
-        epochs = {"epochs": 1 if plan.smoke else 5}
+        written = samples if plan.smoke else 300
+        sampling = {"samples": written, "max_new_tokens": 48, "temperature": 1.0}
+        epochs = {"epochs": 1 if plan.smoke else 10}
         learner = Twins(configuration(method, optim=epochs, sampling=sampling)).learner
         learners.append(_Tasks(learner, [learner.encode(task) for task in tasks]))
         learners[-1].learn()  # the first has no past

@@ -53,23 +53,24 @@ class Lessons:
     corrected: list[set[str]]
 
 
-def invented(facts: int, batches: int, corrections: int, seed: int) -> Lessons:
+def invented(
+    facts: int, batches: int, corrections: int, seed: int, sizes: Sequence[int] = ()
+) -> Lessons:
     """So many facts in batches of 1 to 20, and corrections among those of the later half.
 
-    Every question stands once but for its corrections, and none is corrected twice.
+    Every question stands once but for its corrections, and none is corrected twice. sizes: of the
+    batches, instead of so many facts in so many batches.
     """
     draw = random.Random(seed)
     questions = [f"Where is the {thing} of the {room}?" for thing in _THINGS for room in _ROOMS]
     draw.shuffle(questions)
     known: dict[str, str] = {}
     taught: list[list[Item]] = []
-    sizes = [_SIZES[place % len(_SIZES)] for place in range(batches)]
-    draw.shuffle(sizes)
-    _fill(sizes, facts, draw)
-    for size in sizes:
+    for size in sizes or _uneven(facts, batches, draw):
         batch = [Item(questions.pop(), _place(draw)) for _ in range(size)]
         known |= {item.question: item.answer for item in batch}
         taught.append(batch)
+    batches = len(taught)
     corrected: list[set[str]] = [set() for _ in taught]
     later = [draw.randrange(batches // 2, batches) for _ in range(corrections)]
     open_to = [item.question for batch in taught[: batches // 2] for item in batch]
@@ -82,11 +83,14 @@ def invented(facts: int, batches: int, corrections: int, seed: int) -> Lessons:
     return Lessons(taught, corrected)
 
 
-def _fill(sizes: list[int], total: int, draw: random.Random) -> None:
-    """Change sizes by one here and there until they come to ``total``."""
+def _uneven(total: int, batches: int, draw: random.Random) -> list[int]:
+    """So many sizes, changed by one here and there until they come to ``total``."""
+    sizes = [_SIZES[place % len(_SIZES)] for place in range(batches)]
+    draw.shuffle(sizes)
     while sum(sizes) != total:
         place = draw.randrange(len(sizes))
         sizes[place] = max(1, sizes[place] + (1 if sum(sizes) < total else -1))
+    return sizes
 
 
 def _place(draw: random.Random) -> str:
@@ -135,10 +139,13 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=300)
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--corrections", type=int, default=20)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[], help="of the batches, given")
     parser.add_argument("--facts-seed", type=int, default=7)
     parser.add_argument("--out", type=Path, help="where to keep the memories")
     chosen = parser.parse_args()
-    lessons = invented(chosen.facts, chosen.batches, chosen.corrections, chosen.facts_seed)
+    lessons = invented(
+        chosen.facts, chosen.batches, chosen.corrections, chosen.facts_seed, chosen.sizes
+    )
     with tempfile.TemporaryDirectory() as folder:
         for seed in chosen.seeds:
             config = RunConfig.of(recipe(chosen.recipe), [*chosen.set, f"seed={seed}"])

@@ -30,11 +30,20 @@ def test_invented_facts_and_their_corrections(seed: int) -> None:
     assert invented(300, 40, 20, seed) == lessons
 
 
+def test_sizes_may_be_given() -> None:
+    lessons = invented(300, 40, 2, 1, sizes=[10, 3, 1, 30])
+    new = [
+        len(batch) - len(corrected)
+        for batch, corrected in zip(lessons.batches, lessons.corrected, strict=True)
+    ]
+    assert new == [10, 3, 1, 30]
+    assert sum(map(len, lessons.corrected[2:])) == 2
+
+
 def test_what_is_told_of_a_memory(tmp_path: Path) -> None:
     """Hardly trained, it knows nothing; taught again, nothing is left to learn."""
-    config = RunConfig.of(
-        recipe("memory"), ["method=vanilla", "optim.epochs=1", "optim.min_steps=0"]
-    )
+    hardly = ["optim.epochs=1", "optim.min_steps=0", "optim.acquired=null", "optim.max_steps=null"]
+    config = RunConfig.of(recipe("memory"), ["method=vanilla", *hardly])
     lessons = invented(facts=6, batches=3, corrections=1, seed=1)
     told = teach(tmp_path / "memory", config, lessons)
     assert told["facts"] == 6
