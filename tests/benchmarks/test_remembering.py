@@ -42,7 +42,7 @@ def test_sizes_may_be_given() -> None:
 
 def test_what_is_told_of_a_memory(tmp_path: Path) -> None:
     """Hardly trained, it knows nothing; taught again, nothing is left to learn."""
-    hardly = ["optim.epochs=1", "optim.min_steps=0", "optim.acquired=null", "optim.max_steps=null"]
+    hardly = ["optim.epochs=1", "optim.min_steps=0", "optim.acquired=null"]
     config = RunConfig.of(recipe("memory"), ["method=vanilla", *hardly])
     lessons = invented(facts=6, batches=3, corrections=1, seed=1)
     told = teach(tmp_path / "memory", config, lessons)
