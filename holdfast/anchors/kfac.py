@@ -8,8 +8,9 @@ the task, per token, is to second order
 
 As it speaks of dense matrices it holds whatever the allocation rule did with the factors before.
 The sequences are each task's own, when it has just been learned, or what the previous model writes.
-Source: Martens & Grosse 2015; Ritter et al. 2018 (own sequences, the recursion of Laplace's
-approximation); on what the previous model writes it is Holdfast's own.
+Source: Martens & Grosse 2015; Ritter et al. 2018 (own sequences, after the recursion of Laplace's
+approximation, the product of means for the mean of products); on what the previous model writes it
+is Holdfast's own.
 """
 
 from __future__ import annotations
@@ -87,13 +88,15 @@ class KroneckerFisher(Anchor):
     def begin(self, start: TaskStart) -> None:
         most = self.config.max_items
         self._items = start.past_items if most is None else min(start.past_items, most)
-        past = self._items + start.general
-        self._ratio = past / start.items if self.config.per_item else 1.0
-        if self.config.source == "written":
+        written = self.config.source == "written"
+        if start.task == 1 and not written:
+            self.general = start.curvature
+        # The untouched model may have written nothing but empty sequences.
+        general = start.general if written or self.general is not None else 0
+        self._ratio = (self._items + general) / start.items if self.config.per_item else 1.0
+        if written:
             self.held = start.curvature
             return
-        if start.task == 1:
-            self.general = start.curvature
         self.held = _mean(self.general, start.general, self.learned, self._items)
 
     def loss(self, step: StepView) -> Tensor:

@@ -2,8 +2,8 @@
 
 For one linear map ``y = W x`` and one position of a sequence, the gradient of the log-likelihood in
 W is ``g x^T``, g being that in y. Over positions, sequences and tokens drawn from the model's own
-distribution the Fisher information of W is ``E[x x^T (x) g g^T]``, which ``S (x) G`` approximates:
-``S = E[x x^T]`` and ``G = E[g g^T]``.
+distribution the Fisher information of W is ``E[x x^T (x) g g^T]``, products of two positions of one
+sequence left out, and ``S (x) G`` approximates it: ``S = E[x x^T]`` and ``G = E[g g^T]``.
 Source: Martens & Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate
 Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 """

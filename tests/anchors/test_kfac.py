@@ -103,6 +103,16 @@ def test_own_sequences_count_by_items_and_weigh_against_the_new_ones() -> None:
     torch.testing.assert_close(held(anchor), 2 * 40 / 10 * after_two)
 
 
+def test_general_text_of_which_nothing_is_left_does_not_count() -> None:
+    first = {"a": factors_of(50)}
+    anchor = KroneckerFisher(KroneckerFisher.Config(strength=2.0))
+    anchor.begin(start(1, 0, None, general=20))
+    assert anchor.held is None
+    anchor.end(end(1, first))
+    anchor.begin(start(2, 10, None, general=20))
+    torch.testing.assert_close(held(anchor), 2 * 10 / 10 * expected((1, first)))
+
+
 def test_items_beyond_the_most_fade_and_general_text_does_not() -> None:
     """At most fifteen items count: after ten and ten the second task weighs 10 of 20, twice."""
     general, first, second = ({"a": factors_of(seed)} for seed in (1, 50, 90))
