@@ -80,10 +80,10 @@ class Optimisation(Config):
 class Balance(Config):
     """How much the questions and the answers of a new task weigh in its loss; not the paper's.
 
-    share: tokens of questions weigh the new items' share among all items learned, where that is
-    less than they weigh anyway (1 - w beside replay), so that each item keeps an equal share of
-    what the model writes; the replay loss weighs the rest. questions: at most so much, for
-    methods without replay; answers: what tokens of answers weigh, None as much as questions.
+    share: tokens of questions weigh the new items' share among all items learned, and the replay
+    loss the rest, whatever data.weight says, so that each item keeps an equal share of what the
+    model writes, whether a task brings three items or three hundred. questions: at most so much,
+    for methods without replay; answers: what tokens of answers weigh, None as much as questions.
     Without a past to hold, all weigh 1.
     """
 

@@ -126,12 +126,10 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
     replay = 0.0
     questions = balance.questions or 1.0
     if learner.replay is not None and past.replay_states is not None:
-        replay = learner.replay.weight
-        questions = 1 - replay
-    if balance.share and lesson.share < questions:
-        questions = lesson.share
-        if replay:
-            replay = 1 - lesson.share
+        questions = lesson.share if balance.share else 1 - learner.replay.weight
+        replay = 1 - lesson.share if balance.share else learner.replay.weight
+    elif balance.share:
+        questions = min(questions, lesson.share)
     return Weights(questions, balance.answers or questions, replay)
 
 

@@ -53,8 +53,8 @@ def test_a_share_gives_every_item_as_much_as_the_others() -> None:
     """Six items after ninety-four are six of a hundred; the replay loss weighs the rest."""
     shared = {"data": {"weight": 0.6}, "balance": {"share": True}}
     assert weights(learner_of("replay_merge", **shared), 2, 94) == Weights(0.06, 0.06, 0.94)
-    # Two thirds of all items would be more than they weigh anyway.
-    assert weights(learner_of("replay_merge", **shared), 2, 3) == Weights(0.4, 0.4, 0.6)
+    # Six after three are two thirds, whatever the replay weight says.
+    assert weights(learner_of("replay_merge", **shared), 2, 3) == Weights(2 / 3, 2 / 3, 1 - 2 / 3)
     split = {**shared, "balance": {"share": True, "answers": 0.5}}
     assert weights(learner_of("replay_merge", **split), 2, 94) == Weights(0.06, 0.5, 0.94)
     assert weights(learner_of("replay_merge", **split), 1, 0) == Weights(1.0, 1.0, 0.0)
