@@ -7,7 +7,7 @@ from importlib.resources import files
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.backbone.adapters import PAPER_TARGETS
+from holdfast.backbone.adapters.workspace import PAPER_TARGETS
 from reference.learner import run_task
 from reference.sequences import render, tokenise
 from reference.state import Settings, State, Task

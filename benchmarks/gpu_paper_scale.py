@@ -38,7 +38,7 @@ from benchmarks.paper_scale_recipe import Recipe
 from benchmarks.paper_scale_record import NAME, Record
 from benchmarks.record import DEFAULT_OUT, number
 from benchmarks.storage import formula
-from holdfast.backbone.steps import cache_serves
+from holdfast.backbone.generation.steps import can_cache
 from holdfast.learning.learner import Sequences
 
 _GB = 1e9
@@ -82,7 +82,7 @@ def _engine(record: Record, engine: Engine, rates: Rates) -> None:
     decoder = engine.learner.backbone.decoder
     way = "written out" if decoder is not None else "the model's own modules"
     record.say("Device", "decoder in training", way)
-    if not cache_serves(engine.learner.backbone):
+    if not can_cache(engine.learner.backbone):
         raise CheckError("the model errs with a cache here, and would be asked without one")
     record.phase("warm-up: two short tasks", engine.warm_up)
     learning = record.phase("a whole task", engine.whole_task)

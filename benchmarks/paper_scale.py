@@ -19,9 +19,10 @@ from benchmarks.committing import EngineDisk
 from benchmarks.counting import Shape, Work
 from benchmarks.device import PhaseWatch, StepMarks, forget_peak, peak_bytes, timed
 from benchmarks.twins import FULL, configuration, items
-from holdfast.backbone import sampling
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.steps import StaticSteps, Steps
+from holdfast.backbone.generation import sampling
+from holdfast.backbone.generation.graph import GraphSteps
+from holdfast.backbone.generation.steps import Steps
+from holdfast.backbone.model import Backbone
 from holdfast.evaluation import recall as recall_module
 from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.evaluation.verification import follow
@@ -150,7 +151,7 @@ class Engine:
             sequences = self.sequences(number)[: batches * self.config.optim.batch_size]
             with _endless(self.learner.backbone), patch.object(sampling, "steps_for", kept):
                 boundary.learn_task(self.learner, Lesson(sequences), Progress())
-        self.recorded = all(isinstance(one, StaticSteps) and one.static for one in used)
+        self.recorded = all(isinstance(one, GraphSteps) and one.replays for one in used)
 
     def whole_task(self) -> float:
         """Seconds of the third task without its row and its commit."""

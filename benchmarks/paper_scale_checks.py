@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.twins import FULL, Twins, configuration, items
-from holdfast.backbone import sampling
-from holdfast.backbone.cache import BlockCache, cache_for
-from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.nucleus import nucleus_sample
-from holdfast.backbone.steps import PlainSteps, StaticSteps, recorded
+from holdfast.backbone.generation import sampling
+from holdfast.backbone.generation.cache import BlockCache, cache_for
+from holdfast.backbone.generation.cached import CachedSteps
+from holdfast.backbone.generation.graph import GraphSteps, recorded
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport
 from holdfast.streams import Stream, Task
@@ -109,17 +111,17 @@ def _factors_apart(twins: Twins, report: TaskReport, result: Result) -> float:
 def _replayed_steps(backbone: Backbone) -> Check:
     """Sampling by steps of static shape, recorded where the device records, and by plain ones."""
     on_gpu = backbone.device.type == "cuda"
-    used: list[StaticSteps] = []
+    used: list[GraphSteps] = []
 
-    def static(of: Backbone) -> StaticSteps:
+    def static(of: Backbone) -> GraphSteps:
         cache = cache_for(of.model, 16)
         assert isinstance(cache, BlockCache)
-        used.append(StaticSteps(of, cache, recorded if on_gpu else _as_is))
+        used.append(GraphSteps(of, cache, recorded if on_gpu else _as_is))
         return used[-1]
 
-    drawn = [_sampled(backbone, make) for make in (static, PlainSteps)]
+    drawn = [_sampled(backbone, make) for make in (static, CachedSteps)]
     way = "recorded" if on_gpu else "static"
-    if not used[-1].static:
+    if not used[-1].replays:
         raise CheckError(f"sampling: no step was {way}; the log says why")
     wrong = sum(ours != plain for ours, plain in zip(*drawn, strict=True))
     if wrong:

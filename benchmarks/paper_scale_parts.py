@@ -11,8 +11,8 @@ from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone.curvature import Curvature, curvature_bytes
-from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
-from holdfast.backbone.steps import steps_for
+from holdfast.backbone.generation.nucleus import nucleus_sample, uniforms_a_draw
+from holdfast.backbone.generation.steps import steps_for
 from holdfast.learning.learner import Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.teacher import states_of

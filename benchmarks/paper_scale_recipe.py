@@ -14,7 +14,7 @@ from benchmarks.answering import NO_TOKEN
 from benchmarks.device import timed
 from benchmarks.translation import settings_of
 from benchmarks.twins import GENERATED_AT_ONCE
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Sequences
 from holdfast.streams import Item

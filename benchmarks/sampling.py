@@ -13,8 +13,8 @@ from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.sampling import Sampling, sample_continuations
+from holdfast.backbone.generation.sampling import Sampling, sample_continuations
+from holdfast.backbone.model import Backbone
 from reference.replay import generate
 
 TARGET = 4.0

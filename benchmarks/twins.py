@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from benchmarks.translation import reference_task, settings_of
-from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences

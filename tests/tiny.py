@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 
 END = "<|endoftext|>"
 

@@ -1,6 +1,7 @@
 """What an allocation rule is: which factors a task trains and what becomes of them.
 
-Every rule works on the same adapted maps, through :class:`~holdfast.backbone.adapters.Adapters`.
+Every rule works on the same adapted maps, through
+:class:`~holdfast.backbone.adapters.workspace.Adapters`.
 It opens the workspace of a task without changing the model's function, may add a penalty, and
 retires the trained factors at the boundary.
 """
@@ -14,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 
 MeanInputs = Callable[[int], dict[str, Tensor]]
 

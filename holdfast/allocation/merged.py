@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core import config as core_config
 
 

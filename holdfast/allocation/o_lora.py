@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.allocation.base import Allocation, Closing, Opening
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core import config as core_config
 
 # Tasks whose input sides lie in one tensor: few products, and no copy of all that is past when a

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.moments import Moment, MomentSum, MomentSums, moment_of
-from holdfast.backbone.nucleus import nucleus_sample
 from holdfast.backbone.sequences import Batch, collate
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
@@ -136,7 +136,7 @@ def curvature_of(
             batch = collate([sequences[index] for index in chosen], backbone.device)
             drawn_by = torch.cat([of_sequence[index] for index in chosen]).to(backbone.device)
             recorder.batch = None if backbone.decoder is not None else batch
-            passed = backbone.passing(batch)
+            passed = backbone.forward_pass(batch)
             (states,) = passed.states
             slope = _log_likelihood_slope(backbone, states.detach(), drawn_by, config.temperature)
             slope *= torch.cat([weights[index] for index in chosen]).to(backbone.device)

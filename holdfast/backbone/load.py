@@ -1,218 +1,22 @@
-"""Any Hugging Face causal language model, or the embedded one, ready to keep learning."""
+"""Any Hugging Face causal language model, or the embedded one, read from where it lies."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.decoder import Decoder
-from holdfast.backbone.passing import DecoderPass, ModulesPass, Pass
-from holdfast.backbone.sequences import Batch
+from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
-from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
-
-REPLAY_TOKEN = "<|replay_token|>"
-_FINGERPRINT_ENTRIES = 65_536
-# What a model does with its weights that their shapes do not tell.
-_COMPUTED = (
-    "activation_function", "hidden_act", "layer_norm_epsilon", "layer_norm_eps", "model_type",
-    "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "rope_parameters",
-    "sliding_window",
-)  # fmt: skip
-# Tokenizers with one vocabulary may merge, normalise or split it otherwise.
-_PROBE = "Question: Who keeps Zoë's 3rd, naïve  LIGHTHOUSE?\nAnswer: \\boxed{1,234.5 km} 灯台"
-
-
-class Backbone:
-    """A frozen causal model split where losses need it: hidden states, then the output head.
-
-    model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
-    token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
-    until :meth:`add_replay_token`; fused: whether element-wise parts are compiled, see :meth:`use`.
-    """
-
-    class Config(Config):
-        name: str = "embedded"  # "embedded", a hub name or a directory
-        precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-        device: str = "auto"
-        compile: bool = False  # fuse the element-wise parts of training; needs a compiler
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
-
-        On a GPU this settles two things for the whole process: which device is meant where none
-        is named, and that attention is not cuDNN's.
-        """
-        self.model = model.eval().requires_grad_(False)
-        self.tokenizer = tokenizer
-        self.head = model.get_output_embeddings()
-        self.device: torch.device = next(model.parameters()).device
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-            # By others' reports it plans for tens of milliseconds whenever a length is new, as it
-            # is here at most steps, and gains nothing on sequences of a few hundred tokens.
-            torch.backends.cuda.enable_cudnn_sdp(False)
-        self.seed_token: int | None = None
-        self.decoder: Decoder | None = None
-        self.fused = False
-        self._adapters: Adapters | None = None
-        stops = model.generation_config.eos_token_id
-        stops = stops if isinstance(stops, list) else [stops]
-        known = [*stops, tokenizer.eos_token_id]
-        self.stop_tokens = frozenset(int(token) for token in known if token is not None)
-        self.fingerprint = _fingerprint(model, tokenizer, self.stop_tokens)
-        self.eos_token: int | None = tokenizer.eos_token_id
-        pad = tokenizer.pad_token_id
-        self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
-        self._check_vocabulary()
-        self._check_head()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the model's activations."""
-        dtype: torch.dtype = self.head.weight.dtype
-        return dtype
-
-    @property
-    def opening(self) -> list[int]:
-        """What stands before a prompt: the replay token, where sequences were learned with it."""
-        return [] if self.seed_token is None else [self.seed_token]
-
-    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Last hidden states, after the final norm: [batch, length] -> [batch, length, d].
-
-        Right-padded input needs no mask: attention is causal, no token sees what follows it.
-        """
-        outputs = self.model.base_model(
-            input_ids=ids, attention_mask=attention_mask, use_cache=False
-        )
-        states: Tensor = outputs.last_hidden_state
-        return states
-
-    @torch.no_grad()
-    def states(self, *batches: Batch) -> tuple[Tensor, ...]:
-        """The last hidden states, after the final norm, at every row of each batch: [n, d].
-
-        One pass over all rows where the decoder is known, one a batch otherwise.
-        """
-        if self.decoder is not None:
-            return self.decoder.states(*batches)
-        return self._states_of_modules(batches)
-
-    def passing(self, *batches: Batch) -> Pass:
-        """The same with a way back to the factors; after :meth:`use`."""
-        if self.decoder is not None:
-            return DecoderPass(self.decoder, batches)
-        assert self._adapters is not None
-        return ModulesPass(self._states_of_modules(batches), self._adapters)
-
-    def _states_of_modules(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
-        states = []
-        for place, batch in enumerate(batches):
-            if self._adapters is not None:
-                self._adapters.dropout.alone(place)
-            hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
-            states.append(batch.packed(hidden))
-        return tuple(states)
-
-    def use(self, adapters: Adapters, *, fused: bool = False) -> str | None:
-        """Take the shortest way through the adapted maps that this architecture has.
-
-        fused: compile its element-wise parts, and the losses'. Returns why it is the modules' own,
-        None if not.
-        """
-        decoder = Decoder.of(self.model, adapters, fused=fused)
-        self.decoder = decoder if isinstance(decoder, Decoder) else None
-        self.fused = fused
-        self._adapters = adapters
-        return decoder if isinstance(decoder, str) else None
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""
-        logits: Tensor = self.head(hidden)
-        return logits
-
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    def decode(self, ids: list[int]) -> str:
-        """The text of token ids; special tokens are left out, spaces are left alone."""
-        text: str = self.tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text
-
-    def add_replay_token(self) -> int:
-        """Add the seed token s, its rows the mean of the original vocabulary's; return its id.
-
-        The input row, and the output row when it is untied, are set once and stay frozen. On a
-        model that already has the token nothing changes.
-        Source: eq. app-replay-init.
-        """
-        vocabulary = self.tokenizer.get_vocab()
-        if REPLAY_TOKEN in vocabulary:
-            known: int = vocabulary[REPLAY_TOKEN]
-            self.seed_token = known
-            return known
-        size = len(self.tokenizer)
-        self.tokenizer.add_special_tokens(
-            {"extra_special_tokens": [REPLAY_TOKEN]}, replace_extra_special_tokens=False
-        )
-        token = int(self.tokenizer.convert_tokens_to_ids(REPLAY_TOKEN))
-        if token >= self.model.get_input_embeddings().weight.shape[0]:
-            # The new row is drawn at random first; the draw is overwritten and leaves no trace.
-            with torch.random.fork_rng(devices=[]):
-                self.model.resize_token_embeddings(token + 1, mean_resizing=False)
-        self.model.requires_grad_(False)
-        self.head = self.model.get_output_embeddings()
-        tables = [self.model.get_input_embeddings().weight]
-        if self.head.weight is not tables[0]:
-            tables.append(self.head.weight)
-        with torch.no_grad():
-            for table in tables:
-                wide = table[:size].to(torch.promote_types(table.dtype, torch.float32))
-                table[token] = wide.mean(dim=0).to(table.dtype)
-            bias = getattr(self.head, "bias", None)
-            if bias is not None:
-                bias[token] = bias[:size].mean()
-        self.seed_token = token
-        return token
-
-    def _check_vocabulary(self) -> None:
-        rows = int(self.model.get_input_embeddings().weight.shape[0])
-        highest = max(self.tokenizer.get_vocab().values())
-        if highest >= rows:
-            raise HoldfastError(
-                f"backbone {type(self.model).__name__}: its tokenizer has token {highest}, and its "
-                f"embedding {rows} rows; save the model with the tokenizer it was trained with"
-            )
-
-    def _check_head(self) -> None:
-        probe = torch.tensor([[self.pad_token, 0, 1]], device=self.device)
-        with torch.no_grad():
-            direct = self.model(input_ids=probe, use_cache=False).logits
-            ours = self.logits(self.hidden(probe))
-        if not torch.allclose(direct.float(), ours.float(), rtol=1e-3, atol=1e-3):
-            raise HoldfastError(
-                f"backbone {type(self.model).__name__}: its logits are not its output head on the "
-                "last hidden state (soft-capping or scaling), which the losses rely on; "
-                "choose another backbone"
-            )
 
 
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
@@ -307,23 +111,3 @@ def resolved_precision(config: Backbone.Config) -> str:
     if config.precision != "auto":
         return config.precision
     return "bfloat16" if _device(config.device).type == "cuda" else "float32"
-
-
-def _fingerprint(model: Any, tokenizer: Any, stop_tokens: frozenset[int]) -> str:
-    """sha256 over what decides a model's answers, alike in any version of the libraries.
-
-    Every weight (of large ones evenly spaced entries), what is done with them, the vocabulary, a
-    text's tokens, and the tokens that end an answer.
-    """
-    digest = hashlib.sha256()
-    digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
-    tokens = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
-    computed = {name: getattr(model.config, name, None) for name in _COMPUTED}
-    rotary = sorted((computed.pop("rope_parameters") or {}).items())
-    digest.update(repr((tokens, sorted(stop_tokens), sorted(computed.items()), rotary)).encode())
-    for name, weight in model.state_dict().items():
-        flat = weight.reshape(-1)
-        stride = -(-flat.numel() // _FINGERPRINT_ENTRIES)
-        sample = flat[::stride].float().cpu().numpy()
-        digest.update(f"{name}{tuple(weight.shape)}".encode() + sample.tobytes())
-    return digest.hexdigest()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
 

@@ -84,6 +84,24 @@ def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
     return Batch(inputs, targets, positions, None if full else places, lengths)
 
 
+def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:
+    """The rows [n, ...] of each batch, one after another."""
+    return by_count(rows, [len(batch.inputs) for batch in batches])
+
+
+def by_count(rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+    """Rows [n, ...] in pieces of so many rows, n in sum; views."""
+    if len(counts) == 1:
+        return (rows,)
+    pieces: Sequence[Tensor] = rows.split_with_sizes(list(counts))
+    return pieces
+
+
+def first(rows: Tensor, count: int) -> Tensor:
+    """The first so many of some rows [n, ...]; a view."""
+    return rows if len(rows) == count else rows[:count]
+
+
 def sent(host: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host's on a device, where nobody waits for it."""
     return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)

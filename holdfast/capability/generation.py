@@ -17,7 +17,7 @@ from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread
 from holdfast.capability.prompts import few_shot, fingerprint
 
 if TYPE_CHECKING:
-    from holdfast.backbone.load import Backbone
+    from holdfast.backbone.model import Backbone
 
 # Positions of all rows decoded side by side, at their longest. Samples are kept batch by batch.
 _TOKENS_IN_CACHE = 65536
@@ -78,7 +78,7 @@ class GeneratedSuite:
         (the next problem or the end of the text), ``length`` or ``no room``.
         Raises HoldfastError when math-verify is not installed.
         """
-        from holdfast.backbone.decoding import batches, decode_greedily
+        from holdfast.backbone.generation.greedy import batches, decode_greedily
 
         asked = [self.asked(backbone, item) for item in items]
         lengths = [len(one.tokens) + one.room for one in asked]

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.backbone.cache import BlockCache, cache_for
-from holdfast.backbone.decoding import batches, evaluating
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.generation.cache import BlockCache, cache_for
+from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.generation.steps import can_cache
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
-from holdfast.backbone.steps import cache_serves
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import NO_NUMBERS
 
@@ -52,7 +52,7 @@ def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
     """
     if not prompts or not isinstance(cache_for(backbone.model), BlockCache):
         return 0
-    if not cache_serves(backbone):
+    if not can_cache(backbone):
         return 0
     # What the first and the last in alphabetical order share, all between them share.
     ordered = sorted(map(list, prompts))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import LETTERS, Errors, hub_items, mmlu_items, redux_items
 from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import boundary, model_after
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.results.capability import Score, text_score
 
 if TYPE_CHECKING:
-    from holdfast.backbone.load import Backbone
+    from holdfast.backbone.model import Backbone
 
 # Among a suite's settings, so that results of prompts that began otherwise do not mix.
 OPENING = {"opening": "the replay token where it was trained"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.capability.data import located
 from holdfast.capability.outcome import Item, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError

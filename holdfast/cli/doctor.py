@@ -16,7 +16,7 @@ import typer
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
-    from holdfast.backbone.load import Backbone
+    from holdfast.backbone.model import Backbone
 
 _WIDTH = 16
 
@@ -138,7 +138,7 @@ def _print_fast_paths(backbone: Backbone) -> None:
 
 def _print_sizes(name: str) -> None:
     """Parameters of a backbone, and the memory of S and G of the anchor ``kfac``."""
-    from holdfast.backbone.adapters import Adapters
+    from holdfast.backbone.adapters.workspace import Adapters
     from holdfast.backbone.curvature import CurvatureConfig, curvature_bytes
     from holdfast.backbone.load import load_shape
 
@@ -176,7 +176,7 @@ def _bfloat16_on_the_processor() -> str:
 
 def _training(backbone: Backbone) -> str:
     """Which way a step goes through this architecture; the backbone is adapted in passing."""
-    from holdfast.backbone.adapters import Adapters
+    from holdfast.backbone.adapters.workspace import Adapters
 
     config = Adapters.Config(rank=1, alpha=1, targets="all-linear")
     reason = backbone.use(Adapters(backbone.model, config, backbone.head))
@@ -186,7 +186,7 @@ def _training(backbone: Backbone) -> str:
 
 
 def _generation(backbone: Backbone) -> str:
-    from holdfast.backbone.cache import BlockCache, cache_for
+    from holdfast.backbone.generation.cache import BlockCache, cache_for
 
     if not isinstance(cache_for(backbone.model), BlockCache):
         return "transformers' own cache: this model keeps more than keys and values"

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from holdfast.backbone.decoding import decode_greedily
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.model import Backbone
 from holdfast.core import config as core_config
 from holdfast.evaluation.boxed import Match, first_box, judge
 from holdfast.evaluation.verification import follow

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.backbone.decoding import batches, evaluating
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
 

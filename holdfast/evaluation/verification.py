@@ -8,8 +8,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from holdfast.backbone.decoding import batches, evaluating
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, sent
 
 # Rows of logits at a time: 600 MiB over 150k tokens in bfloat16.

@@ -19,10 +19,10 @@ from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.reference_points import StoredReplay
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import CurvatureConfig
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.sampling import Sampling
+from holdfast.backbone.generation.sampling import Sampling
+from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config, apply_overrides, build
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.method import Method, anchor_kinds, known_allocations, parse_method

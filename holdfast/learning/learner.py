@@ -12,10 +12,10 @@ from torch import Tensor
 from holdfast.allocation.base import Allocation, MeanInputs
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import KroneckerFactors, curvature_of
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.passing import Pass
+from holdfast.backbone.decoder.forward_pass import ForwardPass
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection, token_cross_entropy
 from holdfast.backbone.sequences import collate, pad_right
 from holdfast.core.seeding import generator
@@ -156,13 +156,13 @@ class Learner:
             stream, backbone.tokenizer, backbone.seed_token, backbone.eos_token
         )
 
-    def project(self, *parts: Part) -> tuple[Pass, list[Projection]]:
+    def project(self, *parts: Part) -> tuple[ForwardPass, list[Projection]]:
         """Run the student once on all parts of a step; the predicted tokens of each.
 
         Every part has dropout masks of its own. The pass leads losses on them back to the factors.
         """
         batches = [collate(part.sequences, self.backbone.device) for part in parts]
-        passed = self.backbone.passing(*batches)
+        passed = self.backbone.forward_pass(*batches)
         return passed, [
             Projection(self.backbone, hidden, part.teacher_states, batch.targets)
             for part, batch, hidden in zip(parts, batches, passed.states, strict=True)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 import torch
 
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.sampling import Sampling, sample_continuations
+from holdfast.backbone.generation.sampling import Sampling, sample_continuations
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import TokenStates, collate
 from holdfast.core.seeding import generator
 from holdfast.streams import Template

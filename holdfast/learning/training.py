@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.anchors.base import StepChange, StepView, Update
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import Curvature
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.backbone.decoding import decode_greedily
+from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.learning.learner import Learner

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, GenerationConfig
 
-from holdfast.backbone.load import REPLAY_TOKEN, Backbone
+from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 
 _PROBES = ("Question: Who?\nAnswer:", "  two  spaces, 1 234 and \N{SNOWMAN}")
 

@@ -7,7 +7,7 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
-from holdfast.backbone.load import REPLAY_TOKEN
+from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.core.files import read_json
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit

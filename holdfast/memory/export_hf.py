@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.seed_row import SeedRowEmbedding
+from holdfast.backbone.adapters.seed_row import SeedRowEmbedding
+from holdfast.backbone.model import Backbone
 from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit

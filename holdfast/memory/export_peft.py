@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.low_rank import transposed
+from holdfast.backbone.adapters.low_rank import transposed
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit, Store, factors_file

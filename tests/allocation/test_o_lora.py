@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.allocation.base import Opening
 from holdfast.allocation.o_lora import OLoRA
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from reference import allocation as plain
 from tests.tiny import exact_backbone
 

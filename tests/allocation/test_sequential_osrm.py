@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.allocation.base import Closing, Opening
 from holdfast.allocation.sequential_osrm import SequentialOSRM, quiet_directions
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner
 from reference import adapters as peft_adapters

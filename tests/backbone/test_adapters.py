@@ -12,8 +12,8 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
-from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.adapters.workspace import PAPER_TARGETS, Adapters
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from tests.tiny import exact_backbone, exact_gpt2, tiny_llama
 

@@ -11,13 +11,15 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.backbone import completions, steps
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.cache import BlockCache, cache_for
-from holdfast.backbone.completions import BackboneModel, sample_completions
-from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.nucleus import nucleus_sample
-from holdfast.backbone.steps import PlainSteps, StaticSteps
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.generation import completions, graph, steps
+from holdfast.backbone.generation.cache import BlockCache, cache_for
+from holdfast.backbone.generation.cached import CachedSteps
+from holdfast.backbone.generation.completions import BackboneModel, sample_completions
+from holdfast.backbone.generation.graph import GraphSteps
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 from holdfast.streams.text_model import Failure, Prompt, Sampling
@@ -154,7 +156,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows every step of the test had."""
     seen: list[int] = []
 
-    class Watched(PlainSteps):
+    class Watched(CachedSteps):
         def __call__(self, ids: Tensor) -> Tensor:
             seen.append(len(ids))
             return super().__call__(ids)
@@ -285,12 +287,12 @@ def test_static_steps_draw_the_same(name: str, look: int, monkeypatch: pytest.Mo
     backbone = Backbone(MODELS[name](), spelling())
     backbone.stop_tokens = frozenset(range(0, 257, 9))
     drawn = complete(backbone)
-    used: list[StaticSteps] = []
+    used: list[GraphSteps] = []
 
-    def static(backbone: Backbone) -> StaticSteps:
+    def static(backbone: Backbone) -> GraphSteps:
         cache = cache_for(backbone.model, 8)
         assert isinstance(cache, BlockCache)
-        used.append(StaticSteps(backbone, cache, as_is))
+        used.append(GraphSteps(backbone, cache, as_is))
         return used[-1]
 
     def as_is(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -298,10 +300,10 @@ def test_static_steps_draw_the_same(name: str, look: int, monkeypatch: pytest.Mo
         return step
 
     monkeypatch.setattr(completions, "steps_for", static)
-    monkeypatch.setattr(steps, "_GRAPH_ROWS", 4)
+    monkeypatch.setattr(graph, "_GRAPH_ROWS", 4)
     monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
     assert complete(backbone, batch=9) == drawn
-    assert len(used) == 3 and all(one.static for one in used)
+    assert len(used) == 3 and all(one.replays for one in used)
 
 
 def test_adapted_maps_speak_by_either_way(llama: Backbone) -> None:

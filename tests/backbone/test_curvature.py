@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.anchors.base import Update
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.adapters import Adapters
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import (
     CurvatureConfig,
     KroneckerFactors,
@@ -22,7 +22,7 @@ from holdfast.backbone.curvature import (
     mixed,
     named,
 )
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
 from reference.curvature import kronecker_factors
 from tests.tiny import exact_backbone, exact_gpt2, short_sequences

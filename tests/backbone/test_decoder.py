@@ -16,10 +16,10 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from holdfast.backbone import attention, pointwise
-from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
-from holdfast.backbone.decoder import Decoder
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.adapters.workspace import PAPER_TARGETS, Adapters
+from holdfast.backbone.decoder import attention, pointwise
+from holdfast.backbone.decoder.decoder import Decoder
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Batch, collate
 from tests.tiny import ExactNorm, byte_tokenizer, exact_backbone
 
@@ -118,7 +118,7 @@ def test_states_and_gradients_are_those_of_the_modules(
 
     def run() -> list[Tensor]:
         adapters.training()
-        passed = backbone.passing(*batches(token))
+        passed = backbone.forward_pass(*batches(token))
         whole, first, second = (adapters.gradient.new_zeros(adapters.gradient.shape) for _ in "abc")
         one, other = (
             (state * weight).sum() for state, weight in zip(passed.states, weights, strict=True)
@@ -145,7 +145,7 @@ def test_dropout_reaches_every_branch() -> None:
 
     def run() -> list[Tensor]:
         adapters.training(3, 4)
-        passed = backbone.passing(*even)
+        passed = backbone.forward_pass(*even)
         first, second = passed.states
         gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
         both = first.square().sum() + second.square().sum()
@@ -163,7 +163,7 @@ def test_a_loss_that_no_state_enters_goes_nowhere_else() -> None:
     backbone = backbone_of("qwen3")
     adapters = adapted(backbone)
     adapters.training()
-    passed = backbone.passing(*batches())
+    passed = backbone.forward_pass(*batches())
     passed.backward((adapters.parameters.square().sum(), adapters.gradient))
     close(adapters.gradient, 2 * adapters.parameters.detach())
 
@@ -173,7 +173,7 @@ def test_closed_branches_cost_nothing_and_change_nothing() -> None:
     adapters = adapted(backbone)
     adapters.clear()
     adapters.training()
-    opened = backbone.passing(*batches())
+    opened = backbone.forward_pass(*batches())
     adapters.evaluating()
     for ours, theirs in zip(backbone.states(*batches()), opened.states, strict=True):
         close(ours, theirs.detach())
@@ -186,10 +186,10 @@ def test_what_is_kept_lasts_as_long_as_the_pass() -> None:
     adapters = adapted(backbone)
     adapters.training()
     first, second = batches()
-    alone = backbone.passing(first)
+    alone = backbone.forward_pass(first)
     expected, other, gradient = torch.zeros(3, len(adapters.gradient), dtype=torch.float64)
     alone.backward((alone.states[0].square().sum(), expected))
-    again, between = backbone.passing(first), backbone.passing(second)
+    again, between = backbone.forward_pass(first), backbone.forward_pass(second)
     between.backward((between.states[0].sum(), other))
     gradient += 1
     again.backward((again.states[0].square().sum(), gradient))
@@ -309,7 +309,7 @@ def test_a_compiled_decoder_goes_the_plain_ones_way() -> None:
     for fused in (False, True):
         assert backbone.use(adapters, fused=fused) is None
         adapters.training()
-        passed = backbone.passing(*batches())
+        passed = backbone.forward_pass(*batches())
         first, second = passed.states
         gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
         both = first.square().sum() + second.square().sum()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.backbone.adapters import PAPER_TARGETS, Adapters
-from holdfast.backbone.dropout import Dropout, _DeviceMasks
+from holdfast.backbone.adapters.dropout import Dropout, _DeviceMasks
+from holdfast.backbone.adapters.workspace import PAPER_TARGETS, Adapters
 from holdfast.backbone.sequences import collate
 from tests.tiny import exact_backbone
 

@@ -14,7 +14,8 @@ import torch
 from tokenizers import normalizers
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
-from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_llama
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.backbone import nucleus
-from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
+from holdfast.backbone.generation import nucleus
+from holdfast.backbone.generation.nucleus import nucleus_sample, uniforms_a_draw
 from tests.backbone.drawing import warped
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.anchors.divergences import divergence
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection, TokenLogits, token_cross_entropy
 from tests.tiny import exact_backbone
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.load import REPLAY_TOKEN, Backbone, load_backbone
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from reference.replay import initialise_seed_token
 from tests.tiny import byte_tokenizer, exact_backbone, tiny_llama
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.backbone import sampling
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.nucleus import nucleus_sample
-from holdfast.backbone.sampling import Sampling, sample_continuations
+from holdfast.backbone.generation import sampling
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.sampling import Sampling, sample_continuations
+from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
 from tests.backbone.drawing import warped
 from tests.tiny import exact_backbone

@@ -21,13 +21,17 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from holdfast.backbone import steps as steps_module
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.cache import BlockCache, bytes_per_token, cache_for, compacting
-from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.sampling import Sampling, continue_rows, sample_continuations
-from holdfast.backbone.steps import PlainSteps, StaticSteps, recorded, steps_for
-from holdfast.backbone.whole_steps import WholeSteps
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.generation import cached, graph
+from holdfast.backbone.generation import steps as steps_module
+from holdfast.backbone.generation.cache import BlockCache, bytes_per_token, cache_for, compacting
+from holdfast.backbone.generation.cached import CachedSteps
+from holdfast.backbone.generation.graph import GraphSteps, recorded
+from holdfast.backbone.generation.sampling import Sampling, continue_rows, sample_continuations
+from holdfast.backbone.generation.steps import steps_for
+from holdfast.backbone.generation.uncached import UncachedSteps
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
@@ -97,10 +101,10 @@ def as_is(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
     return step
 
 
-def static(backbone: Any, block: int = 8) -> StaticSteps:
+def static(backbone: Any, block: int = 8) -> GraphSteps:
     cache = cache_for(backbone.model, block)
     assert isinstance(cache, BlockCache)
-    return StaticSteps(backbone, cache, as_is)
+    return GraphSteps(backbone, cache, as_is)
 
 
 def test_steps_equal_whole_passes_across_blocks_and_departures(backbone: Any) -> None:
@@ -108,7 +112,7 @@ def test_steps_equal_whole_passes_across_blocks_and_departures(backbone: Any) ->
     ids = torch.randint(0, 61, (9, 30), generator=source)
     with torch.no_grad():
         whole = backbone.model(input_ids=ids, use_cache=False).logits
-        for steps in (static(backbone), PlainSteps(backbone)):
+        for steps in (static(backbone), CachedSteps(backbone)):
             running = torch.arange(9)
             for position in range(30):
                 logits = steps(ids[running, position])
@@ -126,15 +130,15 @@ def test_prompts_pass_at_once_and_their_rows_repeat(
     backbone: Any, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each as if it were alone, whatever stands before it; rows leave, and go where others were."""
-    monkeypatch.setattr(steps_module, "_PREFILLED_TOKENS", 15)  # five positions of three rows
+    monkeypatch.setattr(cached, "_PREFILLED_TOKENS", 15)  # five positions of three rows
     plain: list[int] = []
-    plainly = PlainSteps._next
+    plainly = CachedSteps.next
 
-    def counted(steps: PlainSteps, ids: Tensor) -> Tensor:
+    def counted(steps: CachedSteps, ids: Tensor) -> Tensor:
         plain.append(steps._cache.get_seq_length())
         return plainly(steps, ids)
 
-    monkeypatch.setattr(PlainSteps, "_next", counted)
+    monkeypatch.setattr(CachedSteps, "next", counted)
     source = torch.Generator().manual_seed(0)
     prompts = [torch.randint(0, 61, (n,), generator=source).tolist() for n in lengths]
     order = torch.tensor([0, 0, 1, 2, 2, 2, 0])
@@ -144,7 +148,7 @@ def test_prompts_pass_at_once_and_their_rows_repeat(
         .logits[0, -21:].detach()
         for one, said in zip(order.tolist(), after.tolist(), strict=True)
     ]  # fmt: skip
-    for steps in (static(backbone), PlainSteps(backbone), WholeSteps(backbone)):
+    for steps in (static(backbone), CachedSteps(backbone), UncachedSteps(backbone)):
         plain.clear()
         ids = steps.begin(prompts)[order]
         assert ids.tolist() == [prompts[one][-1] for one in order.tolist()]
@@ -161,8 +165,8 @@ def test_prompts_pass_at_once_and_their_rows_repeat(
                 running = running[leave]
             if position < 20:
                 ids = after[running, position]
-        if isinstance(steps, StaticSteps):
-            assert steps.static
+        if isinstance(steps, GraphSteps):
+            assert steps.replays
             begun = max(lengths) - 1
             assert plain == list(range(begun, max(2, begun + 1) + 1))
 
@@ -181,17 +185,17 @@ def test_attention_that_is_nothing_anywhere_is_never_recorded(name: str) -> None
             whole = backbone.logits(backbone.hidden(torch.tensor([[*prompt, 3, 1, 2]])))[0, -4:]
             ours = torch.stack([logits[row] for logits in said])
             torch.testing.assert_close(ours, whole, rtol=1e-4, atol=1e-4)
-    assert steps.static
+    assert steps.replays
 
 
 def test_static_steps_draw_the_same_tokens(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps_module, "_GRAPH_ROWS", 4)
+    monkeypatch.setattr(graph, "_GRAPH_ROWS", 4)
     noise = torch.rand(21, 40, generator=torch.Generator().manual_seed(1))
     settings = (1.0, 0.9, None)
     steps = static(backbone)
     drawn = continued(steps, backbone, 7, noise, *settings)
-    assert steps.static
-    assert drawn == continued(PlainSteps(backbone), backbone, 7, noise, *settings)
+    assert steps.replays
+    assert drawn == continued(CachedSteps(backbone), backbone, 7, noise, *settings)
     lengths = {len(tokens) for tokens in drawn}
     assert min(lengths) < 3 and max(lengths) > 16
 
@@ -207,12 +211,12 @@ def test_a_step_that_cannot_be_replayed_is_not(
         return lambda: logits  # as if the position had been recorded as a number
 
     noise = torch.rand(6, 20, generator=torch.Generator().manual_seed(1))
-    steps = StaticSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
+    steps = GraphSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         drawn = continued(steps, backbone, 7, noise, 1.0, 0.9, None)
-    assert not steps.static
+    assert not steps.replays
     assert "not replayed" in caplog.text
-    assert drawn == continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    assert drawn == continued(CachedSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
 
 
 @pytest.mark.parametrize("fault", ["stale", "refused"])
@@ -227,21 +231,21 @@ def test_the_first_step_after_prompts_is_taken_both_ways(backbone: Any, fault: s
         return lambda: logits
 
     ids = torch.randint(0, 61, (4, 12), generator=torch.Generator().manual_seed(0))
-    steps = StaticSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
+    steps = GraphSteps(backbone, cache_for(backbone.model, 8), broken)  # type: ignore[arg-type]
     with torch.no_grad():
         whole = backbone.model(input_ids=ids, use_cache=False).logits
         steps.begin(ids[:, :6].tolist())
         for position in range(5, 12):
             torch.testing.assert_close(steps(ids[:, position]), whole[:, position])
-            assert steps.static == (position == 5)
+            assert steps.replays == (position == 5)
     assert calls == [fault]
 
 
 def test_a_late_look_changes_nothing(backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = torch.rand(11, 30, generator=torch.Generator().manual_seed(1))
-    each = continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    each = continued(CachedSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
     monkeypatch.setitem(steps_module._POSITIONS_PER_LOOK, "cpu", 16)
-    assert each == continued(PlainSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
+    assert each == continued(CachedSteps(backbone), backbone, 7, noise, 1.0, 0.9, None)
 
 
 def test_compacting_keeps_whoever_stays() -> None:
@@ -274,7 +278,7 @@ def test_a_window_that_slides_keeps_its_own_cache(caplog: pytest.LogCaptureFixtu
     assert "DynamicSlidingWindowLayer" in caplog.text
     model = model.double()
     ids = torch.randint(0, 61, (3, 12), generator=torch.Generator().manual_seed(0))
-    steps = PlainSteps(Bare(model))  # type: ignore[arg-type]
+    steps = CachedSteps(Bare(model))  # type: ignore[arg-type]
     with torch.no_grad():
         whole = model(input_ids=ids, use_cache=False).logits
         for position in range(12):
@@ -294,11 +298,11 @@ def test_bytes_are_those_that_are_kept(backbone: Any) -> None:
 def test_a_recorded_step_draws_the_same_tokens() -> None:
     backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
     steps = steps_for(backbone)
-    assert isinstance(steps, StaticSteps)
+    assert isinstance(steps, GraphSteps)
     noise = torch.rand(130, 200, generator=torch.Generator().manual_seed(1)).cuda()
     drawn = continued(steps, backbone, 9, noise, 1.0, 0.9, None)
-    assert steps.static
-    plain = continued(PlainSteps(backbone), backbone, 9, noise, 1.0, 0.9, None)
+    assert steps.replays
+    plain = continued(CachedSteps(backbone), backbone, 9, noise, 1.0, 0.9, None)
     # Kernels of other shapes round otherwise, which turns the odd draw and all that follows it.
     same = sum(a == b for a, b in zip(drawn, plain, strict=True))
     assert same > 0.9 * len(plain)
@@ -321,7 +325,7 @@ def test_steps_of_the_decoder_are_those_of_the_modules(lengths: tuple[int, ...] 
     order = torch.tensor([0, 3, 2])
     ids = torch.randint(0, 61, (13, 4), generator=torch.Generator().manual_seed(0))
     spoken = []
-    for known, kind in ((None, PlainSteps), (decoder, PlainSteps), (decoder, static)):
+    for known, kind in ((None, CachedSteps), (decoder, CachedSteps), (decoder, static)):
         backbone.decoder = known
         steps = kind(backbone)
         if lengths is not None:
@@ -331,7 +335,7 @@ def test_steps_of_the_decoder_are_those_of_the_modules(lengths: tuple[int, ...] 
             steps.keep(order)
             logits += [steps(row[:3]).clone() for row in ids[5:]]
         spoken.append(logits)
-    assert isinstance(steps, StaticSteps) and steps.static
+    assert isinstance(steps, GraphSteps) and steps.replays
     theirs, *others = spoken
     for ours in others:
         for one, other in zip(ours, theirs, strict=True):

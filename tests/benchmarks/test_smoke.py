@@ -32,8 +32,9 @@ from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, markdown, write
 from benchmarks.twins import METHODS, Twins, configuration, items
 from holdfast.anchors.kfac import quadratic_form
-from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.steps import cache_serves
+from holdfast.backbone.generation.steps import can_cache
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.learning.training import updates_since
 from reference import adapters
 from reference.sequences import logits_of, sft_loss
@@ -109,7 +110,7 @@ def test_a_task_does_hardly_more_than_is_counted(method: str) -> None:
     twins = Twins(config)
     first, second = (twins.learner.encode(task) for task in items(2, 20).tasks)
     twins.engine_learns(first)
-    assert cache_serves(twins.learner.backbone)  # tries it, once
+    assert can_cache(twins.learner.backbone)  # tries it, once
     in_place = {torch.ops.aten.addmm_: _addmm}
     with FlopCounterMode(display=False, custom_mapping=in_place) as counted:
         replay = twins.engine_learns(second).replay

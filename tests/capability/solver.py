@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from tests.tiny import END, byte_tokenizer, tiny_llama
 
 NEW_TOKENS = 56

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from holdfast.backbone.steps import cache_serves
+from holdfast.backbone.generation.steps import can_cache
 from holdfast.capability import data
 from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import hub_items, mmlu_items, redux_items
@@ -198,7 +198,7 @@ def test_the_shared_beginning_computed_once_gives_the_plain_forward(backbone, to
 
 def test_the_shared_beginning_is_computed_once(monkeypatch):
     backbone = exact_backbone()
-    assert cache_serves(backbone)  # tries it, once
+    assert can_cache(backbone)  # tries it, once
     widths = []
     forward = backbone.model.base_model.forward
 

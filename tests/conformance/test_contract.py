@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import StepView, TaskStart
-from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.adapters.dropout import Dropout
 from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
 from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_task

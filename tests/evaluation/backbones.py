@@ -18,7 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 
 from .lessons import BLANK, END, LESSONS, TEMPLATE
 

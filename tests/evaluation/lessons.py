@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.streams import Item, Template
 

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backbone import decoding, steps
-from holdfast.backbone.cache import BlockCache, cache_for
-from holdfast.backbone.decoding import batches, decode_greedily
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.steps import StaticSteps
+from holdfast.backbone.generation import graph, greedy, steps
+from holdfast.backbone.generation.cache import BlockCache, cache_for
+from holdfast.backbone.generation.graph import GraphSteps
+from holdfast.backbone.generation.greedy import batches, decode_greedily
+from holdfast.backbone.model import Backbone
 
 from .backbones import FAMILIES, POSITIONS
 from .lessons import LESSONS, TEMPLATE, shake, taught, teach
@@ -112,19 +112,19 @@ def test_recorded_steps_and_late_looks_change_nothing(
     limits = [1 + 7 * (index % 6) for index in range(len(rows) - 1)]
     limits.append(POSITIONS - len(rows[-1]))
     plain = [generated(backbone, row, limit) for row, limit in zip(rows, limits, strict=True)]
-    used: list[StaticSteps] = []
+    used: list[GraphSteps] = []
 
-    def static(backbone: Backbone, plain: int) -> StaticSteps:
+    def static(backbone: Backbone, eager: int) -> GraphSteps:
         cache = cache_for(backbone.model, 8)
         assert isinstance(cache, BlockCache)
-        used.append(StaticSteps(backbone, cache, lambda step: (step(), step)[1], plain))
+        used.append(GraphSteps(backbone, cache, lambda step: (step(), step)[1], eager))
         return used[-1]
 
-    monkeypatch.setattr(decoding, "steps_for", static)
-    monkeypatch.setattr(steps, "_GRAPH_ROWS", 4)
+    monkeypatch.setattr(greedy, "steps_for", static)
+    monkeypatch.setattr(graph, "_GRAPH_ROWS", 4)
     monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
     assert decode_greedily(backbone, rows, limits, tokens_in_cache=6000) == plain
-    assert len(used) > 1 and all(one.static for one in used)
+    assert len(used) > 1 and all(one.replays for one in used)
     assert any(one._compared for one in used)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.backbone.load import Backbone, load_backbone
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation import Recall, Verdict

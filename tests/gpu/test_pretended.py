@@ -11,13 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast import RunConfig, Trajectory
-from holdfast.backbone import projection, steps
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.decoding import decode_greedily
-from holdfast.backbone.load import Backbone, load_backbone
-from holdfast.backbone.nucleus import nucleus_sample
-from holdfast.backbone.sampling import continue_rows
-from holdfast.backbone.steps import PlainSteps, StaticSteps, Steps, recorded, steps_for
+from holdfast.backbone import projection
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.generation import steps
+from holdfast.backbone.generation.cached import CachedSteps
+from holdfast.backbone.generation.graph import GraphSteps, recorded
+from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.sampling import continue_rows
+from holdfast.backbone.generation.steps import Steps, steps_for
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.cli.main import app
 from holdfast.evaluation.verification import follow
 from holdfast.learning import training
@@ -166,9 +170,9 @@ def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
         return continue_rows(steps, backbone, begins, noise, stops, 1.0, 0.9, None)
 
     steps = steps_for(backbone)
-    assert isinstance(steps, StaticSteps)
-    ours, theirs = drawn(steps), drawn(PlainSteps(backbone))
-    assert steps.static
+    assert isinstance(steps, GraphSteps)
+    ours, theirs = drawn(steps), drawn(CachedSteps(backbone))
+    assert steps.replays
     # Attention over all the room rounds otherwise, which turns the odd draw.
     assert sum(a == b for a, b in zip(ours, theirs, strict=True)) > 0.9 * rows
     lengths = [len(tokens) for tokens in ours]
@@ -212,7 +216,7 @@ def test_what_is_recorded_finds_rows_that_change_places(gpu: Pretended) -> None:
     prompts = [[40, 41, 42, 43, 44, 45], [50], [60, 61, 62]]
     said = []
     with torch.no_grad():
-        for steps in (steps_for(backbone), PlainSteps(backbone)):
+        for steps in (steps_for(backbone), CachedSteps(backbone)):
             logits = [steps(steps.begin(prompts)).clone()]
             for number in range(8):
                 ids = torch.tensor([70 + number, 80 + number, 90 + number], device=DEVICE)
@@ -220,7 +224,7 @@ def test_what_is_recorded_finds_rows_that_change_places(gpu: Pretended) -> None:
                 if number in (3, 5):
                     steps.keep(torch.tensor([2, 0, 1], device=DEVICE))
             said.append(torch.stack(logits))
-            assert not isinstance(steps, StaticSteps) or steps.static
+            assert not isinstance(steps, GraphSteps) or steps.replays
     torch.testing.assert_close(*said, rtol=1e-3, atol=1e-3)
 
 

@@ -15,8 +15,8 @@ import torch
 from transformers import ByT5Tokenizer
 
 from holdfast import Trajectory
-from holdfast.backbone.decoding import decode_greedily
-from holdfast.backbone.load import REPLAY_TOKEN
+from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.learning.recorded import Recorded
 from holdfast.memory.export import export

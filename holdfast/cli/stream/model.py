@@ -40,8 +40,9 @@ def text_model(
         raise HoldfastError(
             f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
         )
-    from holdfast.backbone.completions import BackboneModel
-    from holdfast.backbone.load import Backbone, load_backbone
+    from holdfast.backbone.generation.completions import BackboneModel
+    from holdfast.backbone.load import load_backbone
+    from holdfast.backbone.model import Backbone
     from holdfast.core.config import build
 
     config = build(Backbone.Config, {"name": backbone}, source="--backbone")

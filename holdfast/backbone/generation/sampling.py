@@ -12,10 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.cache import bytes_per_token, compacting
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.nucleus import nucleus_sample, uniforms_a_draw
-from holdfast.backbone.steps import Steps, places_for, positions_per_look, steps_for
+from holdfast.backbone.generation.cache import bytes_per_token, compacting
+from holdfast.backbone.generation.nucleus import nucleus_sample, uniforms_a_draw
+from holdfast.backbone.generation.steps import (
+    Steps,
+    positions_per_look,
+    reserved_positions,
+    steps_for,
+)
+from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
 from holdfast.core.seeding import generator
 
@@ -86,7 +91,7 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
     else:
         free = _CACHE_BYTES_ON_CPU
     logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
-    cached = bytes_per_token(backbone.model) * places_for(backbone, length)
+    cached = bytes_per_token(backbone.model) * reserved_positions(backbone, length)
     return max(1, free // (cached + logits))
 
 

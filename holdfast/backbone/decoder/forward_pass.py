@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.decoder import Decoder
-from holdfast.backbone.decoder_layer import by_batch
-from holdfast.backbone.sequences import Batch
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.decoder.decoder import Decoder
+from holdfast.backbone.sequences import Batch, by_batch
 
 
-class Pass(ABC):
+class ForwardPass(ABC):
     """One pass there, and as many losses as one likes on the way back.
 
     states: after the final norm, [n, d] of each batch; what losses are functions of.
@@ -62,7 +61,7 @@ class Pass(ABC):
         """Add to each buffer what its gradients of the first states come to in the factors."""
 
 
-class DecoderPass(Pass):
+class DecoderPass(ForwardPass):
     """All batches at once through the decoder, there and back."""
 
     def __init__(self, decoder: Decoder, batches: Sequence[Batch]) -> None:
@@ -77,7 +76,7 @@ class DecoderPass(Pass):
             buffer += gradient
 
 
-class ModulesPass(Pass):
+class ModulesPass(ForwardPass):
     """The model's own modules under autograd, a way back for each loss."""
 
     def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:

@@ -1,8 +1,7 @@
 """Sampled completions of many prompts, side by side, and a backbone as a text model.
 
-As in :mod:`holdfast.backbone.sampling` the noise of a draw is named: it belongs to (seed, name of
-the prompt, sample, position), so neither the batch size nor other prompts nor their order change
-what is drawn, up to the rounding of logits.
+The noise of a draw is named by (seed, name of the prompt, sample, position), so neither the batch
+size nor other prompts nor their order change what is drawn, up to the rounding of logits.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.nucleus import uniforms_a_draw
-from holdfast.backbone.sampling import continue_rows, rows_that_fit
-from holdfast.backbone.steps import steps_for
+from holdfast.backbone.generation.nucleus import uniforms_a_draw
+from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
+from holdfast.backbone.generation.steps import steps_for
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 from holdfast.streams.text_model import Answer, Failure, Prompt, Sampling

@@ -8,9 +8,14 @@ from functools import partial
 
 import torch
 
-from holdfast.backbone.cache import compacting
-from holdfast.backbone.load import Backbone
-from holdfast.backbone.steps import Steps, places_for, positions_per_look, steps_for
+from holdfast.backbone.generation.cache import compacting
+from holdfast.backbone.generation.steps import (
+    Steps,
+    positions_per_look,
+    reserved_positions,
+    steps_for,
+)
+from holdfast.backbone.model import Backbone
 
 
 @contextlib.contextmanager
@@ -68,7 +73,7 @@ def decode_greedily(
         )
 
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
-    lengths = [places_for(backbone, len(prefixes[row]) + limits[row]) for row in wanted]
+    lengths = [reserved_positions(backbone, len(prefixes[row]) + limits[row]) for row in wanted]
     with evaluating(backbone.model):
         for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]
@@ -88,7 +93,7 @@ def _decode_batch(
     prompts = [prefixes[row] for row in rows]
     look = positions_per_look(backbone.device)
     # Most rows are over after a few tokens, so the first look comes before any recording.
-    steps = steps_for(backbone, plain=max(map(len, prompts)) - 1 + look)
+    steps = steps_for(backbone, eager=max(map(len, prompts)) - 1 + look)
     said = steps.begin(prompts)
     owners = list(rows)  # whose text each place says; one that is not needed repeats another's
     while True:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.backbone.dropout import Dropout
+from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.sequences import by_count, first
 
 Observer = Callable[[Tensor], None]
 
@@ -156,7 +157,7 @@ class SharedInput:
         for piece, up, target in zip(self._pieces(upstream), ups, targets, strict=True):
             torch.mm(piece, up, out=target)
         into_low.mul_(self._factor(seen.mask))
-        ways = zip(by_loss(upstream, rows), by_loss(into_low, rows), self._into, strict=False)
+        ways = zip(by_count(upstream, rows), by_count(into_low, rows), self._into, strict=False)
         for one, one_low, (into_down, into_ups) in ways:
             _product(one_low.t(), first(seen.dropped, len(one)), into_down)
             lows = _columns(first(seen.low, len(one)), self._rank)
@@ -167,7 +168,7 @@ class SharedInput:
         if seen.mask is None:
             return into_x.addmm_(into_low, down)
         branch = into_low @ down
-        for one, piece in zip(by_loss(into_x, rows), by_loss(branch, rows), strict=True):
+        for one, piece in zip(by_count(into_x, rows), by_count(branch, rows), strict=True):
             one.addcmul_(piece, first(seen.mask, len(one)))
         return into_x
 
@@ -262,19 +263,6 @@ def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
     for one, part in zip(parameters, joined.split([len(p) for p in parameters]), strict=True):
         one.data = part
     return joined
-
-
-def first(there: Tensor, rows: int) -> Tensor:
-    """The first so many rows."""
-    return there if len(there) == rows else there[:rows]
-
-
-def by_loss(back: Tensor, rows: Sequence[int]) -> Sequence[Tensor]:
-    """The rows of each loss, one after another."""
-    if len(rows) == 1:
-        return (back,)
-    parts: Sequence[Tensor] = back.split_with_sizes(list(rows))
-    return parts
 
 
 def _columns(rows: Tensor, width: int) -> Sequence[Tensor]:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.decoder_layer import Layer, LayerKept, WayBack, by_batch
-from holdfast.backbone.pointwise import Pointwise, compiled, pointwise_on
-from holdfast.backbone.sequences import Batch, collate
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.decoder.layer import Layer, LayerKept, WayBack
+from holdfast.backbone.decoder.pointwise import Pointwise, compiled, pointwise_on
+from holdfast.backbone.sequences import Batch, by_batch, collate
 
 _KNOWN = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
 # Rotary tables that depend on nothing but the position.

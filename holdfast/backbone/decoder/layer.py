@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from holdfast.backbone.adapters import Adapters
-from holdfast.backbone.attention import Attended, attend, attend_backward
-from holdfast.backbone.low_rank import AdaptedLinear, Seen, SharedInput, by_loss, first
-from holdfast.backbone.pointwise import Pointwise
-from holdfast.backbone.sequences import Batch
+from holdfast.backbone.adapters.low_rank import AdaptedLinear, Seen, SharedInput
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.decoder.attention import Attended, attend, attend_backward
+from holdfast.backbone.decoder.pointwise import Pointwise
+from holdfast.backbone.sequences import Batch, by_batch, by_count, first
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, list[Attended]]]
 
@@ -134,7 +134,7 @@ class Layer:
         into = self._down.backward(seen_down, upstream, back)
         into_gate_up = into.new_empty(len(into), kept.gate_up.shape[1])
         for piece, there in zip(
-            by_loss(into, back.rows), by_loss(into_gate_up, back.rows), strict=True
+            by_count(into, back.rows), by_count(into_gate_up, back.rows), strict=True
         ):
             self._parts.gated_backward(piece, first(kept.gate_up, len(piece)), there)
         into = self._gate_up.backward(seen_gate_up, into_gate_up, back)
@@ -209,14 +209,6 @@ class Layer:
             torch.cat(into_parts, dim=1, out=joined.transpose(1, 2))
             batch.pack(joined, into)
         return whole
-
-
-def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:
-    """The rows of each batch."""
-    if len(batches) == 1:
-        return (rows,)
-    parts: Sequence[Tensor] = rows.split_with_sizes([len(batch.inputs) for batch in batches])
-    return parts
 
 
 class _Maps:

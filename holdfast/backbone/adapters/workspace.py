@@ -15,9 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from holdfast.backbone.dropout import Dropout
-from holdfast.backbone.low_rank import AdaptedLinear, SharedInput, may_share, transposed
-from holdfast.backbone.seed_row import SeedRowEmbedding
+from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.adapters.low_rank import AdaptedLinear, SharedInput, may_share, transposed
+from holdfast.backbone.adapters.seed_row import SeedRowEmbedding
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator

@@ -19,8 +19,9 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-from holdfast.backbone.steps import PlainSteps, steps_for
-from holdfast.backbone.whole_steps import WholeSteps
+from holdfast.backbone.generation.cached import CachedSteps
+from holdfast.backbone.generation.steps import steps_for
+from holdfast.backbone.generation.uncached import UncachedSteps
 from tests.backbone.test_steps import SIZES, Bare, gpt2
 
 
@@ -81,7 +82,7 @@ def test_any_causal_model_says_what_it_says_alone(
     prompts = [[5], [7, 8, 9, 1, 2, 3], [4, 4, 6]]
     with caplog.at_level(logging.WARNING), torch.no_grad():
         steps = steps_for(backbone)  # type: ignore[arg-type]
-        assert isinstance(steps, PlainSteps if cached else WholeSteps)
+        assert isinstance(steps, CachedSteps if cached else UncachedSteps)
         assert ("generates without a cache" in caplog.text) != cached
         ids, rows = steps.begin(prompts), [list(prompt) for prompt in prompts]
         for step in range(8):

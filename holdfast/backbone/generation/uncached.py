@@ -1,7 +1,7 @@
-"""Steps that keep nothing: each is a pass over all that a row has said.
+"""Steps without a cache: each passes everything that a row holds so far.
 
-For models whose caches cannot be relied on when rows of unlike lengths stand together, leave or
-repeat. Slow, and right for whatever is causal.
+For models whose caches go wrong when rows of unlike lengths stand together, leave or repeat. Slow,
+and right for every causal model.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.backbone.load import Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
 
 
-class WholeSteps:
-    """Rows of tokens that grow by one token a call; see :class:`holdfast.backbone.steps.Steps`."""
+class UncachedSteps:
+    """Rows of tokens that grow by one token a call; a ``Steps``."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
-        self._said: list[list[int]] = []
+        self._rows: list[list[int]] = []
 
     def __call__(self, ids: Tensor) -> Tensor:
-        before = self._said or [[] for _ in ids]
-        self._said = [[*row, one] for row, one in zip(before, ids.tolist(), strict=True)]
+        before = self._rows or [[] for _ in ids]
+        self._rows = [[*row, one] for row, one in zip(before, ids.tolist(), strict=True)]
         # What follows a row's last token changes nothing at that token.
-        padded, own = pad_right(self._said, self._backbone.pad_token, ids.device)
+        padded, own = pad_right(self._rows, self._backbone.pad_token, ids.device)
         states = self._backbone.hidden(padded)
         rows = torch.arange(len(ids), device=ids.device)
         return self._backbone.logits(states[rows, own.sum(dim=1) - 1])
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        self._said = [list(prompt[:-1]) for prompt in prompts]
+        self._rows = [list(prompt[:-1]) for prompt in prompts]
         return torch.tensor([prompt[-1] for prompt in prompts], device=self._backbone.device)
 
     def keep(self, order: Tensor) -> None:
-        self._said = [self._said[row] for row in order.tolist()]
+        self._rows = [self._rows[row] for row in order.tolist()]
 
     def rows_for(self, running: int, rows: int) -> int:
         return running

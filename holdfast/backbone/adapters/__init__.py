@@ -1,0 +1,1 @@
+"""Low-rank factors on frozen linear maps, in one flat vector."""

@@ -1,0 +1,1 @@
+"""The forward and the backward pass over last hidden states."""

@@ -1,0 +1,1 @@
+"""Sampling and greedy decoding, one token a row at each step."""
