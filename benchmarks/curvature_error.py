@@ -84,14 +84,12 @@ class Change:
     def fresh(self, config: CurvatureConfig) -> Curvature:
         """S and G of the probes, of the model as it is."""
         learner = self.learner
-        learner.adapters.evaluating()
         draw = (learner.config.seed, "probes", learner.completed)
         sequences, prompts = self.probes.sequences, self.probes.prompts
-        return curvature_of(learner.backbone, learner.adapters, sequences, config, draw, prompts)
+        return curvature_of(learner.backbone, sequences, config, draw, prompts)
 
     @torch.no_grad()
     def _ask(self) -> Tensor:
-        self.learner.adapters.evaluating()
         backbone, sequences = self.learner.backbone, self.probes.sequences
         states = states_of(backbone, sequences).rows(list(range(len(sequences))))
         return backbone.logits(states)

@@ -116,7 +116,6 @@ def _rows(lengths: tuple[int, ...]) -> Table:
     learner = Learner(configuration("merge", optim={"epochs": 1}), load_backbone())
     tasks = items(lengths[-1], 8).tasks
     learn_task(learner, Lesson(learner.encode(tasks[0])), Progress())
-    learner.adapters.evaluating()
     recall = Recall(learner.backbone, learner.template, exact_case=True)
     recall.row(tasks)
     taken: dict[int, list[float]] = {length: [] for length in lengths}

@@ -82,7 +82,6 @@ class _Course:
         report = self._twins.engine_learns(sequences)
         marks.append(time.perf_counter())
         with self._disk.beside(self._twins.learner, report):
-            self._twins.learner.adapters.evaluating()
             self._recall.row(self.tasks[:number])
             marks.append(time.perf_counter())
         marks.append(time.perf_counter())

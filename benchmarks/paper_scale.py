@@ -202,7 +202,6 @@ class Engine:
             follow(backbone, prompts, continuations, **limits)
             return [list(one) for one in continuations]
 
-        self.learner.adapters.evaluating()
         with patch.object(recall_module, "follow", recalled):
             counts = self.recall.row(self.stream.tasks[: self.sizes.row_tasks])
         assert all(one.correct == one.items and one.decoded == 0 for one in counts)
@@ -210,7 +209,6 @@ class Engine:
     def undecided(self) -> tuple[float, int]:
         """Seconds for one task as the random model answers it, and how many had to be decoded."""
         found: list[RecallCount] = []
-        self.learner.adapters.evaluating()
         task = self.stream.tasks[0]
         seconds = timed(self.device, lambda: found.append(self.recall.task(task)))
         return seconds, found[0].decoded

@@ -53,7 +53,6 @@ def checks(device: torch.device) -> list[Check]:
     twins = Twins(config, lambda: _exact(device))
     stream = items(_TASKS + 1, _ITEMS)  # the last stays unseen: its answers are wrong
     found = [_whole_tasks(twins, stream.tasks[:_TASKS])]
-    twins.learner.adapters.evaluating()
     found.append(_replayed_steps(twins.learner.backbone))
     found.append(_draws(device))
     found.append(_verdicts(twins, stream))

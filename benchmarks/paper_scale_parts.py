@@ -27,7 +27,6 @@ def draw_and_step(engine: Engine) -> list[tuple[str, str]]:
     """Milliseconds of one forward step of all samples, and of drawing their tokens."""
     backbone, sampling = engine.learner.backbone, engine.config.sampling
     device = engine.device
-    engine.learner.adapters.evaluating()
     steps = steps_for(backbone)
     ids = torch.full((sampling.samples,), backbone.seed_token, device=device)
     # As often as it takes to have recorded a step, where steps are recorded.
@@ -89,7 +88,6 @@ def step_profile(engine: Engine) -> list[tuple[str, str]]:
     learner, task = engine.learner, engine.learner.completed + 1
     sequences = engine.sequences(0)[: engine.config.optim.batch_size]
     replay = engine.report.replay[: len(sequences)]
-    learner.adapters.evaluating()
     backbone = learner.backbone
     past = Past(replay, [], states_of(backbone, replay), states_of(backbone, sequences), None)
     learner.allocation.begin(learner.adapters, Opening(task, engine.config.seed))

@@ -56,7 +56,6 @@ def used(side: str, method: str, count: int = 16, samples: int = 32) -> tuple[fl
         sequences = twins.learner.encode(task)
         if side == "engine":
             twins.engine_learns(sequences)
-            twins.learner.adapters.evaluating()
             recall = Recall(twins.learner.backbone, twins.learner.template, exact_case=True)
             recall.row(stream.tasks[:number])
             continue

@@ -32,7 +32,6 @@ def measure(plan: Plan) -> Report:
     stream = items(tasks, count)
     for task in stream.tasks:
         twins.engine_learns(twins.learner.encode(task))
-    twins.learner.adapters.evaluating()
     model = twins.hand_over()
     questions = [item for task in stream.tasks for item in task.items]
     limits = Recall.Config(max_new_tokens=length)

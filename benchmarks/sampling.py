@@ -28,7 +28,6 @@ def measure(plan: Plan) -> Report:
     twins = Twins(configuration("replay_merge", optim={"epochs": 4}, sampling={"samples": 32}))
     (task,) = items(1, 8 if plan.smoke else 32).tasks
     twins.engine_learns(twins.learner.encode(task))
-    twins.learner.adapters.evaluating()
     measured = [
         _pair("as trained", twins, plan, count, length),
         _pair("never stopping", twins, plan, count, length, stops=False),

@@ -110,7 +110,6 @@ class CurvatureConfig(Config):
 
 def curvature_of(
     backbone: Backbone,
-    adapters: Adapters,
     sequences: Sequence[Sequence[int]],
     config: CurvatureConfig,
     draw: tuple[int, str, int],
@@ -118,11 +117,12 @@ def curvature_of(
 ) -> dict[str, KroneckerFactors]:
     """S and G of every adapted map, means over all predicting positions of ``sequences``.
 
-    The model is asked as it is: call ``adapters.evaluating()`` before. At every position a token
-    is drawn from the model's whole distribution, which is what makes the Fisher information the
-    true one; the tokens that follow in the sequences serve as context alone. draw: the
-    seed and the names of the draws; prompts: of each sequence, how many of its tokens ask.
+    At every position a token is drawn from the model's whole distribution, which is what makes the
+    Fisher information the true one; the tokens that follow in the sequences serve as context
+    alone. draw: the seed and the names of the draws; prompts: of each sequence, how many of its
+    tokens ask.
     """
+    adapters = backbone.adapters
     sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, draw[0])
     counts = [len(sequence) - 1 for sequence in sequences]
     # One candidate a draw: from the whole distribution the first one lies inside.
@@ -131,7 +131,7 @@ def curvature_of(
     weights = [torch.ones(count, 1) for count in counts]
     for weight, prompt in zip(weights, prompts, strict=False):
         weight[: max(0, prompt - 1)] = config.questions**0.5  # an outer product of two gradients
-    with _recording(adapters, sums) as recorder:
+    with backbone.answering(), torch.enable_grad(), _recording(adapters, sums) as recorder:
         for chosen in _batches(counts):
             batch = collate([sequences[index] for index in chosen], backbone.device)
             drawn_by = torch.cat([of_sequence[index] for index in chosen]).to(backbone.device)

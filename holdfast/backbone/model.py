@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -33,7 +35,10 @@ class Backbone:
 
     model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
     token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
-    until :meth:`add_replay_token`; fused: whether element-wise parts are compiled, see :meth:`use`.
+    until :meth:`add_replay_token`; fused: whether element-wise parts are compiled; decoder: the
+    passes written out, None where they are the modules' own; both see :meth:`adapt`.
+
+    Passes through an adapted model are made within :meth:`answering` or :meth:`learning`.
     """
 
     class Config(Config):
@@ -58,8 +63,8 @@ class Backbone:
             # is here at most steps, and gains nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
-        self.decoder: Decoder | None = None
-        self.fused = False
+        self._decoder: Decoder | None = None
+        self._fused = False
         self._adapters: Adapters | None = None
         stops = model.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
@@ -94,22 +99,97 @@ class Backbone:
         states: Tensor = outputs.last_hidden_state
         return states
 
+    def adapt(
+        self, config: Adapters.Config, *, seed_row: bool = False, fused: bool = False
+    ) -> str | None:
+        """Put low-rank branches beside the maps that ``config`` names; once in a model's life.
+
+        seed_row: train the replay token's input row too; fused: compile element-wise parts of the
+        decoder and of the losses. Returns why passes are those of the model's own modules, None
+        where the decoder is written out.
+        Raises HoldfastError when no map has a target's name, or the rank is above a map's.
+        """
+        assert self._adapters is None, "adapted already"
+        token = self.seed_token if seed_row else None
+        self._adapters = Adapters(self.model, config, self.head, seed_row=token)
+        decoder = Decoder.of(self.model, self._adapters, fused=fused)
+        self._fused = fused
+        if isinstance(decoder, str):
+            return decoder
+        self._decoder = decoder
+        return None
+
+    @property
+    def adapters(self) -> Adapters:
+        """The adapted maps, after :meth:`adapt`."""
+        assert self._adapters is not None, "not adapted"
+        return self._adapters
+
+    @property
+    def decoder(self) -> Decoder | None:
+        return self._decoder
+
+    @property
+    def fused(self) -> bool:
+        return self._fused
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Within the block the model is asked: evaluation mode, no gradients, no dropout.
+
+        Every module's own mode is restored afterwards. Blocks may be nested.
+        """
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        adapted = contextlib.nullcontext() if self._adapters is None else self._adapters.answering()
+        try:
+            with torch.no_grad(), adapted:
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+    @contextmanager
+    def learning(self, *mask_seeds: int) -> Iterator[None]:
+        """Within the block passes are functions of the factors as they are at its beginning.
+
+        mask_seeds: of the dropout masks of each batch; without them nothing is dropped.
+        """
+        with self.adapters.learning(*mask_seeds):
+            yield
+
+    @contextmanager
+    def by_modules(self) -> Iterator[None]:
+        """Within the block every pass is made by the model's own modules, to compare with."""
+        decoder, self._decoder = self._decoder, None
+        try:
+            yield
+        finally:
+            self._decoder = decoder
+
+    def merge_and_unload(self) -> None:
+        """Fold the branches into the dense maps and put the plain modules back."""
+        self.adapters.fold()
+        self.adapters.unload(self.model)
+        self._adapters = self._decoder = None
+
     @torch.no_grad()
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:
         """The last hidden states, after the final norm, at every row of each batch: [n, d].
 
         One pass over all rows where the decoder is known, one a batch otherwise.
         """
-        if self.decoder is not None:
-            return self.decoder.states(*batches)
+        self._check_mode()
+        if self._decoder is not None:
+            return self._decoder.states(*batches)
         return self._states_of_modules(batches)
 
     def forward_pass(self, *batches: Batch) -> ForwardPass:
-        """The same, differentiable in the factors; after :meth:`use`."""
-        if self.decoder is not None:
-            return DecoderPass(self.decoder, batches)
-        assert self._adapters is not None
-        return ModulesPass(self._states_of_modules(batches), self._adapters)
+        """The same, differentiable in the factors; after :meth:`adapt`."""
+        self._check_mode()
+        if self._decoder is not None:
+            return DecoderPass(self._decoder, batches)
+        return ModulesPass(self._states_of_modules(batches), self.adapters)
 
     def _states_of_modules(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
         states = []
@@ -119,18 +199,6 @@ class Backbone:
             hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
             states.append(batch.packed(hidden))
         return tuple(states)
-
-    def use(self, adapters: Adapters, *, fused: bool = False) -> str | None:
-        """Take the shortest way through the adapted maps that this architecture has.
-
-        fused: compile its element-wise parts, and the losses'. Returns why it is the modules' own,
-        None if not.
-        """
-        decoder = Decoder.of(self.model, adapters, fused=fused)
-        self.decoder = decoder if isinstance(decoder, Decoder) else None
-        self.fused = fused
-        self._adapters = adapters
-        return decoder if isinstance(decoder, str) else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""
@@ -184,6 +252,10 @@ class Backbone:
                 bias[token] = bias[:size].mean()
         self.seed_token = token
         return token
+
+    def _check_mode(self) -> None:
+        known = self._adapters
+        assert known is None or known.in_use, "a pass needs the block answering() or learning()"
 
     def _check_vocabulary(self) -> None:
         rows = int(self.model.get_input_embeddings().weight.shape[0])

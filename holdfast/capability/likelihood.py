@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.backbone.generation.cache import BlockCache, cache_for
-from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.generation.greedy import batches
 from holdfast.backbone.generation.steps import can_cache
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
@@ -36,11 +36,11 @@ def next_token_log_probabilities(
     Raises HoldfastError for a model that gives no numbers.
     """
     shared = _shared(backbone, prompts)
-    with evaluating(backbone.model):
+    with backbone.answering():
         prefix = _prefix(backbone, list(prompts[0][:shared])) if shared else None
     for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
         # Entered anew for each batch: whoever takes what is yielded works in their own mode.
-        with evaluating(backbone.model):
+        with backbone.answering():
             found = _last(backbone, prefix, [prompts[row][shared:] for row in rows], candidates)
         yield from zip(rows, found.tolist(), strict=True)
 

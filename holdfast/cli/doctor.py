@@ -175,11 +175,10 @@ def _bfloat16_on_the_processor() -> str:
 
 
 def _training(backbone: Backbone) -> str:
-    """Which way a step goes through this architecture; the backbone is adapted in passing."""
+    """Which way a step goes through this architecture; the backbone is adapted for it."""
     from holdfast.backbone.adapters.workspace import Adapters
 
-    config = Adapters.Config(rank=1, alpha=1, targets="all-linear")
-    reason = backbone.use(Adapters(backbone.model, config, backbone.head))
+    reason = backbone.adapt(Adapters.Config(rank=1, alpha=1, targets="all-linear"))
     if reason is None:
         return "the decoder written out: one pass, no padding"
     return f"the model's own modules, slower: {reason}"

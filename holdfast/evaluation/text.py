@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.generation.greedy import batches
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
@@ -90,7 +90,7 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
         rows += _windows(place, tokens if first is None else [first, *tokens], window)
     # Batches of whole texts would not be even; batches of windows are, and few are padded.
     bits = torch.zeros(len(texts), dtype=torch.float64)
-    with evaluating(backbone.model):
+    with backbone.answering():
         for chosen in batches([len(row.tokens) for row in rows], _TOKENS_PER_BATCH):
             part = [rows[index] for index in chosen]
             for row, value in zip(part, _bits(backbone, part), strict=True):

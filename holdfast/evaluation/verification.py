@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.greedy import batches, evaluating
+from holdfast.backbone.generation.greedy import batches
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, sent
 
@@ -36,7 +36,7 @@ def follow(
     ]
     order: list[int] = []
     pieces: list[Tensor] = []
-    with evaluating(backbone.model):
+    with backbone.answering():
         for rows in batches([len(tokens) for tokens in sequences], tokens_per_batch):
             order += rows
             first = [len(prompts[row]) - 1 for row in rows]

@@ -82,7 +82,6 @@ def ask_previous_model(
 ) -> Past:
     """All that the model after task ``task - 1`` will be asked; before the first, general text."""
     sequences = lesson.sequences
-    learner.adapters.evaluating()
     with watch.phase("sampling"):
         writes = task > 1 and learner.writes
         replay = _replay(learner, task, sequences, progress) if writes else lesson.stored

@@ -16,7 +16,6 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     ask and write is the same, so it finds this done.
     """
     passages = everyday_passages()
-    learner.adapters.evaluating()
     found = lengths(learner.backbone, [passage.text for passage in passages])
     items: list[tuple[str, str, str, dict[str, str]]] = [
         (passage.id, passage.text, "", {}) for passage in passages

@@ -12,7 +12,6 @@ from torch import Tensor
 from holdfast.allocation.base import Allocation, MeanInputs
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.generative_replay import GenerativeReplay
-from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import KroneckerFactors, curvature_of
 from holdfast.backbone.decoder.forward_pass import ForwardPass
 from holdfast.backbone.model import Backbone
@@ -69,13 +68,11 @@ class Learner:
         names = config.composition.anchors
         self.anchors: list[tuple[str, Anchor]] = list(zip(names, config.anchors(), strict=True))
         self.allocation: Allocation = config.allocation()
-        seed_row = None
         if any(type(one).needs.replay or type(one).needs.curvature for _, one in self.anchors):
-            token = backbone.add_replay_token()
-            trainable = self.replay is not None and self.replay.trainable_seed_row
-            seed_row = token if trainable else None
-        self.adapters = Adapters(backbone.model, config.lora, backbone.head, seed_row=seed_row)
-        backbone.use(self.adapters, fused=config.backbone.compile)
+            backbone.add_replay_token()
+        seed_row = self.replay is not None and self.replay.trainable_seed_row
+        backbone.adapt(config.lora, seed_row=seed_row, fused=config.backbone.compile)
+        self.adapters = backbone.adapters
 
     @property
     def replay(self) -> GenerativeReplay.Config | None:
@@ -169,21 +166,20 @@ class Learner:
         ]
 
     def sequence_gradient(self, sequences: Sequences, index: int) -> Tensor:
-        """The gradient [P] of one sequence's causal loss, in evaluation mode."""
-        self.adapters.training()
+        """The gradient [P] of one sequence's causal loss, without dropout."""
         gradient = torch.zeros_like(self.adapters.gradient)
-        passed, (projection,) = self.project(Part([sequences[index]], None))
-        passed.backward((projection.mean(token_cross_entropy), gradient))
+        with self.backbone.learning():
+            passed, (projection,) = self.project(Part([sequences[index]], None))
+            passed.backward((projection.mean(token_cross_entropy), gradient))
         return gradient
 
     def curvature_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int] = ()
     ) -> dict[str, KroneckerFactors]:
         """Kronecker factors of every map on some sequences, of the model as it is now."""
-        self.adapters.evaluating()
         named = (self.config.seed, f"{purpose} labels", self.completed + 1)
         settings = self.config.curvature
-        return curvature_of(self.backbone, self.adapters, sequences, settings, named, prompts)
+        return curvature_of(self.backbone, sequences, settings, named, prompts)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
         """A function of N_H: the mean input of every adapted map, over the first N_H sequences.
@@ -192,12 +188,10 @@ class Learner:
         """
         return partial(self._mean_inputs, sequences)
 
-    @torch.no_grad()
     def _mean_inputs(self, sequences: Sequences, limit: int) -> dict[str, Tensor]:
         size = self.config.optim.batch_size
         chosen = sequences[:limit]
-        self.adapters.evaluating()
-        with self.adapters.recording() as seen:
+        with self.backbone.answering(), self.adapters.recording() as seen:
             for start in range(0, len(chosen), size):
                 batch = chosen[start : start + size]
                 ids, mask = pad_right(batch, self.backbone.pad_token, self.backbone.device)

@@ -85,11 +85,10 @@ class Recorded:
         return backbone
 
     def learner(self, commit: Commit) -> Learner:
-        """The learner as a commit of :meth:`boundary` left it, ready to be asked."""
+        """The learner as a commit of :meth:`boundary` left it."""
         learner = Learner(self.config, self.backbone())
         with self.standing():
             restore_learner(Store(self.directory), learner, commit)
-        learner.adapters.evaluating()
         return learner
 
     @contextmanager

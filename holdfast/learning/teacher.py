@@ -22,7 +22,6 @@ from holdfast.streams import Template
 _TOKENS_AT_ONCE = 16_384
 
 
-@torch.no_grad()
 def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
     """The last hidden state at every predicting position, in the order of ``sequences``."""
     by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
@@ -32,7 +31,8 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
         rows = max(1, _TOKENS_AT_ONCE // longest)
         chosen, by_length = by_length[-rows:], by_length[:-rows]
         batch = collate([sequences[i] for i in chosen], backbone.device)
-        (packed,) = backbone.states(batch)
+        with backbone.answering():
+            (packed,) = backbone.states(batch)
         for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
             pieces[index] = piece
     starts = list(accumulate((len(sequence) - 1 for sequence in sequences), initial=0))

@@ -212,7 +212,12 @@ class _Step:
             parts.append(_part(past.replay, past.replay_states, partner))
             purposes.append("replay dropout")
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
-        learner.adapters.training(*masks)
+        with learner.backbone.learning(*masks):
+            return self._pass(parts, minibatch, share)
+
+    def _pass(self, parts: list[Part], minibatch: list[int], share: float) -> dict[str, Tensor]:
+        """Forward, the terms, and backward, within one mode of the model."""
+        learner = self._learner
         passed, (current, *replay) = learner.project(*parts)
         parameters = learner.adapters.parameters
         updates = self._updates(parameters) if learner.needs_updates else {}

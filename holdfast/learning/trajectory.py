@@ -154,7 +154,7 @@ class Trajectory:
         boxed = dict(self._commit.boxed)
         if rows != "horizon":
             # Forward transfer is measured when a task arrives, so that a stream may grow.
-            with _asking(learner, watch):
+            with watch.phase("evaluation"):
                 unseen = recall.task(task)
             matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
         lesson = learner.lesson(self.stream.tasks[:number])
@@ -165,7 +165,8 @@ class Trajectory:
             writing = beside.submit(changes.write, self._store)
             asked = self._asked_after(number, target)
             if asked:
-                with _asking(learner, watch):
+                # Answering changes nothing that the commit writes meanwhile.
+                with watch.phase("evaluation"):
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
                 counts = {task: (r.correct, r.items) for task, r in zip(asked, row, strict=True)}
                 matrix = matrix.with_row(number, counts)
@@ -308,14 +309,6 @@ class Trajectory:
                     f"{self.directory}: task {number} of this stream is not the task {number} "
                     "that was learned there; choose another directory, or give the same stream"
                 )
-
-
-@contextmanager
-def _asking(learner: Learner, watch: Stopwatch) -> Iterator[None]:
-    """Within the block the model answers; nothing that a commit writes is changed by it."""
-    with watch.phase("evaluation"):
-        learner.adapters.evaluating()
-        yield
 
 
 def _emission(commit: Commit) -> dict[str, float] | None:

@@ -34,7 +34,6 @@ def reply(learner: Learner, question: str) -> Reply:
             f"the question has {len(prompt)} tokens, and with its answer at most {limit} "
             "(template.max_length) were ever learned; ask a shorter one"
         )
-    learner.adapters.evaluating()
     (tokens,) = decode_greedily(
         backbone,
         [prompt],

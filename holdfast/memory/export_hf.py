@@ -5,14 +5,11 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from holdfast.backbone.adapters.seed_row import SeedRowEmbedding
 from holdfast.backbone.model import Backbone
-from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
 from holdfast.memory.export_asking import Asking, greedy, write_asking
@@ -36,33 +33,9 @@ def _folded(recorded: Recorded, commit: Commit) -> Backbone:
         # The fold is ours and no step of the method, so it is taken in full precision.
         lora = config.lora.model_copy(update={"merge_precision": "float32"})
         recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
-    learner = recorded.learner(commit)
-    learner.adapters.fold()
-    _unwrap(learner)
-    learner.backbone.decoder = None
-    return learner.backbone
-
-
-def _unwrap(learner: Learner) -> None:
-    model: Any = learner.backbone.model
-    for name, layer in learner.adapters.layers.items():
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, layer.base)
-    table = model.get_input_embeddings()
-    if isinstance(table, SeedRowEmbedding):
-        model.set_input_embeddings(table.base)
-        _set_input_row(model, table.token, table.row.detach())
-
-
-@torch.no_grad()
-def _set_input_row(model: Any, token: int, row: torch.Tensor) -> None:
-    """Let a token's input row be ``row``; the output head, tied to it or not, stays as it is."""
-    head, table = model.get_output_embeddings(), model.get_input_embeddings()
-    if head.weight is table.weight:
-        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
-        for config in (model.config, model.config.get_text_config()):
-            config.tie_word_embeddings = False
-    table.weight[token] = row.to(table.weight.dtype)
+    backbone = recorded.learner(commit).backbone
+    backbone.merge_and_unload()
+    return backbone
 
 
 def _apart(model: nn.Module) -> None:

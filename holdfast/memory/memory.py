@@ -91,7 +91,6 @@ class Memory:
         """
         if self._asked[0] != self.horizon or not self.horizon:
             learner = self.load()
-            learner.adapters.evaluating()
             known = newest(self.trajectory.stream.tasks[: self.horizon])
             recall = Recall(learner.backbone, learner.template, self.config.evaluation)
             verdicts = zip(known, recall.verdicts(known), strict=True)

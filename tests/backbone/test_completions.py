@@ -308,14 +308,12 @@ def test_static_steps_draw_the_same(name: str, look: int, monkeypatch: pytest.Mo
 
 def test_adapted_maps_speak_by_either_way(llama: Backbone) -> None:
     plain = complete(llama)
-    adapters = Adapters(llama.model, Adapters.Config(rank=3, alpha=6), llama.head)
+    assert llama.adapt(Adapters.Config(rank=3, alpha=6)) is None
     with torch.no_grad():
-        adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
-    adapters.evaluating()
-    assert llama.use(adapters) is None
+        llama.adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
     drawn = complete(llama)
-    llama.decoder = None
-    assert complete(llama) == drawn != plain
+    with llama.by_modules():
+        assert complete(llama) == drawn != plain
 
 
 # A backbone as a text model.

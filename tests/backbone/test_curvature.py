@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -31,23 +32,18 @@ DRAW = (5, "curvature labels", 2)
 
 
 def adapted(
-    make: Callable[[], Backbone] = exact_backbone, *, modules: bool = False, moved: bool = False
+    make: Callable[[], Backbone] = exact_backbone, *, moved: bool = False
 ) -> tuple[Backbone, Adapters]:
-    """modules: leave the decoder out; moved: give the low-rank branches something to say."""
+    """moved: give the low-rank branches something to say."""
     backbone = make()
-    adapters = Adapters(
-        backbone.model, Adapters.Config(rank=2, targets="all-linear"), backbone.head
-    )
+    backbone.adapt(Adapters.Config(rank=2, targets="all-linear"))
+    adapters = backbone.adapters
     adapters.fresh(1, 1)
     if moved:
         source = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for layer in adapters.layers.values():
                 layer.up.normal_(std=0.1, generator=source)
-    backbone.use(adapters)
-    if modules:
-        backbone.decoder = None
-    adapters.evaluating()
     return backbone, adapters
 
 
@@ -58,17 +54,18 @@ def numbers(counts: list[int]) -> list[Tensor]:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 @pytest.mark.parametrize(
-    "make",
+    ("make", "modules"),
     [
-        adapted,
-        partial(adapted, moved=True),
-        partial(adapted, modules=True, moved=True),
-        partial(adapted, exact_gpt2),
+        (adapted, False),
+        (partial(adapted, moved=True), False),
+        (partial(adapted, moved=True), True),
+        (partial(adapted, exact_gpt2), False),
     ],
     ids=["decoder", "decoder, branches open", "modules, padded", "GPT-2"],
 )
 def test_they_are_the_references(
     make: Callable[[], tuple[Backbone, Adapters]],
+    modules: bool,
     temperature: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,7 +75,8 @@ def test_they_are_the_references(
     backbone, adapters = make()
     sequences = short_sequences(7, seed=3)
     config = CurvatureConfig(temperature=temperature)
-    ours = curvature_of(backbone, adapters, sequences, config, DRAW)
+    with backbone.by_modules() if modules else nullcontext():
+        ours = curvature_of(backbone, sequences, config, DRAW)
     uniforms = numbers([len(one) - 1 for one in sequences])
     theirs = kronecker_factors(backbone.model, adapters.layers, sequences, uniforms, temperature)
     assert ours.keys() == theirs.keys() == adapters.layers.keys()
@@ -98,7 +96,7 @@ def test_tokens_of_questions_may_weigh_less(
     sequences = short_sequences(7, seed=3)
     prompts = [1, *(len(one) - 1 for one in sequences[1:])]
     config = CurvatureConfig(questions=questions)
-    ours = curvature_of(backbone, adapters, sequences, config, DRAW, prompts)
+    ours = curvature_of(backbone, sequences, config, DRAW, prompts)
     uniforms = numbers([len(one) - 1 for one in sequences])
     theirs = kronecker_factors(
         backbone.model, adapters.layers, sequences, uniforms, 1.0, prompts, questions
@@ -112,7 +110,7 @@ def test_looking_leaves_nothing_behind() -> None:
     backbone, adapters = adapted(moved=True)
     before = adapters.parameters.detach().clone()
     state = torch.get_rng_state()
-    curvature_of(backbone, adapters, short_sequences(3), CurvatureConfig(), DRAW)
+    curvature_of(backbone, short_sequences(3), CurvatureConfig(), DRAW)
     assert torch.equal(adapters.parameters, before)
     assert not adapters.gradient.any()
     assert torch.equal(state, torch.get_rng_state())
@@ -133,10 +131,10 @@ def fisher_of_one_position(backbone: Backbone, name: str, sequence: list[int]) -
 
 def test_where_the_factorisation_is_exact_it_is_the_fisher_information() -> None:
     """One position and one input: x is constant, so the Fisher information is G (x) S."""
-    backbone, adapters = adapted()
+    backbone, _ = adapted()
     name = "model.layers.1.self_attn.v_proj"
     exact = fisher_of_one_position(exact_backbone(), name, [9])
-    found = curvature_of(backbone, adapters, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
+    found = curvature_of(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
     dense = torch.kron(found.outputs.dense(), found.inputs.dense())
     # The tokens are drawn: five standard deviations of a mean of 20,000 draws.
     assert torch.linalg.matrix_norm(dense - exact) < 0.05 * torch.linalg.matrix_norm(exact)
@@ -149,15 +147,14 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
     name = "model.layers.1.mlp.down_proj"
     layer = adapters.layers[name]
     config = CurvatureConfig(temperature=temperature)
-    found = curvature_of(backbone, adapters, [[9, 4]] * 20_000, config, DRAW)
+    found = curvature_of(backbone, [[9, 4]] * 20_000, config, DRAW)
     source = torch.Generator().manual_seed(1)
     left = 1e-3 * torch.randn(layer.up.shape, generator=source, dtype=torch.float64)
     update = Update(left, layer.down.detach(), adapters.scale)
     form = quadratic_form({name: update}, found)
 
     def distribution() -> Tensor:
-        adapters.evaluating()
-        with torch.no_grad():
+        with backbone.answering():
             hidden = backbone.hidden(torch.tensor([[9]]))[0, -1]
             return (backbone.logits(hidden) / temperature).log_softmax(dim=0)
 
@@ -174,14 +171,14 @@ def random_curvature(adapters: Adapters, seed: int) -> dict[str, KroneckerFactor
     backbone, other = adapted()
     assert other.layers.keys() == adapters.layers.keys()
     draw = (seed, "random", 1)
-    return curvature_of(backbone, other, short_sequences(4, seed), CurvatureConfig(), draw)
+    return curvature_of(backbone, short_sequences(4, seed), CurvatureConfig(), draw)
 
 
 @pytest.mark.parametrize("width", [2048, 0])
 def test_a_curvature_goes_through_a_file(width: int) -> None:
-    backbone, adapters = adapted()
+    backbone, _ = adapted()
     config = CurvatureConfig(exact_up_to=width, eigenpairs=3)
-    found = curvature_of(backbone, adapters, short_sequences(4), config, DRAW)
+    found = curvature_of(backbone, short_sequences(4), config, DRAW)
     tensors = named(found)
     # Maps that read one tensor have one S: it is written once.
     assert len({id(t) for t in tensors.values()}) == len(tensors)
@@ -202,7 +199,7 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
 def test_its_size_is_known_before(width: int, kept: int) -> None:
     backbone, adapters = adapted()
     config = CurvatureConfig(exact_up_to=width, eigenpairs=kept)
-    found = curvature_of(backbone, adapters, short_sequences(4), config, DRAW)
+    found = curvature_of(backbone, short_sequences(4), config, DRAW)
     taken = sum(tensor.numel() * tensor.itemsize for tensor in named(found).values())
     assert curvature_bytes(adapters, config) == taken
 

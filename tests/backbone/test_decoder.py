@@ -73,13 +73,14 @@ def backbone_of(family: str, **changes: Any) -> Backbone:
     return Backbone(model, byte_tokenizer())
 
 
-def adapted(backbone: Backbone, targets: Any = PAPER_TARGETS, dropout: float = 0.0) -> Adapters:
+def adapted(
+    backbone: Backbone, targets: Any = PAPER_TARGETS, dropout: float = 0.0, *, fused: bool = False
+) -> Adapters:
     config = Adapters.Config(rank=3, alpha=7.5, dropout=dropout, targets=targets)
-    adapters = Adapters(backbone.model, config, backbone.head, seed_row=backbone.seed_token)
+    backbone.adapt(config, seed_row=backbone.seed_token is not None, fused=fused)
     with torch.no_grad():
-        adapters.parameters.normal_(std=0.2, generator=torch.Generator().manual_seed(1))
-    backbone.use(adapters)
-    return adapters
+        backbone.adapters.parameters.normal_(std=0.2, generator=torch.Generator().manual_seed(1))
+    return backbone.adapters
 
 
 def batches(second: int = 25) -> list[Batch]:
@@ -88,13 +89,13 @@ def batches(second: int = 25) -> list[Batch]:
     return [collate(ragged, CPU), collate([[7, 1, 2], [second, 6, 6]], CPU)]
 
 
-def both_ways(backbone: Backbone, adapters: Adapters, run: Callable[[], Any]) -> tuple[Any, Any]:
+def both_ways(backbone: Backbone, run: Callable[[], Any], *seeds: int) -> tuple[Any, Any]:
     """What ``run`` gives through the decoder, then through the modules."""
     assert backbone.decoder is not None
-    ours = run()
-    backbone.decoder, decoder = None, backbone.decoder
-    theirs = run()
-    backbone.decoder = decoder
+    with backbone.learning(*seeds):
+        ours = run()
+    with backbone.by_modules(), backbone.learning(*seeds):
+        theirs = run()
     return ours, theirs
 
 
@@ -117,7 +118,6 @@ def test_states_and_gradients_are_those_of_the_modules(
     weights = [torch.randn(len(one.inputs), 24, dtype=torch.float64) for one in batches(token)]
 
     def run() -> list[Tensor]:
-        adapters.training()
         passed = backbone.forward_pass(*batches(token))
         whole, first, second = (adapters.gradient.new_zeros(adapters.gradient.shape) for _ in "abc")
         one, other = (
@@ -128,7 +128,7 @@ def test_states_and_gradients_are_those_of_the_modules(
         passed.backward(*losses, (2 * one + other, whole))
         return [*(state.detach() for state in passed.states), whole, first, second]
 
-    ours, theirs = both_ways(backbone, adapters, run)
+    ours, theirs = both_ways(backbone, run)
     for mine, other in zip(ours, theirs, strict=True):
         close(mine, other)
         assert other.abs().max() > 0.1
@@ -144,7 +144,6 @@ def test_dropout_reaches_every_branch() -> None:
     even = [collate([[5, 9, 2, 3], [1, 4, 4, 8]], CPU), collate([[7, 1, 2]], CPU)]
 
     def run() -> list[Tensor]:
-        adapters.training(3, 4)
         passed = backbone.forward_pass(*even)
         first, second = passed.states
         gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
@@ -152,19 +151,19 @@ def test_dropout_reaches_every_branch() -> None:
         passed.backward((both, gradients[0]), (first.sum(), gradients[1]))
         return [first.detach(), second.detach(), gradients]
 
-    ours, theirs = both_ways(backbone, adapters, run)
+    ours, theirs = both_ways(backbone, run, 3, 4)
     for mine, other in zip(ours, theirs, strict=True):
         close(mine, other)
-    adapters.training()
-    assert not torch.allclose(backbone.states(*even)[0], ours[0])
+    with backbone.learning():
+        assert not torch.allclose(backbone.states(*even)[0], ours[0])
 
 
 def test_a_loss_that_no_state_enters_goes_nowhere_else() -> None:
     backbone = backbone_of("qwen3")
     adapters = adapted(backbone)
-    adapters.training()
-    passed = backbone.forward_pass(*batches())
-    passed.backward((adapters.parameters.square().sum(), adapters.gradient))
+    with backbone.learning():
+        passed = backbone.forward_pass(*batches())
+        passed.backward((adapters.parameters.square().sum(), adapters.gradient))
     close(adapters.gradient, 2 * adapters.parameters.detach())
 
 
@@ -172,10 +171,11 @@ def test_closed_branches_cost_nothing_and_change_nothing() -> None:
     backbone = backbone_of("qwen2")
     adapters = adapted(backbone)
     adapters.clear()
-    adapters.training()
-    opened = backbone.forward_pass(*batches())
-    adapters.evaluating()
-    for ours, theirs in zip(backbone.states(*batches()), opened.states, strict=True):
+    with backbone.learning():
+        opened = backbone.forward_pass(*batches())
+    with backbone.answering():
+        closed = backbone.states(*batches())
+    for ours, theirs in zip(closed, opened.states, strict=True):
         close(ours, theirs.detach())
         assert not ours.requires_grad
 
@@ -184,15 +184,15 @@ def test_what_is_kept_lasts_as_long_as_the_pass() -> None:
     """Another pass in between does not disturb it, nor what was in the buffer before."""
     backbone = backbone_of("qwen3")
     adapters = adapted(backbone)
-    adapters.training()
     first, second = batches()
-    alone = backbone.forward_pass(first)
     expected, other, gradient = torch.zeros(3, len(adapters.gradient), dtype=torch.float64)
-    alone.backward((alone.states[0].square().sum(), expected))
-    again, between = backbone.forward_pass(first), backbone.forward_pass(second)
-    between.backward((between.states[0].sum(), other))
-    gradient += 1
-    again.backward((again.states[0].square().sum(), gradient))
+    with backbone.learning():
+        alone = backbone.forward_pass(first)
+        alone.backward((alone.states[0].square().sum(), expected))
+        again, between = backbone.forward_pass(first), backbone.forward_pass(second)
+        between.backward((between.states[0].sum(), other))
+        gradient += 1
+        again.backward((again.states[0].square().sum(), gradient))
     close(gradient, expected + 1)
     assert not torch.allclose(other, expected)
 
@@ -302,18 +302,17 @@ def test_each_part_compiles_whole(part: str) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_a_compiled_decoder_goes_the_plain_ones_way() -> None:
     """There and back, of several losses and of batches of other sizes than it saw first."""
-    backbone = backbone_of("qwen3")
-    adapters = adapted(backbone)
-    adapters.training()
     found = []
     for fused in (False, True):
-        assert backbone.use(adapters, fused=fused) is None
-        adapters.training()
-        passed = backbone.forward_pass(*batches())
-        first, second = passed.states
-        gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
-        both = first.square().sum() + second.square().sum()
-        passed.backward((both, gradients[0]), (first.sum(), gradients[1]))
+        backbone = backbone_of("qwen3")
+        adapters = adapted(backbone, fused=fused)
+        assert backbone.decoder is not None and backbone.fused == fused
+        with backbone.learning():
+            passed = backbone.forward_pass(*batches())
+            first, second = passed.states
+            gradients = torch.zeros(2, len(adapters.gradient), dtype=torch.float64)
+            both = first.square().sum() + second.square().sum()
+            passed.backward((both, gradients[0]), (first.sum(), gradients[1]))
         found.append([first.detach(), second.detach(), gradients])
     for mine, other in zip(*found, strict=True):
         close(mine, other)

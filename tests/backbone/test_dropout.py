@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def test_maps_that_read_one_tensor_share_its_mask(
     """q, k and v: one mask; o: one; gate and up: one; down: one. In every layer."""
     backbone = exact_backbone()
     config = Adapters.Config(rank=2, dropout=0.4, targets=PAPER_TARGETS)
-    adapters = Adapters(backbone.model, config, backbone.head)
+    assert backbone.adapt(config) is None
     drawn: list[Any] = []
     draw = Dropout.mask
 
@@ -142,30 +143,28 @@ def test_maps_that_read_one_tensor_share_its_mask(
         return mask
 
     monkeypatch.setattr(Dropout, "mask", counted)
-    if way == "decoder":
-        backbone.use(adapters)
-        assert backbone.decoder is not None
     batch = collate([[3, 1, 4, 1, 5]], CPU)
-    adapters.training(5)
-    backbone.states(batch)
-    narrow, wide = (4, 16), (4, 32)
-    assert drawn == [narrow, narrow, narrow, wide] * 2
-    adapters.training()
-    backbone.states(batch)
-    adapters.evaluating()
-    backbone.states(batch)
+    with backbone.by_modules() if way == "modules" else nullcontext():
+        with backbone.learning(5):
+            backbone.states(batch)
+        narrow, wide = (4, 16), (4, 32)
+        assert drawn == [narrow, narrow, narrow, wide] * 2
+        with backbone.learning():
+            backbone.states(batch)
+        with backbone.answering():
+            backbone.states(batch)
     assert len(drawn) == 8
 
 
 def test_training_is_reproducible_and_dropout_matters() -> None:
     backbone = exact_backbone()
-    adapters = Adapters(backbone.model, Adapters.Config(rank=2, dropout=0.4), backbone.head)
+    backbone.adapt(Adapters.Config(rank=2, dropout=0.4))
     with torch.no_grad():
-        adapters.parameters.normal_(generator=torch.Generator().manual_seed(0))
+        backbone.adapters.parameters.normal_(generator=torch.Generator().manual_seed(0))
     states = []
     for seeds in ((5,), (5,), (6,), ()):
-        adapters.training(*seeds)
-        states.append(backbone.hidden(torch.tensor([[3, 1, 4, 1]])))
+        with backbone.learning(*seeds):
+            states.append(backbone.hidden(torch.tensor([[3, 1, 4, 1]])))
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2])
     assert not torch.allclose(states[0], states[3])

@@ -120,7 +120,6 @@ def test_the_rows_gradient_is_the_embeddings() -> None:
     backbone = exact_backbone()
     token = backbone.add_replay_token()
     adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head, token)
-    adapters.training()
     ids = torch.tensor([[token, 4, token]])
     backbone.hidden(ids).square().sum().backward()
 

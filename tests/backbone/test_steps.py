@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -316,21 +317,21 @@ def test_a_recorded_step_draws_the_same_tokens() -> None:
 def test_steps_of_the_decoder_are_those_of_the_modules(lengths: tuple[int, ...] | None) -> None:
     """Grouped queries, rows that leave, branches that are open; of static shape and not."""
     backbone = load_backbone()
-    adapters = Adapters(backbone.model, Adapters.Config(rank=3, alpha=6), backbone.head)
+    assert backbone.adapt(Adapters.Config(rank=3, alpha=6)) is None
     with torch.no_grad():
-        adapters.parameters.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
-    adapters.evaluating()
-    assert backbone.use(adapters) is None
-    decoder = backbone.decoder
+        backbone.adapters.parameters.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([0, 3, 2])
     ids = torch.randint(0, 61, (13, 4), generator=torch.Generator().manual_seed(0))
     spoken = []
-    for known, kind in ((None, CachedSteps), (decoder, CachedSteps), (decoder, static)):
-        backbone.decoder = known
-        steps = kind(backbone)
-        if lengths is not None:
-            steps.begin([[5, *range(n - 1)] for n in lengths])
-        with torch.no_grad():
+    for way, kind in (
+        (backbone.by_modules, CachedSteps),
+        (nullcontext, CachedSteps),
+        (nullcontext, static),
+    ):
+        with way(), backbone.answering():
+            steps = kind(backbone)
+            if lengths is not None:
+                steps.begin([[5, *range(n - 1)] for n in lengths])
             logits = [steps(row).clone() for row in ids[:5]]
             steps.keep(order)
             logits += [steps(row[:3]).clone() for row in ids[5:]]

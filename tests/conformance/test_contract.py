@@ -210,7 +210,6 @@ def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
     since = training.updates_since(learner.adapters)
     with torch.no_grad():
         learner.adapters.parameters.copy_(parameters)
-    learner.adapters.training()
     parts = [
         Part(one, states and states.states)
         for one, states in (
@@ -219,7 +218,8 @@ def begun(learner: Learner, parameters: torch.Tensor) -> StepView:
         )
         if one
     ]
-    _, (current, *replay) = learner.project(*parts)
+    with learner.backbone.learning():
+        _, (current, *replay) = learner.project(*parts)
     live = learner.adapters.parameters
     return StepView(live, current, replay[0] if replay else None, since(live))
 
@@ -294,7 +294,6 @@ def test_a_boundary_keeps_the_function(rule: str) -> None:
     ids, _ = pad_right(sequences_of(learner, 9), 0, torch.device("cpu"))
 
     def hidden() -> torch.Tensor:
-        learner.adapters.training()
         with torch.no_grad():
             return learner.backbone.hidden(ids)
 

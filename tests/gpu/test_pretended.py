@@ -126,16 +126,15 @@ def test_a_step_of_training_waits_for_nothing(
 def test_a_row_is_read_from_the_device_once(gpu: Pretended, tmp_path: Path) -> None:
     """Whatever the number of batches; a wait for each would leave the device idle."""
     backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
-    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
-    assert backbone.use(adapters) is None
-    adapters.evaluating()
+    assert backbone.adapt(Adapters.Config(rank=2)) is None
     prompts = [[40 + number, *range(50, 50 + number % 7)] for number in range(20)]
     answers = [[60, 61, 62]] * len(prompts)
     found = []
     for tokens_per_batch in (8, 1000):
-        before = gpu.waits
-        found.append(follow(backbone, prompts, answers, tokens_per_batch=tokens_per_batch))
-        assert gpu.waits - before == 1
+        with backbone.answering():
+            before = gpu.waits
+            found.append(follow(backbone, prompts, answers, tokens_per_batch=tokens_per_batch))
+            assert gpu.waits - before == 1
     assert found[0] == found[1]
 
 
@@ -158,16 +157,15 @@ def test_deterministic_algorithms_may_be_asked_for(gpu: Pretended) -> None:
 def test_recorded_steps_draw_what_plain_ones_draw(gpu: Pretended) -> None:
     """Rows leave and the cache grows beyond a block: both are recorded anew."""
     backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
-    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
-    assert backbone.use(adapters) is None
-    adapters.evaluating()
+    assert backbone.adapt(Adapters.Config(rank=2)) is None
     rows, length = 66, 130
     noise = torch.rand(rows, length, 15, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     begins = torch.full((rows,), 9, device=DEVICE)
     stops = frozenset(range(20, 30))
 
     def drawn(steps: Steps) -> list[list[int]]:
-        return continue_rows(steps, backbone, begins, noise, stops, 1.0, 0.9, None)
+        with backbone.answering():
+            return continue_rows(steps, backbone, begins, noise, stops, 1.0, 0.9, None)
 
     steps = steps_for(backbone)
     assert isinstance(steps, GraphSteps)
@@ -196,9 +194,7 @@ def test_greedy_decoding_says_what_the_processor_says(
     said, known = [], []
     for device in ("cpu", "cuda"):
         backbone = load_backbone(Backbone.Config(precision="float32", device=device))
-        adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
-        known.append(backbone.use(adapters))
-        adapters.evaluating()
+        known.append(backbone.adapt(Adapters.Config(rank=2)))
         said.append(decode_greedily(backbone, prompts, limits))
     assert known == [None, None]
     # Attention over all the room rounds otherwise, which may turn a choice between equals.
@@ -210,9 +206,7 @@ def test_greedy_decoding_says_what_the_processor_says(
 def test_what_is_recorded_finds_rows_that_change_places(gpu: Pretended) -> None:
     """Their number stays, so nothing is recorded anew: all that it reads lies where it lay."""
     backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
-    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head)
-    assert backbone.use(adapters) is None
-    adapters.evaluating()
+    assert backbone.adapt(Adapters.Config(rank=2)) is None
     prompts = [[40, 41, 42, 43, 44, 45], [50], [60, 61, 62]]
     said = []
     with torch.no_grad():

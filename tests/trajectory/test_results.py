@@ -47,7 +47,6 @@ def test_rows_are_what_the_model_of_that_boundary_recalls(easy, tmp_path):
         Trajectory(easy, tmp_path).advance(task)
         again = Trajectory(easy, tmp_path)
         learner = again.learner()
-        learner.adapters.evaluating()
         recall = Recall(learner.backbone, learner.template, easy.evaluation)
         for on_task, count in enumerate(recall.row(again.stream.tasks[:task]), start=1):
             assert again.matrix.recall(task, on_task) == (count.correct, count.items)

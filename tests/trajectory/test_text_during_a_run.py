@@ -52,7 +52,6 @@ def test_it_is_the_number_of_the_model_that_it_is_said_of(config, measured, back
 
     texts = [passage.text for passage in everyday_passages()]
     learner = Trajectory(config(METHOD, evaluation=TEXT), measured).learner()
-    learner.adapters.evaluating()
     values = measured_at(measured)
     assert bits_per_byte(lengths(learner.backbone, texts)) == pytest.approx(values[3], rel=1e-6)
     plain = load_backbone(Backbone.Config(name=str(backbone_directory)))

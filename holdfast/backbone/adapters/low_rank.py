@@ -21,8 +21,8 @@ Observer = Callable[[Tensor], None]
 class AdaptedLinear(nn.Module):
     """A frozen linear map plus a low-rank branch: ``W x + rho B A dropout(x)``.
 
-    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. ``open`` False leaves the branch out,
-    which is exact while B = 0 and saves its work.
+    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. open: False leaves the branch out, which
+    is exact while B = 0 and saves its work.
     Source: eq. app-lora.
     """
 

@@ -110,6 +110,7 @@ class Adapters:
             self.seed_row = nn.Parameter(storage[end:])
             self.seed_row.data.copy_(table.weight[seed_row])
             model.set_input_embeddings(SeedRowEmbedding(table, seed_row, self.seed_row))
+        self._mode: str | None = None
         self._masters: dict[str, Tensor] = {}
         if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
             self._masters = {name: _master(base.weight) for name, base in bases.items()}
@@ -152,6 +153,18 @@ class Adapters:
             if weight.is_cuda:
                 torch.cuda.synchronize(weight.device)  # the masters have arrived
         self.clear()
+
+    def unload(self, model: Any) -> None:
+        """Put the plain modules back into ``model``, and the trained seed row into its table.
+
+        What the branches add is lost unless it was folded in.
+        """
+        for name, layer in self.layers.items():
+            _replace(model, name, layer.base)
+        table = model.get_input_embeddings()
+        if isinstance(table, SeedRowEmbedding):
+            model.set_input_embeddings(table.base)
+            _set_input_row(model, table.token, table.row.detach())
 
     @contextmanager
     def recording(self) -> Iterator[dict[str, list[Tensor]]]:
@@ -257,30 +270,52 @@ class Adapters:
             view.copy_(named[name])
         return flat
 
-    def training(self, *mask_seeds: int) -> None:
-        """Open the low-rank branches; dropout masks of each batch in the next pass by its seed.
+    @property
+    def in_use(self) -> bool:
+        """Whether a block of :meth:`learning` or :meth:`answering` has been entered."""
+        return self._mode is not None
 
-        Without seeds nothing is dropped. This or :meth:`evaluating` comes between any change of
-        the factors and the next pass.
+    @contextmanager
+    def learning(self, *mask_seeds: int) -> Iterator[None]:
+        """Within the block the branches take part, with the factors as they are at its beginning.
+
+        mask_seeds: of the dropout masks of each batch in the next pass; without them nothing is
+        dropped.
         """
-        self.dropout.reseed(mask_seeds, self.gradient.device)
-        self._convert()
-        for layer in self.layers.values():
-            layer.open = True
+        assert self._mode is None, f"learning while {self._mode}"
+        with self._entered("learning", is_open=True, mask_seeds=mask_seeds):
+            yield
 
-    def evaluating(self) -> None:
-        """No dropout; a branch whose B is zero is left out, which changes nothing."""
-        self.dropout.reseed((), self.gradient.device)
-        self._convert()
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Within the block nothing is dropped; branches with B = 0 are left out, which is exact.
+
+        A block inside of another one changes nothing.
+        """
+        if self._mode == "answering":
+            yield
+            return
+        assert self._mode is None, f"answering while {self._mode}"
         ups = [layer.up.any() for layer in self.layers.values()]
-        is_zero = not bool(torch.stack(ups).any())
-        for layer in self.layers.values():
-            layer.open = not is_zero
+        with self._entered("answering", is_open=bool(torch.stack(ups).any()), mask_seeds=()):
+            yield
 
-    def _convert(self) -> None:
-        """Once for the passes to come, not once in each of their products."""
+    @contextmanager
+    def _entered(self, mode: str, *, is_open: bool, mask_seeds: tuple[int, ...]) -> Iterator[None]:
+        # Converted once for all passes of the block, not once in each of their products.
         for copy in self._narrow.values():
             copy.copy_(self.parameters.detach())
+        self.dropout.reseed(mask_seeds, self.gradient.device)
+        for layer in self.layers.values():
+            layer.open = is_open
+        self._mode = mode
+        try:
+            yield
+        finally:
+            self._mode = None
+            self.dropout.reseed((), self.gradient.device)
+            for layer in self.layers.values():
+                layer.open = True
 
 
 def _targets(
@@ -331,3 +366,14 @@ def _master(weight: Tensor) -> Tensor:
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, module)
+
+
+@torch.no_grad()
+def _set_input_row(model: Any, token: int, row: Tensor) -> None:
+    """Let a token's input row be ``row``; the output head, tied to it or not, stays as it is."""
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if head.weight is table.weight:
+        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+    table.weight[token] = row.to(table.weight.dtype)

@@ -151,11 +151,11 @@ class Decoder:
     @torch.no_grad()
     def _agrees(self, base: Any) -> bool:
         """Whether a probe of two lengths comes out as the modules have it."""
-        self.adapters.evaluating()
         probes = [[1, 2, 3, 4, 5, 6], [7, 8, 9, 1]]
         batch = collate(probes, self._embed.weight.device)
-        ours, _ = self.forward([batch], keep=False)
-        modules = base(input_ids=batch.grid(batch.inputs), use_cache=False).last_hidden_state
+        with self.adapters.answering():
+            ours, _ = self.forward([batch], keep=False)
+            modules = base(input_ids=batch.grid(batch.inputs), use_cache=False).last_hidden_state
         theirs = batch.packed(modules).float()
         allowed = 0.05 if ours.dtype in (torch.bfloat16, torch.float16) else 1e-4
         return bool((ours.float() - theirs).abs().max() <= allowed * theirs.abs().max())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -16,19 +15,6 @@ from holdfast.backbone.generation.steps import (
     steps_for,
 )
 from holdfast.backbone.model import Backbone
-
-
-@contextlib.contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode is restored afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def batches(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
@@ -74,7 +60,7 @@ def decode_greedily(
 
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
     lengths = [reserved_positions(backbone, len(prefixes[row]) + limits[row]) for row in wanted]
-    with evaluating(backbone.model):
+    with backbone.answering():
         for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]
             _decode_batch(backbone, prefixes, rows, limits, continuations, over)

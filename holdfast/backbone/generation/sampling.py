@@ -68,17 +68,18 @@ def sample_continuations(
     batch = min(config.batch, rows_that_fit(backbone, length))
     tokens = torch.as_tensor(begins, device=backbone.device)
     drawn: list[list[int]] = []
-    for start in range(0, len(begins), batch):
-        drawn += continue_rows(
-            steps_for(backbone),
-            backbone,
-            tokens[start : start + batch],
-            noise[start : start + batch],
-            backbone.stop_tokens,
-            config.temperature,
-            config.top_p,
-            config.top_k,
-        )
+    with backbone.answering():
+        for start in range(0, len(begins), batch):
+            drawn += continue_rows(
+                steps_for(backbone),
+                backbone,
+                tokens[start : start + batch],
+                noise[start : start + batch],
+                backbone.stop_tokens,
+                config.temperature,
+                config.top_p,
+                config.top_k,
+            )
     return drawn
 
 
