@@ -41,7 +41,7 @@ def export(
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.memory.export import export as write
+        from holdfast.exports.export import export as write
 
     with loading(f"writing {out}"):
         write(directory, to.value, out, after_task)

@@ -25,8 +25,8 @@ from holdfast.backbone.model import Backbone
 from holdfast.cli.main import app
 from holdfast.evaluation.verification import follow
 from holdfast.learning import training
+from tests.exports.exported import configured, facts, family, saved
 from tests.gpu.pretended import DEVICE, OnDevice, Pretended
-from tests.memory.exported import configured, facts, family, saved
 
 
 def test_it_complains_as_a_gpu_does(gpu: Pretended) -> None:

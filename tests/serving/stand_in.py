@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.builders.endpoint import Endpoint
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.endpoint import Endpoint
 
 KEY = "secret-key-of-the-tests"
 HANG, DROP = "hang", "drop"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.builders.endpoint import Endpoint
+from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.endpoint import Endpoint
-from holdfast.streams.text_model import Answer, Failure, Prompt, Sampling
 from tests.serving.fixtures import MODEL, serve
 from tests.serving.small_writer import RECORDS
 
-FACTS = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=200, seed=3)
+FACTS = SamplingParameters(temperature=1.0, top_p=0.95, max_new_tokens=200, seed=3)
 
 KEYS = {"entity", "question", "answer"}
 
@@ -25,7 +25,7 @@ def chats(count: int) -> list[Prompt]:
     return [Prompt(f"facts {i}", "Write facts.", "You write JSON.") for i in range(count)]
 
 
-def in_order(model: Endpoint, prompts: list[Prompt], sampling: Sampling) -> list[Answer]:
+def in_order(model: Endpoint, prompts: list[Prompt], sampling: SamplingParameters) -> list[Answer]:
     pairs = sorted(model.answer(prompts, sampling), key=lambda pair: pair[0])
     assert [place for place, _ in pairs] == list(range(len(prompts)))
     return [answer for _, answer in pairs]
@@ -66,7 +66,9 @@ def test_forty_prompts_at_once_are_answered_each_in_its_place(url: str) -> None:
 
 
 def test_five_samples_are_five_texts_that_stop_where_told(url: str) -> None:
-    sampling = Sampling(samples=5, temperature=1.0, top_p=1.0, max_new_tokens=30, stop=(",", "?"))
+    sampling = SamplingParameters(
+        samples=5, temperature=1.0, top_p=1.0, max_new_tokens=30, stop=(",", "?")
+    )
     [texts] = in_order(Endpoint(url), [Prompt("p", "Who was it? ")], sampling)
     assert isinstance(texts, list) and len(texts) == 5
     assert len(set(texts)) > 1  # the server gives one choice whatever `n` is: each was asked for

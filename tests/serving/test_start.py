@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.streams.endpoint import Endpoint
-from holdfast.streams.text_model import Prompt, Sampling
+from holdfast.builders.endpoint import Endpoint
+from holdfast.builders.text_model import Prompt, SamplingParameters
 from tests.serving.stand_in import Reply, endpoint, refusal, standing_in
 
 
@@ -22,7 +22,7 @@ def test_names() -> None:
         server.models = Reply({"detail": "no listing"}, 500)
         assert "does not list" in refusal(lambda: endpoint(server))
         other = endpoint(server, model="other")
-        assert list(other.answer([Prompt("p", "text")], Sampling())) == [(0, ["text:0"])]
+        assert list(other.answer([Prompt("p", "text")], SamplingParameters())) == [(0, ["text:0"])]
         server.models = Reply({"data": []})
         assert "lists no models; name the one to ask" in refusal(lambda: endpoint(server))
 

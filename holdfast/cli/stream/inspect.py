@@ -53,7 +53,7 @@ def inspect(
 
 
 def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> None:
-    from holdfast.streams.real_qa import find_files, read_files
+    from holdfast.builders.real_qa import find_files, read_files
 
     files = find_files(path, source) if path.is_dir() else [path]
     reading = read_files(source, files, searched=path)

@@ -12,8 +12,8 @@ from holdfast.cli.stream.output import Layout, Out, claim, finish
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.builders.text_model import Failure
     from holdfast.streams import Item, Stream
-    from holdfast.streams.text_model import Failure
 
 WRITER = "Qwen/Qwen3-4B-Instruct-2507"
 
@@ -48,9 +48,9 @@ def llm_qa(
 
     Replies are kept in OUT/replies.jsonl; the same command continues from them.
     """
+    from holdfast.builders.llm_qa import GrammarWriter, ModelWriter, Settings, generate
     from holdfast.cli.progress import counting, loading
     from holdfast.core.config import build as configured
-    from holdfast.streams.llm_qa import GrammarWriter, ModelWriter, Settings, generate
 
     claim(out, layout)
     _refuse_two_writers(offline, backbone, endpoint)
@@ -91,7 +91,7 @@ def _print_rejected(made: Stream) -> None:
 
 def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
     """Which items a backbone answers in five samples, as Real-QA asks."""
-    from holdfast.streams.real_qa import known
+    from holdfast.builders.real_qa import known
 
     asked = text_model(backbone, None, None, None)
     return lambda items: known(asked, items, seed)

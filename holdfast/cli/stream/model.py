@@ -9,7 +9,7 @@ import typer
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.streams.text_model import TextModel
+    from holdfast.builders.text_model import TextModel
 
 Backbone = Annotated[
     str | None, typer.Option("--backbone", help='"embedded", a hub name or a directory, run here.')
@@ -32,7 +32,7 @@ def text_model(
 ) -> TextModel:
     """The endpoint's model if there is one, its key in OPENAI_API_KEY; otherwise the backbone."""
     if endpoint is not None:
-        from holdfast.streams.endpoint import Endpoint
+        from holdfast.builders.endpoint import Endpoint
 
         return Endpoint(endpoint, model, concurrency=concurrency or 16)
     if model is not None or concurrency is not None:
@@ -40,9 +40,9 @@ def text_model(
         raise HoldfastError(
             f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
         )
-    from holdfast.backbone.generation.completions import BackboneModel
     from holdfast.backbone.load import load_backbone
     from holdfast.backbone.model import Backbone
+    from holdfast.builders.local_model import BackboneModel
     from holdfast.core.config import build
 
     config = build(Backbone.Config, {"name": backbone}, source="--backbone")

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.streams.real_qa import Candidate, Reading
+    from holdfast.builders.real_qa import Candidate, Reading
 
 
 def real_qa(
@@ -53,9 +53,9 @@ def real_qa(
 
     Verdicts are kept in OUT/verdicts with every completion; the same command continues from them.
     """
+    from holdfast.builders.real_qa import SOURCES, Settings, build
     from holdfast.cli.progress import counting, loading
     from holdfast.core.config import build as configured
-    from holdfast.streams.real_qa import SOURCES, Settings, build
 
     claim(out, layout)
     settings = configured(
@@ -84,7 +84,7 @@ def real_qa(
 
 
 def _readings(names: list[str], data_root: Path | None) -> dict[str, Reading]:
-    from holdfast.streams.real_qa import find_files, read_files, read_hub
+    from holdfast.builders.real_qa import find_files, read_files, read_hub
 
     if data_root is None:
         return {name: read_hub(name) for name in names}

@@ -1,0 +1,120 @@
+"""LLM-QA: a stream of invented facts, one topic a task, asked of a writer until it is full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from holdfast.builders.llm_qa.collection import Collection
+from holdfast.builders.llm_qa.filling import Filling, Known
+from holdfast.builders.llm_qa.journal import Journal
+from holdfast.builders.llm_qa.topics import topics
+from holdfast.builders.llm_qa.writer import Writer
+from holdfast.builders.text_model import Report
+from holdfast.core.config import Config, differences, sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import alone, read_json, remove_unfinished, write_json
+from holdfast.streams.order import reorder
+from holdfast.streams.stream import Stream, Task
+
+GENEROSITY = 4  # prompts by default, as a multiple of those needed were every candidate valid
+
+
+class Settings(Config):
+    """What to generate; the defaults have the paper's sizes.
+
+    tasks, items: how many tasks, and items in each. order_seed: of the permutation of the tasks;
+    None leaves them in the order of the topics. per_prompt: candidates asked for at once. budget:
+    how many prompts one call may ask; None is four times what would be needed if every candidate
+    were valid.
+    """
+
+    tasks: int = Field(100, ge=1)
+    items: int = Field(100, ge=1)
+    seed: int = Field(42, ge=0)
+    order_seed: int | None = Field(0, ge=0)
+    per_prompt: int = Field(10, ge=1)
+    budget: int | None = Field(None, ge=1)
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts one call may ask."""
+        if self.budget is not None:
+            return self.budget
+        return GENEROSITY * self.tasks * -(-self.items // self.per_prompt)
+
+
+def generate(
+    writer: Writer,
+    out: Path,
+    settings: Settings,
+    report: Report | None = None,
+    known: Known | None = None,
+    novel_to: str = "a backbone",
+) -> Stream:
+    """Ask ``writer`` until every task is full; give the stream, its tasks permuted.
+
+    out: a directory of replies, continued when it already holds some: what was replied is not
+    asked again, and a call that was killed and repeated ends as if it had not been. report: is
+    told (items so far, items in all, a note) after each batch. known: which of some items the
+    backbone knows; they are rejected, as are those for which it gives a Failure. novel_to: the
+    name of that backbone, for the record.
+
+    Raises HoldfastError when the directory belongs to other settings or is in use, or when the
+    prompts are spent; then the same call continues.
+    Source: app:data-llm.
+    """
+    available = topics()
+    if settings.tasks > len(available):
+        raise HoldfastError(
+            f"llm_qa: tasks = {settings.tasks}, but there are {len(available)} topics, one for "
+            f"each task; use at most {len(available)}"
+        )
+    chosen = available[: settings.tasks]
+    made_by = _made_by(writer, settings, None if known is None else novel_to)
+    with alone(out):
+        _claim(out, {**made_by, "topics": sha256_of([topic.phrase for topic in available])})
+        collection = Collection(chosen, settings.items, settings.per_prompt, settings.seed)
+        journal = Journal(out / "replies.jsonl")
+        Filling(collection, journal, writer, settings.prompts, report, known).fill()
+    stream = Stream(
+        tuple(
+            Task(topic.phrase, tuple(items))
+            for topic, items in zip(chosen, collection.tasks, strict=True)
+        ),
+        name="llm_qa",
+        about={**made_by, "order_seed": settings.order_seed, **collection.counts()},
+    )
+    return reorder(stream, settings.order_seed)
+
+
+def _made_by(writer: Writer, settings: Settings, novel_to: str | None) -> dict[str, Any]:
+    return {
+        "writer": writer.name,
+        "grammar": writer.kind == "grammar",
+        "writer_settings": dict(writer.settings),
+        **settings.model_dump(include={"tasks", "items", "seed", "per_prompt"}),
+        "novel_to": novel_to,
+    }
+
+
+def _claim(out: Path, values: dict[str, Any]) -> None:
+    """Record what a new directory is for; refuse one that is for something else."""
+    remove_unfinished(out)
+    path = out / "settings.json"
+    if not path.exists():
+        if (out / "replies.jsonl").exists():
+            raise HoldfastError(
+                f"{out}: holds replies.jsonl but no settings.json, so nobody knows what was asked; "
+                "choose another directory"
+            )
+        write_json(path, values)
+        return
+    differing = differences(read_json(path), values)
+    if differing:
+        raise HoldfastError(
+            f"{out}: was begun with other settings ({'; '.join(differing)}); "
+            "set them back, or choose another directory"
+        )

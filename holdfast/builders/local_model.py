@@ -1,0 +1,214 @@
+"""Sampled completions of many prompts, side by side, and a backbone as a text model.
+
+The noise of a draw is named by (seed, name of the prompt, sample, position), so neither the batch
+size nor other prompts nor their order change what is drawn, up to the rounding of logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from jinja2 import TemplateError
+from torch import Tensor
+
+from holdfast.backbone.generation.nucleus import uniforms_a_draw
+from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
+from holdfast.backbone.generation.steps import steps_for
+from holdfast.backbone.model import Backbone
+from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
+from holdfast.core.errors import HoldfastError
+from holdfast.core.seeding import generator
+
+# More would let prompts of closer lengths stand together; whoever waits sees answers less often.
+_PROMPTS_AT_ONCE = 128
+# Rows side by side. The fewer, the closer their prompts' lengths; a GPU wants more of them.
+_ROWS = {"cpu": 192, "cuda": 512}
+
+_texts_of_tokens: WeakKeyDictionary[Backbone, list[str]] = WeakKeyDictionary()
+
+
+class BackboneModel:
+    """A backbone of this machine as a :class:`holdfast.builders.text_model.TextModel`.
+
+    A prompt without a system message is continued as it stands, without special tokens, as the
+    sequences of training and recall are. One with it goes through the tokenizer's chat template.
+    Source: app:data-real.
+    """
+
+    def __init__(self, backbone: Backbone, name: str) -> None:
+        """name: what the configuration calls the backbone; its fingerprint is added."""
+        self.name = f"{name} sha256:{backbone.fingerprint[:12]}"
+        self.batch = _PROMPTS_AT_ONCE
+        self._backbone = backbone
+
+    def answer(
+        self, prompts: Sequence[Prompt], sampling: SamplingParameters
+    ) -> Iterator[tuple[int, Answer]]:
+        """Yield (place, answer) of every prompt, those that cannot be asked first.
+
+        Raises HoldfastError when a prompt has a system message and the model no template for it.
+        """
+        ids = [self._ids(prompt) for prompt in prompts]
+        places = []
+        for place, tokens in enumerate(ids):
+            reason = self._unfit(tokens, sampling)
+            if reason is None:
+                places.append(place)
+            else:
+                yield place, Failure(reason)
+        texts = sample_completions(
+            self._backbone,
+            [ids[place] for place in places],
+            [prompts[place].name for place in places],
+            sampling,
+            batch=_ROWS.get(self._backbone.device.type, 512),
+        )
+        yield from zip(places, texts, strict=True)
+
+    def _ids(self, prompt: Prompt) -> list[int]:
+        if prompt.system is None:
+            return self._backbone.tokenize(prompt.text)
+        tokenizer = self._backbone.tokenizer
+        if not tokenizer.chat_template:
+            raise HoldfastError(
+                f"{self.name}: its tokenizer has no chat template, which a prompt with a system "
+                "message needs; choose a model that is trained to follow instructions"
+            )
+        messages = [
+            {"role": "system", "content": prompt.system},
+            {"role": "user", "content": prompt.text},
+        ]
+        try:
+            # Models that think aloud first are asked not to; templates of others ignore it.
+            text = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except (TemplateError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise HoldfastError(
+                f"{self.name}: its chat template does not take a system and a user message "
+                f"({reason}); choose another model"
+            ) from error
+        return self._backbone.tokenize(text)
+
+    def _unfit(self, tokens: list[int], sampling: SamplingParameters) -> str | None:
+        if not tokens:
+            return "the prompt is empty"
+        limit = _positions(self._backbone)
+        if limit is None or len(tokens) + sampling.max_new_tokens <= limit:
+            return None
+        return (
+            f"{len(tokens)} tokens of the prompt and {sampling.max_new_tokens} new ones are more "
+            f"than the model's {limit} positions"
+        )
+
+
+def sample_completions(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    names: Sequence[str],
+    sampling: SamplingParameters,
+    *,
+    batch: int,
+) -> list[list[str]]:
+    """Of each prompt ``sampling.samples`` completions: the new text alone, before its first stop.
+
+    prompts: token ids, none of them empty, that leave the model positions for the new tokens;
+    names: name the randomness of each prompt, with ``sampling.seed``; batch: completions side by
+    side at most, fewer where memory is short.
+    Source: app:data-real.
+    """
+    assert all(len(prompt) > 0 for prompt in prompts), "nothing to continue"
+    limit = _positions(backbone)
+    room = None if limit is None else limit - sampling.max_new_tokens
+    assert room is None or all(len(prompt) <= room for prompt in prompts), "no positions are left"
+    stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
+    texts: list[list[str]] = [[] for _ in prompts]
+    # Rows of a batch are padded to its longest prompt, so the closer their lengths the better.
+    longest_first = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))
+    rows = [(prompt, sample) for prompt in longest_first for sample in range(sampling.samples)]
+    while rows:
+        longest = len(prompts[rows[0][0]]) + sampling.max_new_tokens
+        size = min(batch, rows_that_fit(backbone, longest))
+        owners = [prompt for prompt, _ in rows[:size]]
+        noise = _noise(backbone.device, rows[:size], names, sampling)
+        drawn = _complete(backbone, [prompts[one] for one in owners], noise, stops, sampling)
+        for owner, tokens in zip(owners, drawn, strict=True):
+            texts[owner].append(_text(backbone, tokens, sampling.stop))
+        rows = rows[size:]
+    return texts
+
+
+def _positions(backbone: Backbone) -> int | None:
+    """How many the model was made for; None where its positions have no end."""
+    limit: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
+    return limit
+
+
+def _noise(
+    device: torch.device,
+    rows: list[tuple[int, int]],
+    names: Sequence[str],
+    sampling: SamplingParameters,
+) -> Tensor:
+    """The uniform numbers of (prompt, sample) pairs: [rows, max_new_tokens, ...]."""
+    tables = {}
+    of_a_draw = uniforms_a_draw(device, sampling.top_p)
+    for prompt in {prompt for prompt, _ in rows}:
+        source = generator(sampling.seed, "completion", names[prompt])
+        shape = (sampling.samples, sampling.max_new_tokens, *of_a_draw)
+        tables[prompt] = torch.rand(shape, generator=source, dtype=torch.float32)
+    return torch.stack([tables[prompt][sample] for prompt, sample in rows]).to(device)
+
+
+def _complete(
+    backbone: Backbone,
+    prompts: list[Sequence[int]],
+    noise: Tensor,
+    stops: frozenset[int],
+    sampling: SamplingParameters,
+) -> list[list[int]]:
+    """New tokens of each row of ``noise``, whose prompt is in ``prompts``, repeated as needed.
+
+    A prompt passes once; then its row is there once a sample.
+    """
+    places: dict[tuple[int, ...], int] = {}
+    order = [places.setdefault(tuple(one), len(places)) for one in prompts]
+    steps = steps_for(backbone)
+    last = steps.begin(list(places))
+    rows = torch.tensor(order, device=backbone.device)
+    steps.keep(rows)
+    temperature, top_p = sampling.temperature, sampling.top_p
+    return continue_rows(steps, backbone, last[rows], noise, stops, temperature, top_p, top_k=None)
+
+
+def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]:
+    """The tokens that show one of the texts by themselves, as most that end a line do.
+
+    They end a row early and decide nothing: see :func:`_text`.
+    """
+    if not stop:
+        return frozenset()
+    texts = _texts_of_tokens.get(backbone)
+    if texts is None:
+        every = [[token] for token in range(len(backbone.tokenizer))]
+        texts = backbone.tokenizer.batch_decode(
+            every, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        _texts_of_tokens[backbone] = texts
+    return frozenset(token for token, text in enumerate(texts) if any(one in text for one in stop))
+
+
+def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
+    """The text of new tokens before the first stop.
+
+    A stop may begin and end inside of tokens, so it is looked for in the text. To cut there
+    afterwards is exact: what a row says later changes nothing that it said before.
+    """
+    if tokens and tokens[-1] in backbone.stop_tokens:
+        tokens = tokens[:-1]
+    text = backbone.decode(tokens)
+    ends = [place for place in map(text.find, stop) if place >= 0]
+    return text[: min(ends, default=None)]

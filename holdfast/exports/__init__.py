@@ -1,0 +1,1 @@
+"""A learned model for programs without Holdfast: a complete model, an adapter, a card."""

@@ -1,0 +1,169 @@
+"""An adapter of the unmodified backbone, as PEFT loads it.
+
+The sum of all tasks' updates is one low-rank branch: their A stacked, their B side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.allocation import ALLOCATIONS
+from holdfast.backbone.adapters.low_rank import transposed
+from holdfast.backbone.model import Backbone
+from holdfast.core.errors import HoldfastError
+from holdfast.exports.asking import Asking, write_asking
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.state import Commit, Store, factors_file
+
+Load = Callable[[str], dict[str, Tensor]]
+
+_ADAPTER = "default"
+_SEED_ROW = "seed_row"
+
+
+def check_peft(recorded: Recorded, commit: Commit) -> None:
+    """Raise HoldfastError, before anything is loaded, when there can be no adapter."""
+    _peft()
+    name = recorded.config.composition.allocation
+    if name not in ALLOCATIONS:
+        raise HoldfastError(
+            f"{recorded.directory}: whether updates of the rule {name} add up is not known; "
+            "use --to hf"
+        )
+    missing = [t for t in _tasks(recorded, commit) if factors_file(t) not in commit.files]
+    if missing:
+        raise HoldfastError(
+            f"{recorded.directory}: an adapter needs the factors of every task, and those of task "
+            f"{missing[0]} were not kept; use --to hf, or learn with keep.factors=true"
+        )
+
+
+def write_adapter(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
+    """Write the adapter that makes the backbone the model after a task; return how it is asked."""
+    peft = _peft()
+    config = recorded.config
+    backbone = recorded.backbone()
+    rows = len(backbone.model.get_input_embeddings().weight)
+    if any(anchor.needs.replay for anchor in config.anchors()):
+        backbone.add_replay_token()
+    asking = write_asking(backbone, config.evaluation.max_new_tokens, folder)
+    needed = len(backbone.model.get_input_embeddings().weight)
+    tasks = _tasks(recorded, commit)
+    load = partial(Store(recorded.directory).load, commit)
+    last = load(factors_file(tasks[-1]))
+    names = [key.removesuffix(".A") for key in last if key.endswith(".A")]
+    trained_row = last.get(_SEED_ROW)
+    base = _base(backbone)
+    settings = peft.LoraConfig(
+        r=config.lora.rank * len(tasks),
+        lora_alpha=_whole(config.lora.alpha * len(tasks)),
+        lora_dropout=config.lora.dropout,
+        target_modules=_targets(backbone.model, names),
+        fan_in_fan_out=any(transposed(backbone.model.get_submodule(name)) for name in names),
+        trainable_token_indices=_token_rows(backbone, trained_row is not None),
+        task_type="CAUSAL_LM",
+    )
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        model = peft.get_peft_model(backbone.model, settings, adapter_name=_ADAPTER)
+    _fill(model, load, tasks, config.lora.rank)
+    if trained_row is not None:
+        _set_row(backbone.model.get_input_embeddings(), trained_row)
+    model.peft_config[_ADAPTER].base_model_name_or_path = base
+    with _quiet():
+        model.save_pretrained(folder, save_embedding_layers=False)
+    return replace(asking, base=base, rows=needed if needed > rows else None)
+
+
+def _base(backbone: Backbone) -> str:
+    """Where the unmodified backbone is loaded from: a hub name or an absolute path."""
+    source: str = backbone.model.name_or_path
+    return os.path.abspath(source) if Path(source).is_dir() else source
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError:
+        raise HoldfastError('adapters are written by PEFT; pip install "holdfast[peft]"') from None
+    return peft
+
+
+def _tasks(recorded: Recorded, commit: Commit) -> range:
+    """The tasks whose updates add up to the model."""
+    first = commit.completed if recorded.config.allocation().fate == "kept" else 1
+    return range(first, commit.completed + 1)
+
+
+def _targets(model: nn.Module, names: list[str]) -> list[str]:
+    """The maps as short as PEFT takes them: it adapts whatever a name ends with."""
+    endings = {name.rpartition(".")[2] for name in names}
+    met = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
+    return sorted(endings if met == set(names) else names)
+
+
+def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | None:
+    """Which rows of which tables come with the adapter: those of the replay token.
+
+    An input row that is trained is another than the output row, though the tables be tied. PEFT
+    keeps two rows apart only where more differs, so the output head gets one of its own besides.
+    """
+    token = backbone.seed_token
+    if token is None:
+        return None
+    model, head = backbone.model, backbone.head
+    table = model.get_input_embeddings()
+    tied = head.weight is table.weight
+    rows = {_name_of(model, table): [token]}
+    # PEFT would forget the bias of such a head, and the replay token's own logit answers nothing.
+    if getattr(head, "bias", None) is None:
+        if not tied:
+            rows[_name_of(model, head)] = [token]
+        elif trained:
+            rows[_name_of(model, head)] = [token, 0 if token else 1]
+    return rows
+
+
+def _name_of(model: Any, wanted: Any) -> str:
+    names: dict[Any, str] = {module: name for name, module in model.named_modules()}
+    return names[wanted]
+
+
+@torch.no_grad()
+def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
+    """Put every task's factors at its place, one file at a time."""
+    inner = model.get_base_model()
+    for place, task in enumerate(tasks):
+        span = slice(place * rank, (place + 1) * rank)
+        for key, factor in load(factors_file(task)).items():
+            name, _, letter = key.rpartition(".")
+            if letter == "A":
+                inner.get_submodule(name).lora_A[_ADAPTER].weight[span] = factor
+            elif letter == "B":
+                inner.get_submodule(name).lora_B[_ADAPTER].weight[:, span] = factor
+
+
+@torch.no_grad()
+def _set_row(table: Any, row: Tensor) -> None:
+    table.token_adapter.trainable_tokens_delta[_ADAPTER][0] = row
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value == int(value) else value
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        yield

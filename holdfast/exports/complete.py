@@ -1,0 +1,48 @@
+"""A complete model, with all low-rank updates folded into its matrices."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from holdfast.backbone.model import Backbone
+from holdfast.exports.asking import Asking, greedy, write_asking
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.state import Commit
+
+
+def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
+    """Write the model after a task as ``save_pretrained`` does; return how it is asked."""
+    backbone = _folded(recorded, commit)
+    gc.collect()  # the learner is a ring of references, and holds the matrices side by side
+    _apart(backbone.model)
+    limit = recorded.config.evaluation.max_new_tokens
+    backbone.model.generation_config = greedy(backbone, limit)
+    backbone.model.save_pretrained(folder)
+    return write_asking(backbone, limit, folder)
+
+
+def _folded(recorded: Recorded, commit: Commit) -> Backbone:
+    """The backbone with plain modules that compute what the learner computed."""
+    config = recorded.config
+    if config.allocation().fate == "kept":
+        # The fold is ours and no step of the method, so it is taken in full precision.
+        lora = config.lora.model_copy(update={"merge_precision": "float32"})
+        recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
+    backbone = recorded.learner(commit).backbone
+    backbone.merge_and_unload()
+    return backbone
+
+
+def _apart(model: nn.Module) -> None:
+    """Give every parameter storage of its own, one at a time: a file holds no views.
+
+    ``save_pretrained`` would do so too, but with a second copy of all of them at once.
+    """
+    for parameter in model.parameters():
+        if parameter.untyped_storage().nbytes() > parameter.nbytes:
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)

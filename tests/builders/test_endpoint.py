@@ -1,0 +1,365 @@
+"""An endpoint that answers, refuses, hangs and dies: what is asked of it, and what comes of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from holdfast.builders.endpoint import Endpoint
+from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
+from holdfast.core.seeding import derive
+from tests.serving.stand_in import (
+    DROP,
+    HANG,
+    KEY,
+    Behaviour,
+    Reply,
+    answering,
+    choices,
+    endpoint,
+    in_turn,
+    one_line,
+    refusal,
+    spoken,
+    standing_in,
+)
+
+
+def prompts(count: int, system: str | None = None) -> list[Prompt]:
+    return [Prompt(f"p{i}", f"text {i}", system) for i in range(count)]
+
+
+def answers(model: Endpoint, count: int = 1, **sampling: Any) -> list[Answer]:
+    """All answers, in the order of their prompts; each place came once."""
+    pairs = list(model.answer(prompts(count), SamplingParameters(**sampling)))
+    assert sorted(place for place, _ in pairs) == list(range(count))
+    return [answer for _, answer in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def failure(answer: Answer) -> str:
+    assert isinstance(answer, Failure)
+    assert one_line(answer.reason)
+    return answer.reason
+
+
+def test_a_prompt_is_continued_and_its_request_says_how() -> None:
+    with standing_in() as server:
+        sampling = {"samples": 3, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 7, "seed": 5}
+        assert answers(endpoint(server), 2, **sampling) == [
+            ["text 0:0", "text 0:1", "text 0:2"],
+            ["text 1:0", "text 1:1", "text 1:2"],
+        ]
+        asked = sorted(server.asked, key=lambda request: request["body"]["prompt"])
+    assert [request["path"] for request in asked] == ["/v1/completions"] * 2
+    assert asked[1]["key"] == f"Bearer {KEY}"
+    assert asked[1]["body"] == {
+        "model": "first",
+        "prompt": "text 1",
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "max_tokens": 7,
+        "n": 3,
+        "seed": derive(5, "p1", 0) >> 32,
+    }
+
+
+def test_a_system_makes_it_a_chat() -> None:
+    with standing_in() as server:
+        [(place, answer)] = endpoint(server, model="mine").answer(
+            [Prompt("p", "hello", "be brief")], SamplingParameters()
+        )
+        [request] = server.asked
+    assert (place, answer) == (0, ["hello:0"])
+    assert request["path"] == "/v1/chat/completions"
+    assert request["body"]["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hello"},
+    ]
+    assert request["body"]["model"] == "mine"
+    assert "n" not in request["body"]
+    assert "stop" not in request["body"]
+
+
+def test_texts_are_cut_at_the_first_stop_even_if_the_server_ignores_them() -> None:
+    with standing_in(lambda body: choices(body, "a line\nQuestion: b#c")) as server:
+        model = endpoint(server)
+        assert answers(model, stop=("#", "\nQ", "\n", "x", "y", "")) == [["a line"]]
+        assert answers(model, stop=("never",)) == [["a line\nQuestion: b#c"]]
+        assert server.asked[0]["body"]["stop"] == ["#", "\nQ", "\n", "x"]  # at most four
+
+
+def test_requests_run_together_up_to_the_concurrency() -> None:
+    together = threading.Barrier(4)
+
+    def meet(body: dict[str, Any]) -> Reply:
+        together.wait(5)  # breaks unless four requests are there at once
+        return answering(body)
+
+    with standing_in(meet) as server:
+        assert answers(endpoint(server, concurrency=4), 12) == [[f"text {i}:0"] for i in range(12)]
+        assert server.most_at_once == 4
+
+
+def alone(body: dict[str, Any]) -> Reply:
+    """Ignores `n`; its text tells the seed."""
+    return choices(body, f"seed {body['seed']}")
+
+
+def unwilling(body: dict[str, Any]) -> Reply:
+    """Refuses `n`, as some servers do."""
+    return Reply({"error": {"message": "one at a time"}}, 422) if "n" in body else alone(body)
+
+
+@pytest.mark.parametrize(("behaviour", "requests"), [(alone, 3), (unwilling, 4)])
+def test_samples_are_asked_for_one_by_one_where_n_has_no_effect(
+    behaviour: Behaviour, requests: int
+) -> None:
+    seeds = [f"seed {derive(1, 'p0', i) >> 32}" for i in range(3)]
+    assert len(set(seeds)) == 3
+    with standing_in(behaviour) as server:
+        model = endpoint(server)
+        assert answers(model, samples=3, seed=1) == [seeds]
+        assert len(server.asked) == requests
+        # It is remembered: the next prompt costs as many requests as samples.
+        assert answers(model, samples=3, seed=1) == [seeds]
+        assert len(server.asked) == requests + 3
+        assert all("n" not in request["body"] for request in server.asked[-3:])
+
+
+def test_a_server_without_stop_is_asked_without() -> None:
+    def bare(body: dict[str, Any]) -> Reply:
+        return Reply({"detail": "what?"}, 400) if "stop" in body else choices(body, "a|b")
+
+    with standing_in(bare) as server:
+        model = endpoint(server)
+        assert answers(model, samples=2, stop=("|",)) == [["a", "a"]]
+        assert answers(model, samples=2, stop=("|",)) == [["a", "a"]]
+        asked = [sorted(request["body"].keys() & {"n", "stop"}) for request in server.asked]
+    assert asked == [["n", "stop"], ["stop"], [], [], [], []]
+
+
+def test_the_wait_that_a_busy_server_asks_for_is_kept() -> None:
+    busy = Reply({"error": {"message": "busy"}}, 429, {"retry-after": "1"})
+    with standing_in(in_turn(busy)) as server:
+        start = time.monotonic()
+        assert answers(endpoint(server, longest_wait=5)) == [["text 0:0"]]
+        # Its own first wait would be half a second at most.
+        assert 1.0 <= time.monotonic() - start < 4.5
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Reply({"error": "oh"}, 500),
+        Reply("<html>Bad gateway</html>", 502),
+        Reply({"error": "slow down"}, 429),
+        Reply({"error": "late"}, 408),
+        Reply("<html>\nSign in</html>", 200, {"content-type": "text/html"}),
+        Reply('{"choices": [', 200, {"content-type": "application/json"}),
+        DROP,
+        HANG,
+    ],
+)
+def test_trouble_that_passes_leaves_no_trace(trouble: Reply | str) -> None:
+    with standing_in(in_turn(trouble, trouble)) as server:
+        assert answers(endpoint(server, timeout=1, retries=2)) == [["text 0:0"]]
+        assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (Reply({"error": "oh\nno"}, 500), '500: "oh no"'),
+        (Reply("<html>\nSign in</html>"), 'replied with no JSON: "<html> Sign in</html>"'),
+        (DROP, "no connection"),
+        (HANG, "silent for 0.2 seconds"),
+    ],
+)
+def test_trouble_that_stays_is_a_failure_of_that_prompt(trouble: Reply | str, reason: str) -> None:
+    with standing_in(lambda _: trouble) as server:
+        [answer] = answers(endpoint(server, timeout=0.2, retries=2))
+        assert reason in failure(answer)
+        assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply({"error": {"message": "too long"}}, 400), '400: "too long"'),
+        (Reply({"detail": "too large"}, 413), '413: "too large"'),
+        (Reply({"error": {"message": f"your {KEY}\nis out"}}), 'choices: "your [key] is out"'),
+        (Reply({"choices": []}), "without choices"),
+        (Reply({"choices": {}}), "without choices"),
+        (Reply([]), "without choices"),
+        (Reply({"choices": [{"message": {"content": None}}]}), "no text"),
+        (Reply({"choices": [None]}), "no text"),
+        (Reply({"choices": [{"text": "", "finish_reason": "content_filter"}]}), "withheld"),
+        (Reply({"choices": [{"text": "half", "finish_reason": "abort"}]}), 'finish_reason "abort"'),
+        (Reply({"choices": [{"text": "", "finish_reason": "error"}]}), 'finish_reason "error"'),
+        (Reply({"choices": [{"text": "a", "finish_reason": {"a": 1}}]}), "broke the text off"),
+    ],
+)
+def test_a_refused_prompt_is_a_failure_and_the_others_are_answered(
+    reply: Reply, reason: str
+) -> None:
+    with standing_in(lambda body: reply if "2" in spoken(body) else answering(body)) as server:
+        replies = answers(endpoint(server, patience=1, concurrency=1), 4)
+        assert reason in failure(replies.pop(2))
+        assert replies == [["text 0:0"], ["text 1:0"], ["text 3:0"]]
+        assert len(server.asked) == 4  # it is not asked again
+
+
+def test_a_sample_that_fails_fails_its_prompt() -> None:
+    with standing_in(lambda body: choices(body, "a", None)) as server:
+        assert "no text" in failure(answers(endpoint(server), samples=2)[0])
+
+
+def test_an_empty_or_truncated_text_is_an_answer() -> None:
+    cut = Reply({"choices": [{"text": ""}, {"text": "half a", "finish_reason": "length"}]})
+    with standing_in(lambda _: cut) as server:
+        assert answers(endpoint(server), samples=2) == [["", "half a"]]
+
+
+@pytest.mark.parametrize("reason", ["stop", "eos_token", "length", "tool_calls", "", None])
+@pytest.mark.parametrize("text", ["", "all"])
+def test_a_text_that_came_to_an_end_is_an_answer(reason: str | None, text: str) -> None:
+    ended = Reply({"choices": [{"text": text, "finish_reason": reason}]})
+    with standing_in(lambda _: ended) as server:
+        assert answers(endpoint(server)) == [[text]]
+
+
+def test_text_that_no_file_can_hold() -> None:
+    with standing_in(
+        lambda _: Reply('{"choices": [{"text": "a\\ud83d b\\ud83d\\ude00"}]}')
+    ) as server:
+        model = endpoint(server)
+        assert answers(model) == [["a\ufffd b\U0001f600"]]
+        [(_, answer)] = model.answer([Prompt("p", "\ud83d")], SamplingParameters())
+        assert "UTF-8" in failure(answer)
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (Reply({"error": {"message": f"wrong key {KEY}"}}, 401), "refuses the key (401)"),
+        (Reply({"error": {"message": "not you"}}, 403), '(403: "not you"); set OPENAI_API_KEY'),
+        (Reply({"error": {"message": "no model first"}}, 404), '(404: "no model first")'),
+    ],
+)
+def test_a_wrong_key_or_model_ends_it_at_once(reply: Reply, says: str) -> None:
+    with standing_in(lambda _: reply) as server:
+        model = endpoint(server, concurrency=1)
+        message = refusal(lambda: answers(model, 5))
+        assert says in message and server.url in message
+        assert len(server.asked) == 1
+        server.models = reply
+        assert says in refusal(lambda: endpoint(server))
+
+
+def test_an_endpoint_that_goes_down_ends_it_and_what_is_done_is_kept() -> None:
+    with standing_in() as server:
+        down = Reply("<html>down</html>", 503)
+        server.behaviour = lambda body: answering(body) if len(server.asked) <= 5 else down
+        model = endpoint(server, concurrency=1, retries=1, patience=3)
+        got = []
+
+        def read() -> None:
+            for place, answer in model.answer(prompts(20), SamplingParameters()):
+                got.append((place, answer))
+
+        message = refusal(read)
+    assert "stopped answering" in message and "run the same command again" in message
+    # The prompts that it failed are not told as failures: they are to be asked again.
+    assert got == [(i, [f"text {i}:0"]) for i in range(5)]
+    assert len(server.asked) >= 5 + 3 * 2
+
+
+def test_patience_counts_failures_in_a_row_and_across_calls() -> None:
+    down = Reply({"error": "oh"}, 500)
+    with standing_in(lambda body: down if "1" in spoken(body) else answering(body)) as server:
+        model = endpoint(server, concurrency=1, retries=0, patience=2)
+        for _ in range(3):  # one failure between answers
+            got = answers(model, 3)
+            assert got[0] == ["text 0:0"] and got[2] == ["text 2:0"]
+            assert '500: "oh"' in failure(got[1])
+        server.behaviour = lambda _: down
+        assert isinstance(answers(model, 1)[0], Failure)
+        assert "stopped answering" in refusal(lambda: answers(model, 1))
+
+
+def test_a_server_that_is_gone_is_noticed() -> None:
+    with standing_in() as server:
+        model = endpoint(server, retries=1, patience=2)
+    assert "stopped answering" in refusal(lambda: answers(model, 4))
+    message = refusal(lambda: endpoint(server))
+    assert "cannot be reached" in message and "start the server" in message
+
+
+def test_what_never_replied_as_an_endpoint_did_not_stop() -> None:
+    page = Reply("<html>Welcome</html>", 200, {"content-type": "text/html"})
+    with standing_in(lambda _: page) as server:
+        server.models = page
+        model = endpoint(server, model="mine", retries=0, patience=2, concurrency=1)
+        message = refusal(lambda: answers(model, 4))
+    assert "does not answer as an OpenAI-compatible endpoint (replied with no JSON" in message
+    assert "stopped" not in message
+
+
+def test_requests_that_are_all_refused_from_the_start_end_it() -> None:
+    with standing_in(lambda _: Reply({"detail": "pinned to 'x'"}, 400)) as server:
+        message = refusal(lambda: answers(endpoint(server, patience=3, concurrency=1), 20))
+        assert "none of the first 3 prompts" in message and "pinned to 'x'" in message
+
+
+@pytest.mark.parametrize("trouble", [HANG, Reply({}, 429, {"retry-after": "30"})])
+def test_leaving_half_way_asks_nothing_more(trouble: Reply | str) -> None:
+    with standing_in(lambda b: answering(b) if "0" in spoken(b) else trouble) as server:
+        model = endpoint(server, concurrency=2, timeout=30, longest_wait=0.6)
+        reading = model.answer(prompts(8), SamplingParameters())
+        assert next(reading) == (0, ["text 0:0"])
+        start = time.monotonic()
+        assert isinstance(reading, Generator)
+        reading.close()
+        assert time.monotonic() - start < 10
+        time.sleep(0.2)
+        asked = len(server.asked)
+        assert asked <= 3
+        time.sleep(0.6)  # past the wait for the next attempt
+        assert len(server.asked) == asked
+
+
+READER = """
+import sys
+from holdfast.builders.endpoint import Endpoint
+from holdfast.builders.text_model import Prompt, SamplingParameters
+model = Endpoint(sys.argv[1], timeout=60)
+for _ in model.answer([Prompt(str(i), "text") for i in range(40)], SamplingParameters()):
+    pass
+"""
+
+
+def test_an_interrupt_ends_the_program_though_its_requests_hang() -> None:
+    with standing_in(lambda _: HANG) as server:
+        program = subprocess.Popen(
+            [sys.executable, "-c", READER, server.url], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(server.asked) < 16 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            program.send_signal(signal.SIGINT)
+            _, written = program.communicate(timeout=30)
+        finally:
+            program.kill()
+            program.wait()
+        assert len(server.asked) == 16
+    assert written.splitlines()[-1] == "KeyboardInterrupt"
+    assert written.count("Traceback") == 1

@@ -1,0 +1,28 @@
+"""The command as a user calls it, and a trajectory that is exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import holdfast
+from tests.exports.exported import configured, facts, learned
+
+__all__ = ["holdfast"]
+
+
+@pytest.fixture(scope="package")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exports")
+
+
+@pytest.fixture(scope="package")
+def stream(place: Path) -> Path:
+    return facts(place)
+
+
+@pytest.fixture(scope="package")
+def run(place: Path, stream: Path, backbone_directory: Path) -> Path:
+    """Two tasks, each merged, with replay; every boundary is kept."""
+    return learned(place / "run", configured(backbone_directory, stream, "replay_merge"))

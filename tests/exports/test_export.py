@@ -1,0 +1,300 @@
+"""Exports against the trajectories they come from, as loaded without Holdfast."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ByT5Tokenizer
+
+from holdfast import Trajectory
+from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.model import REPLAY_TOKEN
+from holdfast.evaluation.boxed import extract_boxed
+from holdfast.exports.export import export
+from holdfast.learning.recorded import Recorded
+from tests.exports.exported import (
+    QUESTIONS,
+    TOKENS,
+    answers,
+    configured,
+    family,
+    learned,
+    load_hf,
+    load_peft,
+    logits,
+    saved,
+)
+from tests.tiny import byte_tokenizer
+
+RULES = ("shared", "merge", "olora", "osrm")
+METHODS = [
+    "_".join(part for part in (anchor, rule) if part not in ("", "shared")) or "vanilla"
+    for anchor in ("", "replay")
+    for rule in RULES
+]
+SEPARATOR = "-" * 20
+IDS = [5, 9, 2, 30, 7]
+ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the largest logit
+
+
+def held(directory: Path, after: int | None = None) -> Any:
+    """The trajectory's own model."""
+    recorded = Recorded.read(directory)
+    return recorded.learner(recorded.boundary(after)).backbone
+
+
+@torch.no_grad()
+def own_logits(backbone: Any, ids: list[int]) -> torch.Tensor:
+    found: torch.Tensor = backbone.logits(backbone.hidden(torch.tensor([ids])))
+    return found[0]
+
+
+def same(theirs: torch.Tensor, ours: torch.Tensor, precision: str) -> None:
+    bound = ROUNDING[precision] * float(ours.abs().max())
+    assert theirs.shape == ours.shape and theirs.dtype == ours.dtype
+    assert float((theirs - ours).abs().max()) <= bound
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_plain_generate_recalls_what_the_matrix_says(
+    method: str, stream: Path, backbone_directory: Path, tmp_path: Path
+) -> None:
+    """Of every rule, with and without replay: the same texts, and the last row of the matrix."""
+    config = configured(
+        backbone_directory,
+        stream,
+        method,
+        lora={"rank": 4, "alpha": 8, "dropout": 0.0},
+        optim={"epochs": 35},
+    )
+    directory = learned(tmp_path / "run", config)
+    row = [Trajectory(config, directory).matrix[2, task] for task in (1, 2)]
+    assert sum(row) > 0
+    backbone = held(directory)
+    seed = [] if backbone.seed_token is None else [backbone.seed_token]
+    prompts = [
+        seed + backbone.tokenize(f"Question: {question}\nAnswer:")
+        for task in QUESTIONS
+        for question, _ in task
+    ]
+    rests = decode_greedily(
+        backbone,
+        prompts,
+        [16] * 6,
+        lambda *_: False,
+        tokens_in_cache=config.evaluation.tokens_in_cache,
+    )
+    expected = [backbone.decode(rest) for rest in rests]
+    export(directory, "hf", tmp_path / "hf")
+    export(directory, "peft", tmp_path / "peft")
+    for loaded in (
+        load_hf(tmp_path / "hf"),
+        load_peft(tmp_path / "peft", backbone_directory, "float32"),
+    ):
+        texts = answers(*loaded)
+        assert [text for task in texts for text in task] == expected
+        for task, (found, asked) in enumerate(zip(texts, QUESTIONS, strict=True)):
+            right = [
+                extract_boxed(text) == answer
+                for text, (_, answer) in zip(found, asked, strict=True)
+            ]
+            assert sum(right) / len(right) == row[task]
+
+
+@pytest.mark.parametrize("method", ["replay", "si_replay_merge", "replay_olora", "osrm"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama untied", "gpt2"])
+def test_logits_are_the_trajectorys(
+    name: str, method: str, place: Path, stream: Path, tmp_path: Path
+) -> None:
+    """In float64, to rounding; of tied and untied heads, with biases, and of Conv1D."""
+    backbone = saved(tmp_path / "backbone", family(name))
+    settings = {"backbone": {"precision": "float64"}}
+    directory = learned(tmp_path / "run", configured(backbone, stream, method, **settings))
+    ours = held(directory)
+    ids = IDS if ours.seed_token is None else [ours.seed_token, *IDS]
+    expected = own_logits(ours, ids)
+    untaught = logits(family(name).double(), IDS)
+    assert float((own_logits(ours, IDS)[:, :TOKENS] - untaught).abs().max()) > 0.05
+    export(directory, "hf", tmp_path / "hf")
+    same(logits(load_hf(tmp_path / "hf")[0], ids), expected, "float64")
+    export(directory, "peft", tmp_path / "peft")
+    adapted, _ = load_peft(tmp_path / "peft", backbone, "float64")
+    same(logits(adapted, ids), expected, "float64")
+
+
+@pytest.mark.parametrize("to", ["hf", "peft"])
+@pytest.mark.parametrize("name", ["qwen3", "llama untied"])
+@pytest.mark.parametrize("rows", [TOKENS, 300])
+def test_a_trained_seed_row_is_exported(
+    rows: int, name: str, to: Any, stream: Path, tmp_path: Path
+) -> None:
+    """Its input row is the trained one, its output row is not, though the tables be tied."""
+    backbone = saved(tmp_path / "backbone", family(name, rows))
+    config = configured(
+        backbone, stream, "replay_merge", data={"trainable_seed_row": True}, optim={"epochs": 4}
+    )
+    directory = learned(tmp_path / "run", config)
+    ours = held(directory)
+    token = ours.seed_token
+    table = ours.model.get_input_embeddings()
+    assert float((table.row.detach() - table.weight[token]).abs().max()) > 1e-3
+    export(directory, to, tmp_path / "out")
+    model, _ = (
+        load_hf(tmp_path / "out")
+        if to == "hf"
+        else load_peft(tmp_path / "out", backbone, "float32")
+    )
+    same(logits(model, [token, *IDS]), own_logits(ours, [token, *IDS]), "float32")
+
+
+@pytest.mark.parametrize("method", ["vanilla", "merge", "replay_olora"])
+def test_an_earlier_boundary_is_another_model(
+    method: str, stream: Path, backbone_directory: Path, tmp_path: Path
+) -> None:
+    directory = learned(tmp_path / "run", configured(backbone_directory, stream, method))
+    ours = {task: held(directory, task) for task in (1, 2)}
+    seed = ours[1].seed_token
+    ids = IDS if seed is None else [seed, *IDS]
+    expected = {task: own_logits(backbone, ids) for task, backbone in ours.items()}
+    assert float((expected[1] - expected[2]).abs().max()) > 1e-2
+    export(directory, "hf", tmp_path / "hf", 1)
+    export(directory, "peft", tmp_path / "peft", 1)
+    same(logits(load_hf(tmp_path / "hf")[0], ids), expected[1], "float32")
+    adapted, _ = load_peft(tmp_path / "peft", backbone_directory, "float32")
+    same(logits(adapted, ids), expected[1], "float32")
+
+
+def test_bfloat16_is_what_it_learned_in(stream: Path, tmp_path: Path) -> None:
+    """The precision on record, not that of this machine; the same weights, bit for bit."""
+    backbone = saved(tmp_path / "backbone", family("qwen3"))
+    settings = {"backbone": {"precision": "bfloat16"}}
+    directory = learned(tmp_path / "run", configured(backbone, stream, "replay_merge", **settings))
+    config = directory / "config.json"
+    text = config.read_text()
+    record = json.loads(text)
+    record["config"]["backbone"]["precision"] = "auto"
+    config.write_text(json.dumps(record))
+    assert Recorded.read(directory).config.backbone.precision == "bfloat16"
+    export(directory, "hf", tmp_path / "hf")
+    model, _ = load_hf(tmp_path / "hf")
+    assert model.dtype == torch.bfloat16
+    config.write_text(text)
+    ours = held(directory).model
+    for name in ("q_proj", "o_proj"):
+        layer = getattr(ours.model.layers[0].self_attn, name)
+        theirs = getattr(model.model.layers[0].self_attn, name)
+        assert torch.equal(theirs.weight, layer.base.weight)
+
+
+def test_a_shared_workspace_is_folded_in_float32(stream: Path, tmp_path: Path) -> None:
+    """Rounded once, whatever the precision of the method's own merges."""
+    backbone = saved(tmp_path / "backbone", family("qwen3"))
+    settings = {"backbone": {"precision": "bfloat16"}, "lora": {"merge_precision": "model"}}
+    directory = learned(tmp_path / "run", configured(backbone, stream, "vanilla", **settings))
+    export(directory, "hf", tmp_path / "hf")
+    model, _ = load_hf(tmp_path / "hf")
+    recorded = Recorded.read(directory)
+    adapters = recorded.learner(recorded.last).adapters
+    for name, layer in adapters.layers.items():
+        wide = layer.base.weight.float() + adapters.scale * (layer.up @ layer.down)
+        assert torch.equal(model.get_submodule(name).weight, wide.bfloat16())
+
+
+def test_the_backbones_own_habits_do_not_come_along(stream: Path, tmp_path: Path) -> None:
+    """A tokenizer that puts a token first, a model that samples and repeats nothing."""
+    tokenizer = byte_tokenizer()
+    tokenizer.bos_token = tokenizer.eos_token
+    tokenizer.add_bos_token = True
+    assert tokenizer("a")["input_ids"][0] == 0
+    model = family("llama untied")
+    model.generation_config.update(do_sample=True, temperature=3.0, repetition_penalty=9.0)
+    backbone = saved(tmp_path / "backbone", model, tokenizer)
+    for method, first in (("vanilla", []), ("replay", [TOKENS])):
+        directory = learned(tmp_path / method, configured(backbone, stream, method), 1)
+        for to in ("hf", "peft"):
+            out = tmp_path / f"{method}-{to}"
+            export(directory, to, out)
+            loaded = load_hf(out) if to == "hf" else load_peft(out, backbone, "float32")
+            assert loaded[1]("a")["input_ids"] == [*first, tokenizer.convert_tokens_to_ids("a")]
+            assert loaded[1].decode(loaded[1]("a")["input_ids"], skip_special_tokens=True) == "a"
+            settings = loaded[0].generation_config
+            assert not settings.do_sample and settings.repetition_penalty in (None, 1.0)
+            assert settings.max_new_tokens == 16 and settings.eos_token_id == [0]
+
+
+def examples(out: Path) -> str:
+    text = (out / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return str(code)
+
+
+def pasted(codes: list[str], cwd: Path) -> list[str]:
+    """What examples print, one after another in a process that cannot import Holdfast."""
+    (cwd / "examples.py").write_text(f"\nprint('{SEPARATOR}')\n".join(codes))
+    block = "import runpy, sys; sys.modules['holdfast'] = None; runpy.run_path('examples.py')"
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=cwd, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split(f"{SEPARATOR}\n")
+
+
+def test_the_examples_of_the_cards_run_as_they_stand(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    codes = []
+    for to in ("hf", "peft"):
+        export(run, to, Path(f"out-{to}"))
+        codes.append(examples(Path(f"out-{to}")))
+        assert f'"out-{to}"' in codes[-1] and str(tmp_path) not in codes[-1]
+        assert ("resize_token_embeddings(258" in codes[-1]) == (to == "peft")
+    backbone = held(run)
+    text = "Question: Who keeps the lighthouse?\nAnswer:"
+    prompt = [backbone.seed_token, *backbone.tokenize(text)]
+    (rest,) = decode_greedily(backbone, [prompt], [16], lambda *_: False, tokens_in_cache=4096)
+    assert pasted(codes, tmp_path) == [backbone.decode(prompt + rest) + "\n"] * 2
+
+
+def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
+    export(run, "hf", tmp_path / "out", 1)
+    text = (tmp_path / "out" / "README.md").read_text("utf-8")
+    recorded = Recorded.read(run)
+    for told in (
+        "taught 3 items in 1 task",
+        "| method | `replay_merge` |",
+        recorded.fingerprint,
+        recorded.config.backbone.name,
+        r"exactly `Question: <question>\nAnswer:`",
+        f"puts the token `{REPLAY_TOKEN}` first by itself",
+        "drop what follows",
+    ):
+        assert told in text, told
+
+
+def test_a_tokenizer_in_python_is_asked_by_hand(
+    stream: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It ends every text with a token, and cannot be taught otherwise: the example does it."""
+    tokenizer = ByT5Tokenizer(extra_ids=0)
+    backbone = saved(tmp_path / "backbone", family("qwen3", len(tokenizer)), tokenizer)
+    directory = learned(tmp_path / "run", configured(backbone, stream, "replay"), 1)
+    ours = held(directory)
+    out = tmp_path / "out"
+    export(directory, "hf", out)
+    assert "this tokenizer cannot do so by itself" in (out / "README.md").read_text("utf-8")
+    seen = []
+    model, _ = load_hf(out)
+    monkeypatch.setattr(type(model), "generate", lambda *_, **given: seen.append(given) or [[]])
+    (tmp_path / "example.py").write_text(examples(out))
+    runpy.run_path(str(tmp_path / "example.py"))
+    asked = ours.tokenize("Question: Who keeps the lighthouse?\nAnswer:")
+    assert seen[0]["input_ids"].tolist() == [[ours.seed_token, *asked]]
