@@ -17,7 +17,9 @@ import pandas as pd
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
-from holdfast.results import METRICS, RecallMatrix, RunRecord, summarise
+from holdfast.results import METRICS, Description, RecallMatrix, summarise
+from holdfast.results.description import CONFIG_FILE, is_described
+from holdfast.results.record import read_events
 
 _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
@@ -177,7 +179,7 @@ class Reading:
 
 def places(directory: Path, levels: int) -> Iterator[Path]:
     """Trajectories and studies: this directory itself, or what lies in it."""
-    if (directory / "study.json").is_file() or (directory / "config.json").is_file():
+    if (directory / "study.json").is_file() or is_described(directory):
         yield directory
     elif levels:
         for child in sorted(path for path in directory.glob("[!.]*") if path.is_dir()):
@@ -191,7 +193,7 @@ def _candidates(question: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _children(store: Path) -> list[Path]:
-    return sorted(path.parent for path in store.glob("*/config.json"))
+    return sorted(path.parent for path in store.glob(f"*/{CONFIG_FILE}"))
 
 
 def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]:
@@ -199,9 +201,9 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
 
     Raises HoldfastError when its configuration or its matrix cannot be read.
     """
-    recorded = read_json(path / "config.json")
+    recorded = Description.read(path)
+    config, stream, file = recorded.config, recorded.stream, path / CONFIG_FILE
     try:
-        config, stream = recorded["config"], recorded["stream"]
         order_seed = config["stream"].get("order_seed")
         row = {
             "dataset": PurePath(stream["name"]).name,
@@ -209,14 +211,14 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             "method": str(config["method"]),
             "seed": _whole(config["seed"]),
             "order_seed": None if order_seed is None else _whole(order_seed),
-            "fingerprint": stream.get("fingerprint"),
-            "numbers": recorded.get("numbers"),
+            "fingerprint": stream["fingerprint"],
+            "numbers": recorded.numbers,
         }
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise HoldfastError(f"{path / 'config.json'}: is no trajectory's configuration") from None
+        raise HoldfastError(f"{file}: is no trajectory's configuration") from None
     except OverflowError:
         raise HoldfastError(
-            f"{path / 'config.json'}: has a seed of more than 64 bits, which no table holds"
+            f"{file}: has a seed of more than 64 bits, which no table holds"
         ) from None
     written = (path / "matrix.csv").exists()
     matrix = RecallMatrix.load(path / "matrix.csv") if written else RecallMatrix()
@@ -275,7 +277,7 @@ def _alike(recorded: float | None, computed: float | None) -> bool:
 def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
     """What was on disk after the last task of the matrix; the log may have gone further."""
     size = math.nan
-    for event in RunRecord(path, {}, matrix, None).events():
+    for event in read_events(path):
         if event.get("event") == "task" and event.get("task") == matrix.horizon:
             told = event.get("state_bytes")
             size = float(told) if isinstance(told, int | float) else math.nan

@@ -35,9 +35,10 @@ def analyse(
     from holdfast.analysis.study import read_study
     from holdfast.analysis.tables import analyse as make_tables
     from holdfast.analysis.tables import markdown
+    from holdfast.results.description import is_described
 
     place = out or _beside(directories)
-    if any((place / name).is_file() for name in ("study.json", "config.json")):
+    if is_described(place) or (place / "study.json").is_file():
         # A suite has a cells.csv of its own, which the results would replace.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
     study = read_study(*directories)

@@ -65,7 +65,7 @@ def capability(
 
     The same command continues where it was stopped.
     """
-    from holdfast.results.record import is_trajectory
+    from holdfast.results.description import is_trajectory
 
     paths = [Path(target) if is_trajectory(Path(target)) else None for target in targets]
     _check_places(targets, paths, out, after_task)

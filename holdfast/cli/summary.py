@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.results import RecallMatrix, RunRecord, summarise
+from holdfast.results import RecallMatrix, summarise
+from holdfast.results.record import read_events
 
 _COLUMNS = {
     "Final": "final",
@@ -79,7 +80,7 @@ def _seconds(learned: Learned) -> float:
     """What learning has taken, interruptions and repeated calls aside."""
     return sum(
         sum(event["seconds"].values())
-        for event in RunRecord.open(learned.directory).events()
+        for event in read_events(learned.directory)
         if event.get("event") == "task" and event["task"] <= learned.matrix.horizon
     )
 

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from holdfast.backbone.model import REPLAY_TOKEN
-from holdfast.core.files import read_json
 from holdfast.exports.asking import Asking
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
@@ -57,7 +56,7 @@ def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
     config = recorded.config
     base, precision = config.backbone.name, config.backbone.precision
     items, recall = _recall(commit)
-    stream = read_json(recorded.directory / "config.json")["stream"]["name"]
+    stream = recorded.stream
     is_hub_name = base != "embedded" and not Path(base).exists()
     place = _literal(str(out))
     example = _hf_example(place, asking)

@@ -18,7 +18,7 @@ from holdfast.exports.card import card
 from holdfast.exports.complete import write_model
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.results.record import is_trajectory
+from holdfast.results.description import is_trajectory
 from holdfast.streams.item import quoted
 
 Format = Literal["peft", "hf"]

@@ -9,11 +9,11 @@ from typing import Any
 from holdfast.backbone.load import load_backbone, resolved_precision
 from holdfast.core.config import differences, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_json
+from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
+from holdfast.results.description import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 
-_FILE = "config.json"
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 
 
@@ -44,7 +44,7 @@ class Identity:
         """Raise HoldfastError unless the directory is free, or a trajectory of this identity."""
         if is_free(self._directory):
             return
-        backbone = self._recorded()["backbone"]
+        backbone = Description.read(self._directory).backbone
         if backbone["name"] == self._config.backbone.name:
             # The weights themselves are compared when they are loaded.
             self.check(backbone["fingerprint"])
@@ -53,9 +53,10 @@ class Identity:
 
     def check(self, backbone_fingerprint: str) -> None:
         """Raise HoldfastError naming each field in which the directory differs."""
-        if not (self._directory / _FILE).exists():
+        if not is_described(self._directory):
             return
-        changed = differences(self._recorded()["numbers"], self.numbers(backbone_fingerprint))
+        recorded = dict(Description.read(self._directory).numbers)
+        changed = differences(recorded, self.numbers(backbone_fingerprint))
         if changed:
             raise HoldfastError(
                 f"{self._directory}: holds a trajectory with other settings "
@@ -65,7 +66,7 @@ class Identity:
     def write(self, stream: Stream, backbone_fingerprint: str) -> None:
         """Write config.json, whole or not at all."""
         write_json(
-            self._directory / _FILE,
+            self._directory / CONFIG_FILE,
             {
                 "config": self._anywhere(),
                 "identity": self.sha256(backbone_fingerprint),
@@ -91,22 +92,6 @@ class Identity:
             values["backbone"]["name"] = str(Path(name).absolute())
         return values
 
-    def _recorded(self) -> dict[str, Any]:
-        """config.json, as far as it is compared."""
-        path = self._directory / _FILE
-        recorded = read_json(path)
-        try:
-            numbers, backbone = recorded["numbers"], recorded["backbone"]
-            return {
-                "numbers": dict(numbers),
-                "backbone": {key: str(backbone[key]) for key in ("name", "fingerprint")},
-            }
-        except (KeyError, TypeError, ValueError):
-            raise HoldfastError(
-                f"{path}: is no trajectory's configuration; restore the file, or choose another "
-                "directory"
-            ) from None
-
 
 def is_free(directory: Path) -> bool:
     """Whether a trajectory can begin in a directory; False where one has.
@@ -125,17 +110,17 @@ def is_free(directory: Path) -> bool:
         raise HoldfastError(
             f"{directory}: cannot be read ({error.strerror}); choose another directory"
         ) from error
-    if _FILE in found:
+    if CONFIG_FILE in found:
         return False
     # A process killed at its very first write leaves a lock and an unfinished file.
     foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
     if foreign:
         raise HoldfastError(
-            f"{directory}: holds {foreign[0]} but no trajectory ({_FILE}); "
+            f"{directory}: holds {foreign[0]} but no trajectory ({CONFIG_FILE}); "
             "choose an empty or a new directory"
         )
     return True
 
 
 def _unfinished(name: str) -> bool:
-    return name.startswith(f".{_FILE}.") and name.endswith(".part")
+    return name.startswith(f".{CONFIG_FILE}.") and name.endswith(".part")

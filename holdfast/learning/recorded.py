@@ -11,11 +11,11 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.results.description import CONFIG_FILE, Description
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,28 @@ class Recorded:
     """What a directory says of its trajectory; nothing of it is changed.
 
     config: its settings, with the precision in which it learned; identity: of its settings;
-    fingerprint: of the unmodified backbone's weights; last: its last commit.
+    fingerprint: of the unmodified backbone's weights; stream: its name; last: its last commit.
     """
 
     directory: Path
     config: RunConfig
     identity: str
     fingerprint: str
+    stream: str
     last: Commit
 
     @classmethod
     def read(cls, directory: Path) -> Recorded:
         """Raise HoldfastError where there is no trajectory, or a damaged one."""
-        file = directory / "config.json"
-        recorded = read_json(file)
-        try:
-            config = build(RunConfig, recorded["config"], source=str(file))
-            identity = str(recorded["identity"])
-            fingerprint = str(recorded["backbone"]["fingerprint"])
-            precision = recorded["numbers"]["precision"]
-        except (KeyError, TypeError):
-            raise HoldfastError(
-                f"{directory}: its config.json is no trajectory's; restore the file"
-            ) from None
+        found = Description.read(directory)
+        config = build(RunConfig, found.config, source=str(directory / CONFIG_FILE))
         # "auto" may mean another precision on this machine than on the one that learned.
+        precision = found.numbers.get("precision", config.backbone.precision)
         backbone = config.backbone.model_copy(update={"precision": precision})
         config = config.model_copy(update={"backbone": backbone})
-        return cls(directory, config, identity, fingerprint, Store(directory).last_commit())
+        last = Store(directory).last_commit()
+        fingerprint = found.backbone["fingerprint"]
+        return cls(directory, config, found.identity, fingerprint, found.stream["name"], last)
 
     def boundary(self, after_task: int | None) -> Commit:
         """The commit after a task, as far as its model needs it; None is the last one.

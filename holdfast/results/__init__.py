@@ -4,6 +4,7 @@ Imports no torch, so that analysis and reports read results anywhere.
 """
 
 from holdfast.results.capability import CapabilityRow, read_capability
+from holdfast.results.description import Description
 from holdfast.results.matrix import Recall, RecallMatrix
 from holdfast.results.metrics import (
     METRICS,
@@ -21,6 +22,7 @@ from holdfast.results.record import RunRecord
 __all__ = [
     "METRICS",
     "CapabilityRow",
+    "Description",
     "Recall",
     "RecallMatrix",
     "RunRecord",

@@ -14,7 +14,8 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
-from holdfast.results import RunRecord, final
+from holdfast.results import final
+from holdfast.results.record import read_events
 from holdfast.streams import Stream, load_stream
 from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
@@ -224,9 +225,7 @@ class Search:
 
 def _seconds_of(place: Path, horizon: int) -> list[float]:
     """Of each task of a trajectory up to a horizon; empty when it was never begun."""
-    if not (place / "config.json").exists():
-        return []
-    events = RunRecord.open(place).events()
+    events = read_events(place)
     return [sum(one["seconds"].values()) for one in events if one.get("task", 0) <= horizon]
 
 

@@ -132,6 +132,7 @@ def write_trajectory(
     record = {
         "config": config,
         "identity": sha256_of(config),
+        "numbers": config,
         "stream": {"name": dataset, "tasks": tasks, "fingerprint": sha256_of(dataset)},
         "backbone": {"name": "embedded", "fingerprint": sha256_of("embedded")},
         "versions": {"holdfast": "0.1.0"},

@@ -43,7 +43,11 @@ class Given:
         self.directory.mkdir(parents=True, exist_ok=True)
         recorded = {
             "config": {"method": self.method, "seed": 41, "stream": {"name": "symbol_qa"}},
-            "stream": {"name": "symbol_qa", "tasks": TASKS},
+            "stream": {"name": "symbol_qa", "tasks": TASKS, "fingerprint": "f"},
+            "identity": "i",
+            "numbers": {},
+            "backbone": {"name": "embedded", "fingerprint": "f"},
+            "versions": {},
         }
         (self.directory / "config.json").write_text(json.dumps(recorded))
         with (self.directory / "log.jsonl").open("a") as log:

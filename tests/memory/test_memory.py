@@ -173,7 +173,7 @@ def test_a_memory_moves_and_reopens_as_a_trajectory(backbone_directory, tmp_path
     Memory(tmp_path / "here", config(backbone_directory)).learn(MONDAY)
     shutil.move(tmp_path / "here", tmp_path / "there")
     Memory(tmp_path / "there").learn(TUESDAY)
-    recorded = RunConfig.of(RunRecord.open(tmp_path / "there").config["config"])
+    recorded = RunConfig.of(RunRecord.open(tmp_path / "there").description.config)
     reopened = Trajectory(recorded, tmp_path / "there")
     assert [len(task.items) for task in reopened.stream.tasks] == [3, 2]
     assert (reopened.horizon, reopened.advance().horizon) == (2, 2)

@@ -6,22 +6,31 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
-from holdfast.results import RunRecord, summarise
+from holdfast.results import Description, RunRecord, summarise
 
 from .matrices import dense
 
 MATRIX = dense([[1.0], [0.25, 0.75]])
+DESCRIPTION: dict[str, Any] = {
+    "config": {"method": "vanilla", "seed": 41},
+    "identity": "i",
+    "numbers": {"method": "vanilla"},
+    "stream": {"name": "symbol_qa", "tasks": 2, "fingerprint": "s"},
+    "backbone": {"name": "embedded", "fingerprint": "b"},
+    "versions": {},
+}
 
 
 @pytest.fixture
 def trajectory(tmp_path: Path) -> Path:
     """A finished trajectory of two tasks."""
-    write_json(tmp_path / "config.json", {"method": "vanilla", "seed": 41})
+    write_json(tmp_path / "config.json", DESCRIPTION)
     MATRIX.save(tmp_path / "matrix.csv")
     write_json(tmp_path / "metrics.json", summarise(MATRIX))
     (tmp_path / "log.jsonl").write_text('{"event": "task", "task": 1}\n{"event": "task"}\n')
@@ -31,7 +40,7 @@ def trajectory(tmp_path: Path) -> Path:
 def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
     record = RunRecord.open(str(trajectory))
     assert record.path == trajectory
-    assert record.config == {"method": "vanilla", "seed": 41}
+    assert record.description == Description(**DESCRIPTION)
     assert record.matrix == MATRIX
     assert record.metrics == summarise(MATRIX)
     assert record.horizon == 2
@@ -39,7 +48,7 @@ def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
 
 
 def test_a_trajectory_before_its_first_boundary_is_empty_and_not_an_error(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", {})
+    write_json(tmp_path / "config.json", DESCRIPTION)
     record = RunRecord.open(tmp_path)
     assert record.horizon == 0
     assert record.metrics is None
@@ -57,6 +66,15 @@ def test_a_directory_that_is_no_trajectory_is_refused(tmp_path: Path, name: str)
     [
         ("config.json", "{"),
         ("config.json", "[]"),
+        ("config.json", "{}"),
+        *(
+            ("config.json", json.dumps({**DESCRIPTION, **changed}))
+            for changed in ({"stream": 3}, {"numbers": 3}, {"stream": {"name": "symbol_qa"}})
+        ),
+        *(
+            ("config.json", json.dumps({k: DESCRIPTION[k] for k in DESCRIPTION if k != gone}))
+            for gone in DESCRIPTION
+        ),
         ("metrics.json", "3"),
         ("matrix.csv", "after_task\n"),
     ],

@@ -158,8 +158,8 @@ def test_files_tell_what_the_trajectory_tells(easy, tmp_path):
     assert record.metrics == summarise(matrix, record.metrics["box_emission"])
     assert record.metrics["final"] == sum(matrix[3, task] for task in (1, 2, 3)) / 3
     assert record.horizon == trajectory.horizon == 3
-    assert record.config["config"] == easy.model_dump(mode="json")
-    assert record.config["stream"]["tasks"] == 3
+    assert record.description.config == easy.model_dump(mode="json")
+    assert record.description.stream["tasks"] == 3
 
 
 def test_before_the_first_task(config, tmp_path):

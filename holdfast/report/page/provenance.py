@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json
+from holdfast.results import Description
 
 _NAMED_ELSEWHERE = ("method", "seed")  # columns of the table of runs
 
@@ -26,9 +26,9 @@ def provenance(cells: pd.DataFrame, report: Path) -> dict[str, Any]:
     Source: app:implementation.
     """
     configs = [_config(Path(path)) for path in cells["path"]]
-    settings = [dict(_flat(config.get("config", {}))) for config in configs]
+    settings = [{} if one is None else dict(_flat(one.config)) for one in configs]
     shared = _shared([one for one in settings if one])
-    unread = sum(not config for config in configs)
+    unread = configs.count(None)
     told = "Every run has an identity: the SHA-256 of all that changes its numbers."
     if unread:
         runs = "one run" if unread == 1 else f"{unread} runs"
@@ -42,7 +42,7 @@ def provenance(cells: pd.DataFrame, report: Path) -> dict[str, Any]:
                 "dataset": row["dataset"],
                 "seed": row["seed"],
                 "horizon": row["horizon"],
-                "identity": str(config.get("identity", "")),
+                "identity": "" if config is None else config.identity,
                 "path": place,
                 "link": "./" + quote(place),
             }
@@ -62,12 +62,11 @@ def relative(path: str, report: Path) -> str:
         return path
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def _config(directory: Path) -> Description | None:
     try:
-        value = read_json(directory / "config.json")
+        return Description.read(directory)
     except HoldfastError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -105,16 +104,16 @@ def _differing(
     ]
 
 
-def _sources(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _sources(configs: Sequence[Description | None]) -> list[dict[str, Any]]:
     """The streams, backbones and versions, each with the number of runs that used it."""
     used: Counter[tuple[str, str]] = Counter()
     for config in configs:
-        for what in ("stream", "backbone"):
-            if isinstance(source := config.get(what), Mapping):
-                named = f"{source.get('name')}, fingerprint {source.get('fingerprint')}"
-                used[what, named] += 1
-        if isinstance(versions := config.get("versions"), Mapping):
-            used["versions", ", ".join(f"{key} {value}" for key, value in versions.items())] += 1
+        if config is None:
+            continue
+        for what, source in (("stream", config.stream), ("backbone", config.backbone)):
+            used[what, f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
+        versions = ", ".join(f"{key} {value}" for key, value in config.versions.items())
+        used["versions", versions] += 1
     order = ("stream", "backbone", "versions")
     ranked = sorted(used.items(), key=lambda one: (order.index(one[0][0]), one[0][1]))
     return [{"what": what, "which": which, "runs": runs} for (what, which), runs in ranked]
