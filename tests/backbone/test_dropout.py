@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 def dropped(probability: float, seed: int, x: torch.Tensor) -> torch.Tensor:
     dropout = Dropout(probability)
     dropout.reseed([seed], CPU)
-    return x if (mask := mask_of(dropout, x)) is None else x * mask / dropout.kept
+    return x if (mask := mask_of(dropout, x)) is None else x * mask / (1 - dropout.probability)
 
 
 def mask_of(dropout: Dropout, x: torch.Tensor) -> torch.Tensor | None:
@@ -154,6 +154,25 @@ def test_maps_that_read_one_tensor_share_its_mask(
         with backbone.answering():
             backbone.states(batch)
     assert len(drawn) == 8
+
+
+def test_what_survives_is_divided_by_its_share() -> None:
+    """W x + rho B A (m x) / (1 - p), so that its expectation is the map without dropout."""
+    backbone = exact_backbone()
+    backbone.adapt(Adapters.Config(rank=2, alpha=6, dropout=0.4, targets=("down_proj",)))
+    source = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        backbone.adapters.parameters.normal_(generator=source)
+    layer = next(iter(backbone.adapters.layers.values()))
+    x = torch.randn(5, 32, generator=source, dtype=torch.float64)
+    twin = Dropout(0.4)
+    twin.reseed([7], CPU)
+    mask = mask_of(twin, x)
+    assert mask is not None and 0 < mask.mean() < 1
+    with torch.no_grad(), backbone.learning(7):
+        ours = layer(x)
+    branch = 3 * (mask * x / 0.6) @ layer.down.t() @ layer.up.t()
+    torch.testing.assert_close(ours, layer.base(x) + branch, rtol=1e-12, atol=1e-12)
 
 
 def test_training_is_reproducible_and_dropout_matters() -> None:

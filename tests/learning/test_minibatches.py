@@ -48,7 +48,7 @@ def test_an_exhausted_iterator_starts_over(seed: int, count: int, size: int, at_
 def test_passes_and_epochs_are_shuffled_anew() -> None:
     first = list(islice(replay_minibatches(1, 2, 0, 50, 50, 1), 3))
     other = next(replay_minibatches(1, 2, 1, 50, 50, 1))
-    assert len({str(order) for order in [*first, [other]]}) == 4
+    assert len({str(order) for order in [*first, other]}) == 4
     assert next(replay_minibatches(1, 2, 0, 50, 50, 1)) == first[0]
 
 

@@ -123,8 +123,13 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
         finals = tuple(final(matrix.up_to(row.horizon)) for matrix in matrices)
         assert row.finals == finals
         assert row.score == sum(finals) / 2
-    scores = [row.score for row in trace if row.horizon == 2]
+    first = [row for row in trace if row.horizon == 2]
+    scores = [row.score for row in first]
     assert len(set(scores)) > 1  # the candidates differ, so the ranking means something
+    assert scores == sorted(scores, reverse=True)
+    assert [row.fate for row in first] == ["promoted"] * 2 + ["eliminated"] * 2
+    best = {row.candidate.name for row in first[:2]}
+    assert {row.candidate.name for row in trace if row.horizon == 3} == best
 
 
 def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:

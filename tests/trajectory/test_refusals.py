@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from holdfast import HoldfastError, Trajectory
+from holdfast.learning import identity, training
 from holdfast.learning import state as state_module
-from holdfast.learning import training
 from holdfast.learning.recorded import Recorded
 from tests.tiny import byte_tokenizer, tiny_llama
 from tests.trajectory.outcome import contents_of, numbers_of
@@ -32,6 +32,13 @@ def refusal(config, place, horizon: int = 3) -> str:
     assert "\n" not in str(error.value)
     assert str(place) in str(error.value)
     return str(error.value)
+
+
+def test_the_precision_is_that_of_the_machine_that_learned(config, place, monkeypatch):
+    """ "auto" is float32 here; on a machine where it is bfloat16 the numbers would be others."""
+    assert '"precision": "float32"' in (place / "config.json").read_text()
+    monkeypatch.setattr(identity, "resolved_precision", lambda _: "bfloat16")
+    assert 'precision: "float32" -> "bfloat16"' in refusal(config(METHOD), place)
 
 
 @pytest.mark.parametrize(
