@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from holdfast.analysis.composition import ALLOCATIONS, has
+from holdfast.analysis.composition import has
 from holdfast.analysis.ranks import DECIMALS
 from holdfast.analysis.replicates import by_dataset, replicates
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS
 
 _GROWING = tuple(rule for rule in ALLOCATIONS if rule != "merge")
 

@@ -6,11 +6,8 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 
-VANILLA = "vanilla"
-# In the order in which a tag names them.
-ANCHORS = ("si", "online_ewc", "kfac", "sd", "replay")
-ALLOCATIONS = ("merge", "olora", "osrm")
 FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
 
 

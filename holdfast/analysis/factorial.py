@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from holdfast.analysis.composition import FACTORS, VANILLA, composition, compositions
+from holdfast.analysis.composition import FACTORS, composition, compositions
 from holdfast.analysis.replicates import by_dataset, one_dataset, replicates
+from holdfast.core.mechanisms import VANILLA
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pandas as pd
 from safetensors import SafetensorError, safe_open
 
-from holdfast.analysis.composition import VANILLA, has
+from holdfast.analysis.composition import has
 from holdfast.analysis.study import final_runs
+from holdfast.core.mechanisms import VANILLA
 
 BYTES = 4  # a scalar: factors, anchors' state and the master of merged matrices are float32
 

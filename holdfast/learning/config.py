@@ -24,21 +24,11 @@ from holdfast.backbone.curvature import CurvatureConfig
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config, apply_overrides, build
+from holdfast.core.mechanisms import SECTIONS
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.method import Method, anchor_kinds, known_allocations, parse_method
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
-
-_SECTIONS = {
-    "replay": "data",
-    "sd": "function",
-    "si": "si",
-    "online_ewc": "online_ewc",
-    "kfac": "kfac",
-    "stored": "stored",
-    "olora": "o_lora",
-    "osrm": "sequential_osrm",
-}
 
 
 class Optimisation(Config):
@@ -212,7 +202,7 @@ class RunConfig(Config):
         method = self.composition
         mechanisms = (*method.anchors, method.allocation)
         sections = {"template", "lora", "optim", "balance"}
-        sections |= {_SECTIONS[name] for name in mechanisms if name in _SECTIONS}
+        sections |= {SECTIONS[name] for name in mechanisms if name in SECTIONS}
         anchors = anchor_kinds()
         needs = [anchors[name].needs for name in method.anchors]
         if any(need.replay for need in needs):
@@ -238,7 +228,7 @@ class RunConfig(Config):
         return chosen
 
     def _build(self, name: str, kind: Any) -> Any:
-        section = _SECTIONS.get(name)
+        section = SECTIONS.get(name)
         if section is not None:
             return kind(getattr(self, section))
         return kind(self._plugged(name, kind))

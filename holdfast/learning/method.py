@@ -12,9 +12,7 @@ from typing import Any
 from holdfast.allocation import ALLOCATIONS, Allocation
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor
 from holdfast.core.errors import HoldfastError
-
-VANILLA = "vanilla"
-_ALIASES = {"ewc": "online_ewc", "merged": "merge"}
+from holdfast.core.mechanisms import ALIASES, SHARED, VANILLA
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Method:
     @property
     def tag(self) -> str:
         """The canonical tag: the paper's, for the paper's methods."""
-        rule = () if self.allocation == "shared" else (self.allocation,)
+        rule = () if self.allocation == SHARED else (self.allocation,)
         return "_".join((*self.anchors, *rule)) or VANILLA
 
 
@@ -39,8 +37,8 @@ def parse_method(tag: str) -> Method:
     """
     anchors, rules = known_anchors(), known_allocations()
     if tag == VANILLA:
-        return Method((), "shared")
-    names = _split(tag, [*anchors, *REFERENCE_POINTS, *rules, *_ALIASES])
+        return Method((), SHARED)
+    names = _split(tag, [*anchors, *REFERENCE_POINTS, *rules, *ALIASES])
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise HoldfastError(f"method {tag}: {repeated[0]} is named twice; name it once")
@@ -59,7 +57,7 @@ def parse_method(tag: str) -> Method:
     if len(data) > 1:
         raise HoldfastError(f"method {tag}: {' and '.join(data)} are both data anchors; choose one")
     ordered = tuple(name for name in (*anchors, *REFERENCE_POINTS) if name in names)
-    return Method(ordered, chosen_rules[0] if chosen_rules else "shared")
+    return Method(ordered, chosen_rules[0] if chosen_rules else SHARED)
 
 
 def known_anchors() -> dict[str, type[Anchor]]:
@@ -116,7 +114,7 @@ def _split(tag: str, known: Iterable[str]) -> list[str]:
     while rest:
         for name in longest_first:
             if rest.startswith(f"{name}_"):
-                names.append(_ALIASES.get(name, name))
+                names.append(ALIASES.get(name, name))
                 rest = rest[len(name) + 1 :]
                 break
         else:

@@ -55,6 +55,6 @@ def _draw(axes: Axes, rows: pd.DataFrame) -> None:
         side: Literal["right", "center"] = "right" if after > row.final else "center"
         text = names.percent(row.final)
         style.number_above(axes, row.step, top, text, bold=row.strongest, align=side)
-    added = [f"+ {names.SHORT.get(name, name)}" for name in rows["added"].iloc[1:]]
+    added = [f"+ {names.short_name(name)}" for name in rows["added"].iloc[1:]]
     axes.set_xticks(rows["step"], [names.method_name(rows["method"].iloc[0]), *added])
     axes.set_xlim(-0.5, len(rows) - 0.5)

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from holdfast.core.mechanisms import BY_TAG
 from holdfast.report import names, style
 
 _COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
@@ -75,8 +76,8 @@ def _labels(methods: Sequence[str]) -> tuple[list[str], str]:
     parts = [names.mechanisms(method) for method in methods]
     rules = [rule for _, rule in parts]
     if len({anchors for anchors, _ in parts}) == 1 and len(set(rules)) == len(rules) > 1:
-        shared = " + ".join(names.SHORT.get(name, name) for name in parts[0][0])
-        return [names.ALLOCATION_NAMES[rule] for rule in rules], shared
+        shared = " + ".join(map(names.short_name, parts[0][0]))
+        return [BY_TAG[rule].title for rule in rules], shared
     return [names.method_name(method) for method in methods], ""
 
 

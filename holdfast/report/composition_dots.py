@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from matplotlib.axes import Axes
 
-from holdfast.analysis.composition import ALLOCATIONS, ANCHORS, FACTORS
+from holdfast.analysis.composition import FACTORS
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED
 from holdfast.report import names
 
 
@@ -23,7 +24,7 @@ def dotted(methods: Iterable[str]) -> list[str]:
 
 def by_size(methods: Collection[str]) -> list[str]:
     """Each method once: shared LoRA before other rules, then few anchors before many."""
-    ranks = {name: place for place, name in enumerate(names.SHORT)}
+    ranks = {name: place for place, name in enumerate(BY_TAG)}
 
     def place(method: str) -> tuple[int, int, list[int], str]:
         anchors, rule = names.mechanisms(method)
@@ -50,7 +51,7 @@ def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
         axes.plot(
             *((x, y) if across else (y, x)), "o", color=colour, markersize=4.5, markeredgewidth=0
         )
-    labels = [names.SHORT.get(name, names.plain(name)) for name in rows]
+    labels = [names.plain(names.short_name(name)) for name in rows]
     if across:
         axes.set_yticks(range(len(rows)), labels)
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -66,4 +67,4 @@ def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
 
 def _active(method: str) -> tuple[str, ...]:
     anchors, rule = names.mechanisms(method)
-    return anchors if rule == names.SHARED else (*anchors, rule)
+    return anchors if rule == SHARED else (*anchors, rule)

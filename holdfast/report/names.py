@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import NamedTuple
 
-from holdfast.analysis.composition import ALLOCATIONS, ANCHORS, VANILLA, has
+from holdfast.analysis.composition import has
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, VANILLA
 
 # Okabe and Ito's palette: told apart by most colour-blind readers.
 ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
@@ -19,19 +20,6 @@ ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 )
 BLACK, GREY, PALE = "#000000", "#767676", "#DDDDDD"
 
-SHARED = "shared"  # the allocation rule of a tag that names none
-SHORT = {
-    "si": "SI",
-    "online_ewc": "EWC",
-    "kfac": "K-FAC",
-    "sd": "SD",
-    "replay": "R",
-    SHARED: "shared",
-    "merge": "M",
-    "olora": "O-LoRA",
-    "osrm": "OSRM",
-}
-ALLOCATION_NAMES = SHORT | {SHARED: "shared LoRA", "merge": "merged LoRA"}
 ALLOCATION_COLOURS = {SHARED: ORANGE, "merge": BLUE, "olora": GREEN, "osrm": PURPLE}
 _DATASETS = {"symbol_qa": "Symbol-QA", "llm_qa": "LLM-QA", "real_qa": "Real-QA"}
 _LONGEST = 20  # characters of a dataset's name
@@ -92,7 +80,13 @@ def method_name(method: str) -> str:
     """``si_replay_merge`` as ``SI + R + M``; nothing at all is naive fine-tuning."""
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
-    return plain(" + ".join(SHORT.get(name, name) for name in (*anchors, *rule)) or "naive")
+    return plain(" + ".join(map(short_name, (*anchors, *rule))) or "naive")
+
+
+def short_name(mechanism: str) -> str:
+    """``replay`` as ``R``; one of another package as it is called."""
+    known = BY_TAG.get(mechanism)
+    return mechanism if known is None else known.short
 
 
 def dataset_name(dataset: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from holdfast.analysis.composition import ANCHORS, VANILLA
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ANCHORS, VANILLA
 from holdfast.report.build_up_path import build_up_path
 from holdfast.report.capability_bars import capability_bars
 from holdfast.report.composition_grid import composition_grid

@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from holdfast.core.errors import HoldfastError
-from holdfast.report.names import ALLOCATION_COLOURS, ALLOCATION_NAMES, mechanisms
+from holdfast.core.mechanisms import BY_TAG
+from holdfast.report.names import ALLOCATION_COLOURS, mechanisms
 
 # Widths of a column and of a page of a two-column paper, in inches; text in points.
 COLUMN, PAGE = 3.3, 6.9
@@ -95,7 +96,7 @@ def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
     """Below a figure, the colours of the allocation rules that its methods use."""
     used = {mechanisms(method)[1] for method in methods}
     handles: list[Artist] = [
-        Patch(color=colour, label=ALLOCATION_NAMES[rule])
+        Patch(color=colour, label=BY_TAG[rule].title)
         for rule, colour in ALLOCATION_COLOURS.items()
         if rule in used
     ]

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from holdfast.core.config import Config, apply_overrides
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.method import VANILLA, parse_method
+from holdfast.core.mechanisms import VANILLA
+from holdfast.learning.method import parse_method
 
 NONE = "none"
 _SHAPE = (

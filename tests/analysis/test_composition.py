@@ -7,16 +7,10 @@ import itertools
 import pytest
 
 from holdfast.allocation import ALLOCATIONS as RULES
-from holdfast.analysis.composition import (
-    ALLOCATIONS,
-    ANCHORS,
-    FACTORS,
-    composition,
-    compositions,
-    has,
-)
+from holdfast.analysis.composition import FACTORS, composition, compositions, has
 from holdfast.anchors import ANCHORS as LEARNED
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS
 from holdfast.learning.method import parse_method
 
 

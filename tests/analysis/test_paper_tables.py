@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from holdfast.analysis import paper_tables
-from holdfast.analysis.composition import ALLOCATIONS, compositions, has
+from holdfast.analysis.composition import compositions, has
 from holdfast.analysis.paper_tables import (
     DATASETS,
     LABELS,
@@ -22,6 +22,7 @@ from holdfast.analysis.paper_tables import (
     paper_table,
 )
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS
 
 from .tables import published
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.allocation import ALLOCATIONS
+from holdfast.anchors import ANCHORS, REFERENCE_POINTS
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import MECHANISMS
 from holdfast.learning import method as module
+from holdfast.learning.config import RunConfig
 from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
 
 # Tables of app:res-all-configs; si_sd_replay_osrm and si_sd_replay_olora stand in the first alone.
@@ -38,6 +42,21 @@ PAPER = {
     "si_sd_replay_olora": (("si", "sd", "replay"), "olora"),
     "si_sd_replay_osrm": (("si", "sd", "replay"), "osrm"),
 }
+
+
+def test_the_table_of_mechanisms_is_what_is_built() -> None:
+    """Every mechanism with its class and the section of its settings, in the order of tags."""
+    built = {**ANCHORS, **REFERENCE_POINTS, **ALLOCATIONS}
+    assert list(built) == [one.tag for one in MECHANISMS]
+    kinds = {"anchor": ANCHORS, "reference point": REFERENCE_POINTS, "allocation": ALLOCATIONS}
+    for one in MECHANISMS:
+        assert one.tag in kinds[one.kind]
+        settings = built[one.tag].Config.model_fields
+        assert bool(settings) == (one.section is not None)
+        if one.section is not None:
+            assert RunConfig.model_fields[one.section].annotation is built[one.tag].Config
+    for label in ("title", "short"):
+        assert len({getattr(one, label) for one in MECHANISMS}) == len(MECHANISMS)
 
 
 @pytest.mark.parametrize("tag", PAPER)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.compare import SIGNIFICANT
-from holdfast.analysis.composition import VANILLA
+from holdfast.core.mechanisms import VANILLA
 
 # Column, title, and whether it is a share.
 _METRICS = (

@@ -7,22 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.composition import (
-    FACTORS,
-    VANILLA,
-    composition,
-    compositions,
-    factors_of,
-    has,
-)
+from holdfast.analysis.composition import FACTORS, composition, compositions, factors_of, has
 from holdfast.analysis.horizon import at_horizon
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis
+from holdfast.core.mechanisms import BY_TAG, VANILLA
 from holdfast.report.page import sections
 from holdfast.report.page.embedding import by_column, encoded, plain
 from holdfast.report.page.finalists import shown
 
-_LABELS = {"si": "SI", "sd": "SD", "replay": "Replay", "merge": "Merge"}
 _STAND_OUT = 6  # curves at first; the palette has as many colours
 _SEARCHED = ("horizon", "rank", "candidate", "method", "score", "fate")
 
@@ -147,7 +140,7 @@ def _explorer(factors: list[str], learned: list[str], effects: pd.DataFrame) -> 
     best = next(method for method in learned if method in compositions())
     return {
         "factors": factors,
-        "labels": _LABELS,
+        "labels": {factor: BY_TAG[factor].title for factor in factors},
         "tags": {"".join(str(int(on)) for on in row): tag for tag, row in levels.items()},
         "start": [factor for factor in factors if has(best, factor)],
         "effects": _main_effects(factors, effects) if len(effects) else None,
