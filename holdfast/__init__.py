@@ -8,22 +8,36 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.analysis import read_study as read_study
+    from holdfast.backbone.load import load_backbone as load_backbone
     from holdfast.core.errors import HoldfastError as HoldfastError
+    from holdfast.exports.export import export as export
     from holdfast.learning.config import RunConfig as RunConfig
     from holdfast.learning.trajectory import Trajectory as Trajectory
     from holdfast.memory.memory import Memory as Memory
+    from holdfast.recipes import recipe as recipe
     from holdfast.results import RecallMatrix as RecallMatrix
+    from holdfast.streams import Item as Item
+    from holdfast.streams import Stream as Stream
+    from holdfast.streams import Task as Task
     from holdfast.streams import load_stream as load_stream
 
 __version__ = version("holdfast")
 
 _HOMES = {
     "HoldfastError": "holdfast.core.errors",
+    "Item": "holdfast.streams",
     "Memory": "holdfast.memory.memory",
     "RecallMatrix": "holdfast.results",
     "RunConfig": "holdfast.learning.config",
+    "Stream": "holdfast.streams",
+    "Task": "holdfast.streams",
     "Trajectory": "holdfast.learning.trajectory",
+    "export": "holdfast.exports.export",
+    "load_backbone": "holdfast.backbone.load",
     "load_stream": "holdfast.streams",
+    "read_study": "holdfast.analysis",
+    "recipe": "holdfast.recipes",
 }
 __all__ = sorted(_HOMES)
 

@@ -16,6 +16,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
 README = ROOT / "README.md"
+DESCRIPTION = (
+    '{"config": {}, "identity": "", "numbers": {}, "versions": {}, "backbone": {"name": "embedded",'
+    ' "fingerprint": ""}, "stream": {"name": "symbol_qa", "tasks": 3, "fingerprint": ""}}'
+)
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 OWN_STREAM = ROOT / "docs" / "how-to" / "your-own-stream.md"
 
@@ -75,7 +79,7 @@ def test_the_examples_of_the_tutorial_print_what_it_says(tmp_path: Path) -> None
     for name, text in files_in(TUTORIAL).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
-    (tmp_path / "runs" / "example" / "config.json").write_text("{}")
+    (tmp_path / "runs" / "example" / "config.json").write_text(DESCRIPTION)
     block = r"```{}\n(.*?)^```\n"
     pattern = "<!-- example -->\n" + block.format("python")
     pattern += r"\n<!-- prints -->\n" + block.format("text")

@@ -3,13 +3,14 @@
 A package adds its own through the entry-point group ``holdfast.allocations``.
 """
 
-from holdfast.allocation.base import Allocation
+from holdfast.allocation.base import Allocation, Closing, Opening
 from holdfast.allocation.merged import Merged
 from holdfast.allocation.o_lora import OLoRA
 from holdfast.allocation.sequential_osrm import SequentialOSRM
 from holdfast.allocation.shared import Shared
+from holdfast.core.config import Config
 
-__all__ = ["ALLOCATIONS", "Allocation"]
+__all__ = ["ALLOCATIONS", "Allocation", "Closing", "Config", "Opening"]
 
 ALLOCATIONS: dict[str, type[Allocation]] = {
     "shared": Shared,

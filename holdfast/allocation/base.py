@@ -11,11 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.core.config import Config
 
 MeanInputs = Callable[[int], dict[str, Tensor]]
 
@@ -43,38 +44,43 @@ class Closing:
 class Allocation(ABC):
     """A rule for low-rank updates. Implementations are final.
 
+    Config: its settings. A method that a rule does not write does nothing, and keeps nothing.
+
     fate: what trained factors become, and so what a reload needs: the workspace itself
     (``kept``: the last task's factors), part of the dense matrices (``folded``: every task's
     since a copy of these), or that and a memory of their own (``frozen``: every task's).
     """
 
+    Config: ClassVar[type[Config]] = Config
     fate: Literal["kept", "folded", "frozen"]
     replay_counts_for_path: bool = True  # does SI record the replay loss? app:composition
+
+    def __init__(self, config: Any) -> None:
+        """config: a :attr:`Config`."""
+        self.config = config
 
     @abstractmethod
     def begin(self, adapters: Adapters, opening: Opening) -> None:
         """Open the workspace of a task; the model's function does not change."""
 
     @abstractmethod
-    def penalty(self, adapters: Adapters) -> Tensor | None:
-        """The weighted regularisers of eq. app-objective, a scalar; None when there are none."""
-
-    @abstractmethod
-    def adjust_gradient(self, adapters: Adapters) -> None:
-        """Change the complete gradient in place, before it is clipped."""
-
-    @abstractmethod
-    def end(self, closing: Closing) -> None:
-        """Observe the trained model, before its factors change their coordinates."""
-
-    @abstractmethod
     def retire(self, adapters: Adapters) -> None:
         """Let the trained factors become their fate; also how a reload redoes a past task."""
 
-    @abstractmethod
+    def penalty(self, adapters: Adapters) -> Tensor | None:
+        """The weighted regularisers of eq. app-objective, a scalar; None when there are none."""
+        return None
+
+    def adjust_gradient(self, adapters: Adapters) -> None:  # noqa: B027
+        """Change the complete gradient in place, before it is clipped."""
+
+    def end(self, closing: Closing) -> None:  # noqa: B027
+        """Observe the trained model, before its factors change their coordinates."""
+
     def state(self) -> dict[str, Tensor]:
         """What must be remembered beyond the factors themselves, as named tensors."""
+        return {}
 
-    @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what :meth:`state` gave."""
+        assert not state

@@ -7,13 +7,13 @@ Source: app:olora.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.allocation.base import Allocation, Closing, Opening
+from holdfast.allocation.base import Allocation, Opening
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core import config as core_config
 
@@ -72,9 +72,6 @@ class OLoRA(Allocation):
             assert gradient is not None
             gradient -= (gradient @ basis.t()) @ basis
 
-    def end(self, closing: Closing) -> None:
-        """Nothing to observe."""
-
     def retire(self, adapters: Adapters) -> None:
         """Freeze the pair.  Source: eq. app-olora-concat, eq. app-olora-sum."""
         for width in dict.fromkeys(layer.down.shape[1] for layer in adapters.layers.values()):
@@ -106,9 +103,6 @@ class OLoRA(Allocation):
     def state(self) -> dict[str, Tensor]:
         """Empty: the frozen factors are the tasks' own files."""
         return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        assert not state
 
 
 def _reading(adapters: Adapters, width: int) -> list[str]:

@@ -44,12 +44,6 @@ class SequentialOSRM(Allocation):
                 row_norm = torch.linalg.vector_norm(down, dim=1).mean()  # kappa
                 down.copy_(row_norm * directions)
 
-    def penalty(self, adapters: Adapters) -> None:
-        return None
-
-    def adjust_gradient(self, adapters: Adapters) -> None:
-        """Nothing to change."""
-
     def end(self, closing: Closing) -> None:
         """Stack this task's mean inputs.  Source: eq. app-osrm-feature, eq. app-osrm-stack."""
         for name, mean in closing.mean_inputs(self.config.sequences).items():

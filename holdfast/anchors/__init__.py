@@ -3,15 +3,35 @@
 A package adds its own through the entry-point group ``holdfast.anchors``.
 """
 
-from holdfast.anchors.base import Anchor
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    StepChange,
+    StepView,
+    TaskEnd,
+    TaskStart,
+    Update,
+)
 from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.reference_points import JointTraining, StoredReplay
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.core.config import Config
 
-__all__ = ["ANCHORS", "REFERENCE_POINTS", "Anchor"]
+__all__ = [
+    "ANCHORS",
+    "REFERENCE_POINTS",
+    "Anchor",
+    "Config",
+    "Needs",
+    "StepChange",
+    "StepView",
+    "TaskEnd",
+    "TaskStart",
+    "Update",
+]
 
 ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,

@@ -10,11 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from holdfast.backbone.curvature import Curvature
 from holdfast.backbone.projection import Projection
+from holdfast.core.config import Config
 
 
 @dataclass(frozen=True)
@@ -109,38 +111,45 @@ class TaskEnd:
 
 
 class Anchor(ABC):
-    """One thing that an update should preserve. Implementations are final."""
+    """One thing that an update should preserve. Implementations are final.
 
-    needs: Needs
+    Config: its settings; needs: what the learner supplies. A method that an anchor does not write
+    does nothing, and keeps nothing.
+    """
+
+    Config: ClassVar[type[Config]] = Config
+    needs: Needs = Needs()
+
+    def __init__(self, config: Any) -> None:
+        """config: a :attr:`Config`."""
+        self.config = config
 
     @property
-    @abstractmethod
     def strength(self) -> float:
-        """The coefficient of the loss in eq. app-objective (for the data anchor, w)."""
-
-    @abstractmethod
-    def begin(self, start: TaskStart) -> None:
-        """A task is about to be learned."""
+        """The coefficient of the loss in eq. app-objective: ``config.strength``."""
+        strength: float = self.config.strength
+        return strength
 
     @abstractmethod
     def loss(self, step: StepView) -> Tensor:
         """The anchor's term, a scalar, unweighted; exactly 0 until a past exists."""
 
-    @abstractmethod
-    def after_step(self, change: StepChange) -> None:
+    def begin(self, start: TaskStart) -> None:  # noqa: B027
+        """A task is about to be learned."""
+
+    def after_step(self, change: StepChange) -> None:  # noqa: B027
         """The optimiser has made a step."""
 
-    @abstractmethod
-    def end(self, end: TaskEnd) -> None:
+    def end(self, end: TaskEnd) -> None:  # noqa: B027
         """The task is learned; consolidate before the factors change their coordinates."""
 
-    @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """Everything the next task needs, as named tensors; empty when nothing is kept."""
+        return {}
 
-    @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what :meth:`state` gave; KeyError on names that do not match."""
+        check_names(state)
 
 
 def check_names(state: Mapping[str, Tensor], *names: str) -> None:

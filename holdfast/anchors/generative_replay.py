@@ -8,7 +8,6 @@ Source: app:data-anchor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -17,11 +16,7 @@ from torch import Tensor
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepChange,
     StepView,
-    TaskEnd,
-    TaskStart,
-    check_names,
 )
 from holdfast.anchors.divergences import Divergence, divergence
 from holdfast.backbone.projection import TokenLogits, token_cross_entropy
@@ -44,15 +39,11 @@ class GenerativeReplay(Anchor):
 
     needs = Needs(replay=True)
 
-    def __init__(self, config: GenerativeReplay.Config) -> None:
-        self.config = config
-
     @property
     def strength(self) -> float:
-        return self.config.weight
-
-    def begin(self, start: TaskStart) -> None:
-        """Nothing to prepare: the learner supplies the replay minibatches."""
+        """w of eq. app-fit."""
+        weight: float = self.config.weight
+        return weight
 
     def loss(self, step: StepView) -> Tensor:
         if step.replay is None:
@@ -70,15 +61,3 @@ class GenerativeReplay(Anchor):
             self.config.vocabulary,
             fused=tokens.fused,
         )
-
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
-
-    def end(self, end: TaskEnd) -> None:
-        """Nothing to consolidate."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        check_names(state)

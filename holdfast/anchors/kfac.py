@@ -25,7 +25,6 @@ from torch import Tensor
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepChange,
     StepView,
     TaskEnd,
     TaskStart,
@@ -83,7 +82,7 @@ class KroneckerFisher(Anchor):
 
     @property
     def strength(self) -> float:
-        return self.config.strength * self._ratio
+        return super().strength * self._ratio
 
     def begin(self, start: TaskStart) -> None:
         most = self.config.max_items
@@ -103,9 +102,6 @@ class KroneckerFisher(Anchor):
         if self.held is None:
             return step.parameters.new_zeros(())
         return quadratic_form(step.updates, self.held)
-
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
 
     def end(self, end: TaskEnd) -> None:
         self.held = None

@@ -15,10 +15,8 @@ from torch import Tensor
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepChange,
     StepView,
     TaskEnd,
-    TaskStart,
     check_names,
 )
 from holdfast.anchors.quadratic import quadratic_penalty
@@ -42,21 +40,11 @@ class OnlineEWC(Anchor):
         self.reference: Tensor | None = None
         self.scale: Tensor | None = None
 
-    @property
-    def strength(self) -> float:
-        return self.config.strength
-
-    def begin(self, start: TaskStart) -> None:
-        """Nothing to prepare."""
-
     def loss(self, step: StepView) -> Tensor:
         """eq. app-online-ewc-penalty."""
         if self.fisher is None or self.reference is None:
             return step.parameters.new_zeros(())
         return quadratic_penalty(step.parameters, self.fisher, self.reference)
-
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
 
     def end(self, end: TaskEnd) -> None:
         """F~ <- gamma F~ + F^.

@@ -7,19 +7,13 @@ Memories in Continual Learning".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import Field
 from torch import Tensor
 
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepChange,
     StepView,
-    TaskEnd,
-    TaskStart,
-    check_names,
 )
 from holdfast.backbone.projection import token_cross_entropy
 from holdfast.core.config import Config
@@ -46,56 +40,20 @@ class StoredReplay(Anchor):
     def strength(self) -> float:
         return 1.0
 
-    def begin(self, start: TaskStart) -> None:
-        """Nothing to prepare: the learner supplies the minibatches."""
-
     def loss(self, step: StepView) -> Tensor:
         if step.replay is None:
             return step.parameters.new_zeros(())
         return step.replay.mean(token_cross_entropy)
 
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
-
-    def end(self, end: TaskEnd) -> None:
-        """Nothing to consolidate."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        check_names(state)
-
 
 class JointTraining(Anchor):
     """Train every task together with all before it, as if they had come at once."""
 
-    class Config(Config):
-        """Nothing to set: how long is a matter of ``optim``."""
-
     needs = Needs(joint=True)
-
-    def __init__(self, config: JointTraining.Config) -> None:
-        self.config = config
 
     @property
     def strength(self) -> float:
         return 0.0
 
-    def begin(self, start: TaskStart) -> None:
-        """Nothing to prepare: the learner supplies the earlier tasks."""
-
     def loss(self, step: StepView) -> Tensor:
         return step.parameters.new_zeros(())
-
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
-
-    def end(self, end: TaskEnd) -> None:
-        """Nothing to consolidate."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        check_names(state)

@@ -5,19 +5,14 @@ Source: app:function-anchor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import Field
 from torch import Tensor
 
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepChange,
     StepView,
-    TaskEnd,
     TaskStart,
-    check_names,
 )
 from holdfast.anchors.divergences import Divergence, divergence
 from holdfast.backbone.projection import TokenLogits
@@ -39,10 +34,6 @@ class SelfDistillation(Anchor):
         self.config = config
         self._has_past = False
 
-    @property
-    def strength(self) -> float:
-        return self.config.strength
-
     def begin(self, start: TaskStart) -> None:
         self._has_past = start.task > 1
 
@@ -60,15 +51,3 @@ class SelfDistillation(Anchor):
             self.config.vocabulary,
             fused=tokens.fused,
         )
-
-    def after_step(self, change: StepChange) -> None:
-        """Nothing to record."""
-
-    def end(self, end: TaskEnd) -> None:
-        """Nothing to consolidate."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        check_names(state)

@@ -41,10 +41,6 @@ class SynapticIntelligence(Anchor):
         self._start: Tensor | None = None  # theta_{t,0}
         self._path: Tensor | None = None  # omega_t
 
-    @property
-    def strength(self) -> float:
-        return self.config.strength
-
     def begin(self, start: TaskStart) -> None:
         self._start = start.parameters.clone()
         self._path = torch.zeros_like(start.parameters)

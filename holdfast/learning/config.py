@@ -26,7 +26,13 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config, apply_overrides, build
 from holdfast.core.mechanisms import SECTIONS
 from holdfast.evaluation.recall import Recall
-from holdfast.learning.method import Method, anchor_kinds, known_allocations, parse_method
+from holdfast.learning.method import (
+    Method,
+    anchor_kinds,
+    known_allocations,
+    parse_method,
+    plugged_in,
+)
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
 
@@ -127,6 +133,17 @@ class RunConfig(Config):
     plugins: dict[str, dict[str, Any]] = {}
     evaluation: Evaluation = Evaluation()
     keep: Keep = Keep()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sections_of_plugins(cls, values: Any) -> Any:
+        """A mechanism of another package has a section of its own name, as those of this one."""
+        if not isinstance(values, Mapping) or values.keys() <= cls.model_fields.keys():
+            return values
+        own = plugged_in() - cls.model_fields.keys()
+        sections = {name: values[name] for name in values if name in own}
+        rest = {name: values[name] for name in values if name not in own}
+        return {**rest, "plugins": {**values.get("plugins", {}), **sections}}
 
     @field_validator("method")
     @classmethod

@@ -75,6 +75,12 @@ def known_allocations() -> dict[str, type[Allocation]]:
     return _with_plugins(ALLOCATIONS, "holdfast.allocations")
 
 
+def plugged_in() -> set[str]:
+    """The names of the mechanisms that installed packages add."""
+    groups = ("holdfast.anchors", "holdfast.allocations")
+    return {entry.name for group in groups for entry in _installed(group)}
+
+
 def _with_plugins(own: Mapping[str, type[Any]], group: str) -> dict[str, type[Any]]:
     found = dict(own)
     for entry in _installed(group):

@@ -27,6 +27,7 @@ from holdfast.core.files import (
     json_text,
     write_text_atomically,
 )
+from holdfast.core.notebook import caption
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
@@ -77,6 +78,15 @@ class Trajectory:
         """Recall after every boundary that was observed."""
         text = self._commit.matrix
         return RecallMatrix.from_csv(text) if text else RecallMatrix()
+
+    def __repr__(self) -> str:
+        learned = f"{self.horizon} of {len(self.stream.tasks)} tasks of {self.stream.name}"
+        method, seed = self.config.method, self.config.seed
+        return f"Trajectory({method}, seed {seed}, {learned}, {str(self.directory)!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is, and its matrix."""
+        return caption(repr(self)) + (self.matrix._repr_html_() if self.horizon else "")
 
     def metrics(self) -> dict[str, Any]:
         """The contents of metrics.json."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.notebook import caption, table
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.config import RunConfig
 from holdfast.learning.identity import is_free
@@ -23,6 +24,7 @@ from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
 from holdfast.streams.item import quoted
 
 FACTS_FILE = "facts.jsonl"
+_SHOWN = 20  # facts, in a notebook
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,18 @@ class Memory:
     def facts(self) -> tuple[Item, ...]:
         """All facts so far, each question once, with its newest answer."""
         return () if self._trajectory is None else tuple(newest(self._trajectory.stream.tasks))
+
+    def __repr__(self) -> str:
+        told = f"{len(self.facts)} facts in {self.horizon} batches"
+        return f"Memory({str(self.directory)!r}, {told}, {self.config.method})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the facts that came last."""
+        newest_first = [(item.question, item.answer) for item in reversed(self.facts)]
+        left = len(newest_first) - _SHOWN
+        more = caption(f"and {left} earlier facts") if left > 0 else ""
+        shown = table(("question", "answer"), newest_first[:_SHOWN])
+        return caption(repr(self)) + shown + more
 
     def forgotten(self) -> tuple[Item, ...]:
         """The facts so far, each with its newest answer, that the model does not repeat.

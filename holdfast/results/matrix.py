@@ -5,13 +5,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
+from holdfast.core.notebook import caption, heat_map
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADER = "after_task,on_task,correct,items,accuracy"
 
@@ -204,9 +208,26 @@ class RecallMatrix:
     def __hash__(self) -> int:
         return hash(tuple(self.entries()))
 
+    def to_frame(self) -> pd.DataFrame:
+        """A line for each observed entry: after_task, on_task, correct, items, accuracy."""
+        import pandas as pd
+
+        rows = [(i, j, *recall, recall.accuracy) for i, j, recall in self.entries()]
+        return pd.DataFrame(rows, columns=HEADER.split(","))
+
     def __repr__(self) -> str:
-        entries = sum(map(len, self._rows.values()))
-        return f"RecallMatrix(horizon={self.horizon}, entries={entries})"
+        if not self._rows:
+            return "RecallMatrix(empty)"
+        row = [recall for task, recall in self._rows[self.horizon].items() if task <= self.horizon]
+        share = sum(recall.accuracy for recall in row) / len(row) if row else float("nan")
+        return f"RecallMatrix({self.horizon} tasks, {len(row)} asked last: {share:.1%} recalled)"
+
+    def _repr_html_(self) -> str:
+        """A picture for notebooks: a line a row after_task, a column a task."""
+        table = self.accuracies()[:, 1:]
+        shares = [[None if np.isnan(one) else float(one) for one in row] for row in table]
+        told = "after each task (down), recall of each task (across)"
+        return caption(repr(self)) + heat_map(shares) + caption(told)
 
 
 def _complaint(after_task: int, on_task: int, recall: Recall) -> str | None:

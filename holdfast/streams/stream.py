@@ -9,8 +9,11 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.notebook import caption, table
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
+
+_SHOWN = 10  # tasks, in a notebook
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Task:
         return sha256_of([[item.question, item.answer, list(item.aliases)] for item in self.items])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stream:
     """An ordered list of tasks in which every question stands once.
 
@@ -70,6 +73,21 @@ class Stream:
             for number, item in enumerate(task.items, start=1):
                 if not self.repeats:
                     questions.add(item, place_of(task, number))
+
+    def __repr__(self) -> str:
+        items = sum(len(task.items) for task in self.tasks)
+        return f"Stream({self.name!r}, {len(self.tasks)} tasks, {items} items)"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the first tasks, with their first item."""
+        rows = [
+            (task.name, len(task.items), task.items[0].question, task.items[0].answer)
+            for task in self.tasks[:_SHOWN]
+        ]
+        columns = ("task", "items", "first question", "its answer")
+        left = len(self.tasks) - len(rows)
+        more = caption(f"and {left} more tasks") if left else ""
+        return caption(repr(self)) + table(columns, rows) + more
 
     @cached_property
     def fingerprint(self) -> str:

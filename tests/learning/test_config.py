@@ -70,8 +70,13 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     ]
     assert changed("rehearsal", "plugins.rehearsal.weight=0.25") != []
     # However its settings are written, or if they are not.
-    for given in ("plugins.rehearsal.weight=0.5", "plugins.rehearsal={}"):
+    for given in ("plugins.rehearsal.weight=0.5", "plugins.rehearsal={}", "rehearsal.weight=0.5"):
         assert changed("rehearsal", given) == []
+    # A section of its own name, as the mechanisms of this package have.
+    own = RunConfig.of({"method": "rehearsal", "rehearsal": {"weight": 0.25}})
+    assert own.plugins == {"rehearsal": {"weight": 0.25}}
+    with pytest.raises(HoldfastError, match="unknown key rehearsals; did you mean"):
+        RunConfig.of({"method": "rehearsal", "rehearsals": {"weight": 0.25}})
     one, other = (
         RunConfig.of({"method": "rehearsal", "plugins": {"rehearsal": {"weight": weight}}})
         for weight in (1, 1.0)

@@ -1,0 +1,97 @@
+"""What `import holdfast` gives, and what a notebook shows of it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+import holdfast
+from holdfast import Item, Memory, RecallMatrix, Stream, Task
+from holdfast.core.notebook import heat_map
+from tests.memory.memories import config
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "notebook.md"
+HARMFUL = "<script>alert(1)</script>"
+
+
+def matrix() -> RecallMatrix:
+    return RecallMatrix().with_row(1, {1: (4, 4), 2: (0, 2)}).with_row(3, {1: (1, 4), 3: (2, 2)})
+
+
+def test_every_name_is_there_and_on_the_page() -> None:
+    page = PAGE.read_text("utf-8")
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+        assert f"`{name}`" in page
+    assert set(dir(holdfast)) == {*holdfast.__all__, "__version__"}
+
+
+def test_a_matrix_as_a_frame() -> None:
+    frame = matrix().to_frame()
+    assert list(frame.columns) == ["after_task", "on_task", "correct", "items", "accuracy"]
+    assert frame.to_numpy().tolist() == [
+        [1, 1, 4, 4, 1.0],
+        [1, 2, 0, 2, 0.0],
+        [3, 1, 1, 4, 0.25],
+        [3, 3, 2, 2, 1.0],
+    ]
+    assert len(RecallMatrix().to_frame()) == 0
+
+
+def test_a_matrix_tells_its_last_row() -> None:
+    assert repr(matrix()) == "RecallMatrix(3 tasks, 2 asked last: 62.5% recalled)"
+    assert repr(RecallMatrix()) == "RecallMatrix(empty)"
+
+
+def test_a_heat_map_has_a_pixel_for_each_share() -> None:
+    found = re.search(r'base64,([^"]+)"', heat_map([[0.0, 1.0, None], [0.5, 0.25, 0.75]]))
+    assert found is not None
+    pixels = imread(io.BytesIO(base64.b64decode(found[1])), format="png")
+    assert pixels.shape == (2, 3, 4)
+    assert pixels[0, 0].tolist() == [1, 1, 1, 1]
+    np.testing.assert_allclose(pixels[0, 1], [8 / 255, 48 / 255, 107 / 255, 1], atol=1e-6)
+    assert pixels[0, 2, 3] == 0
+    assert pixels[1, 1, 0] > pixels[1, 0, 0] > pixels[1, 2, 0] > pixels[0, 1, 0]
+
+
+def test_a_stream_shows_its_first_tasks_and_no_script() -> None:
+    tasks = [Task(f"t{n}", (Item(f"{HARMFUL} {n}?", HARMFUL),)) for n in range(12)]
+    stream = Stream(tuple(tasks), HARMFUL)
+    assert repr(stream) == f"Stream({HARMFUL!r}, 12 tasks, 12 items)"
+    shown = stream._repr_html_()
+    assert "<script" not in shown and "&lt;script&gt;alert(1)" in shown
+    assert shown.count("<tr>") == 11 and "and 2 more tasks" in shown
+    assert "more tasks" not in stream.first(10)._repr_html_()
+
+
+def test_the_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = re.search(r"<!-- example -->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    assert example is not None
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(example[1], str(PAGE), "exec"), names)  # noqa: S102
+    assert "RecallMatrix(3 tasks, 3 asked last: 100.0% recalled)" in capsys.readouterr().out
+    trajectory, fresh = names["trajectory"], names["mine"]
+    learned = "Trajectory(kfac_merge, seed 41, 3 of 3 tasks of symbol_qa, 'runs/first')"
+    assert repr(trajectory) == learned
+    assert "data:image/png" in trajectory._repr_html_() and "kfac_merge" in trajectory._repr_html_()
+    assert "0 of 2 tasks" in repr(fresh) and "<img" not in fresh._repr_html_()
+
+
+def test_a_memory_shows_its_last_facts(tmp_path: Path, backbone_directory: Path) -> None:
+    memory = Memory(tmp_path / "memory", config(backbone_directory))
+    assert "0 facts in 0 batches" in repr(memory) and memory._repr_html_()
+    memory.learn([(f"{HARMFUL} {n}?", "a") for n in range(22)])
+    assert "22 facts in 1 batches, vanilla" in repr(memory)
+    shown = memory._repr_html_()
+    assert "<script" not in shown and "and 2 earlier facts" in shown
+    assert shown.index("21?") < shown.index("20?") and shown.count("<tr>") == 21
