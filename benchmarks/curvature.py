@@ -13,7 +13,6 @@ from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, Table, command, number
 from benchmarks.stepping import Steps
 from benchmarks.training_step import second_task, step_configuration
-from benchmarks.translation import own_uniforms
 from benchmarks.twins import Twins, configuration, items
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.learning.boundary import learn_task
@@ -22,6 +21,7 @@ from holdfast.learning.progress import Progress
 from holdfast.learning.training import updates_since
 from reference import adapters
 from reference import curvature as plain
+from reference.translation import own_uniforms
 
 METHOD = "kfac_merge"
 

@@ -24,7 +24,8 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.device import description, rates_on
 from benchmarks.floor import Rates
-from benchmarks.paper_scale import (
+from benchmarks.paper_scale.checks import CheckError, checks
+from benchmarks.paper_scale.engine import (
     PAPER,
     TINY,
     Engine,
@@ -32,10 +33,9 @@ from benchmarks.paper_scale import (
     random_backbone,
     scale_configuration,
 )
-from benchmarks.paper_scale_checks import CheckError, checks
-from benchmarks.paper_scale_parts import curvature_parts, draw_and_step, step_profile
-from benchmarks.paper_scale_recipe import Recipe
-from benchmarks.paper_scale_record import NAME, Record
+from benchmarks.paper_scale.parts import curvature_parts, draw_and_step, step_profile
+from benchmarks.paper_scale.recipe import Recipe
+from benchmarks.paper_scale.record import NAME, Record
 from benchmarks.record import DEFAULT_OUT, number
 from benchmarks.storage import formula
 from holdfast.backbone.generation.steps import can_cache

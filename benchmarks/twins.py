@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.translation import reference_task, settings_of
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.learning.boundary import TaskReport, learn_task
@@ -19,6 +18,7 @@ from reference.learner import run_task
 from reference.replay import generate
 from reference.state import Result, State
 from reference.state import Task as ReferenceTask
+from reference.translation import reference_task, settings_of
 
 FULL = "si_sd_replay_merge"
 METHODS = ("vanilla", "replay_merge", FULL)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks import gpu_paper_scale as script
-from benchmarks.paper_scale_checks import CheckError
-from benchmarks.paper_scale_record import Record, paper_rows
+from benchmarks.paper_scale.checks import CheckError
+from benchmarks.paper_scale.record import Record, paper_rows
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.translation import RULES, reference_task, settings_of
 from holdfast.backbone.projection import Projection
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
@@ -16,6 +15,7 @@ from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from reference.learner import run_task
 from reference.state import State
+from reference.translation import RULES, reference_task, settings_of
 from tests.tiny import exact_backbone, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")

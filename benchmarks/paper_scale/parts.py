@@ -6,7 +6,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.device import forget_peak, peak_bytes, timed
-from benchmarks.paper_scale import Engine
+from benchmarks.paper_scale.engine import Engine
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
 from holdfast.anchors.kfac import quadratic_form

@@ -12,7 +12,6 @@ import torch
 
 from benchmarks.answering import NO_TOKEN
 from benchmarks.device import timed
-from benchmarks.translation import settings_of
 from benchmarks.twins import GENERATED_AT_ONCE
 from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
@@ -23,6 +22,7 @@ from reference.optimisation import optimise
 from reference.recall import continuation
 from reference.replay import generate
 from reference.state import State, Task
+from reference.translation import settings_of
 
 _STEPS = 3
 _DRAWN = 24  # tokens of the one batch that is drawn

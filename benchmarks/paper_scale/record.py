@@ -14,8 +14,8 @@ from typing import TypeVar
 import torch
 
 from benchmarks.machine import machine
-from benchmarks.paper_scale import PAPER
-from benchmarks.paper_scale_checks import CheckError
+from benchmarks.paper_scale.checks import CheckError
+from benchmarks.paper_scale.engine import PAPER
 from benchmarks.record import Report, Table, markdown, number
 
 NAME = "gpu_paper_scale"

@@ -1,7 +1,8 @@
-"""One run in the words of the plain reference: its settings, and the engine's own draws.
+"""An engine's run as the plain reference runs it: its settings, and the engine's own draws.
 
 Minibatches, replay sequences and first factors are the engine's, so that both sides learn from
-the same numbers and only the way of computing differs.
+the same numbers and only the way of computing differs. The only file here that knows the engine:
+tests compare the two with it, benchmarks time them.
 """
 
 from __future__ import annotations
