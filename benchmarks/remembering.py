@@ -97,8 +97,13 @@ def _place(draw: random.Random) -> str:
     return f"{draw.choice(_WHERE)} the {draw.choice(_KINDS)} {draw.choice(_PLACES)}"
 
 
-def teach(directory: Path, config: RunConfig, lessons: Lessons) -> dict[str, object]:
-    """Teach one batch after another; what came of it."""
+def teach(
+    directory: Path, config: RunConfig, lessons: Lessons, again: int = 0
+) -> dict[str, object]:
+    """Teach one batch after another; what came of it.
+
+    again: how often, in the end, what was forgotten is taught once more.
+    """
     memory = Memory(directory, config)
     seconds, missed_corrections, missed = [], 0, 0
     for number, batch in enumerate(lessons.batches, start=1):
@@ -112,7 +117,7 @@ def teach(directory: Path, config: RunConfig, lessons: Lessons) -> dict[str, obj
         missed_corrections += len(again & lessons.corrected[number - 1])
     forgotten = memory.forgotten()
     known = len(memory.facts)
-    return {
+    told = {
         "facts": known,
         "recalled": known - len(forgotten),
         "missed when learned": missed,
@@ -123,6 +128,10 @@ def teach(directory: Path, config: RunConfig, lessons: Lessons) -> dict[str, obj
         "seconds of a later one, median": _rounded(statistics.median, seconds[1:]),
         "longest": _rounded(max, seconds[1:]),
     }
+    if again and forgotten:
+        rounds = [memory.learn(again=True).recalled for _ in range(again) if memory.forgotten()]
+        told["recalled after each learn --again"] = rounds
+    return told
 
 
 def _rounded(of: object, seconds: Sequence[float]) -> float | None:
@@ -141,6 +150,7 @@ def main() -> None:
     parser.add_argument("--corrections", type=int, default=20)
     parser.add_argument("--sizes", nargs="+", type=int, default=[], help="of the batches, given")
     parser.add_argument("--facts-seed", type=int, default=7)
+    parser.add_argument("--again", type=int, default=0, help="times to teach what was forgotten")
     parser.add_argument("--out", type=Path, help="where to keep the memories")
     chosen = parser.parse_args()
     lessons = invented(
@@ -149,7 +159,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in chosen.seeds:
             config = RunConfig.of(recipe(chosen.recipe), [*chosen.set, f"seed={seed}"])
-            told = teach((chosen.out or Path(folder)) / f"memory-{seed}", config, lessons)
+            place = (chosen.out or Path(folder)) / f"memory-{seed}"
+            told = teach(place, config, lessons, chosen.again)
             print(json.dumps({"seed": seed, **told}), flush=True)
 
 

@@ -54,3 +54,7 @@ def test_what_is_told_of_a_memory(tmp_path: Path) -> None:
     again = teach(tmp_path / "memory", config, lessons)
     assert again["seconds of the first batch"] is None
     assert again["recalled"] == 0
+    assert "recalled after each learn --again" not in again
+    twice = teach(tmp_path / "memory", config, lessons, again=2)
+    assert twice["recalled after each learn --again"] == [0, 0]
+    assert (again["facts"], twice["facts"]) == (6, 6)
