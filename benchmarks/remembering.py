@@ -112,9 +112,9 @@ def teach(
         start = time.perf_counter()
         learned = memory.learn(Stream((Task(f"{number}", tuple(batch)),), "invented"))
         seconds.append(time.perf_counter() - start)
-        again = {item.question for item in learned.missed}
-        missed += len(again)
-        missed_corrections += len(again & lessons.corrected[number - 1])
+        not_learned = {item.question for item in learned.missed}
+        missed += len(not_learned)
+        missed_corrections += len(not_learned & lessons.corrected[number - 1])
     forgotten = memory.forgotten()
     known = len(memory.facts)
     told = {
@@ -128,7 +128,7 @@ def teach(
         "seconds of a later one, median": _rounded(statistics.median, seconds[1:]),
         "longest": _rounded(max, seconds[1:]),
     }
-    if again and forgotten:
+    if again:
         rounds = [memory.learn(again=True).recalled for _ in range(again) if memory.forgotten()]
         told["recalled after each learn --again"] = rounds
     return told
