@@ -1,4 +1,4 @@
-"""`holdfast analyse`: what the numbers of a study say."""
+"""`holdfast analyse`: the tables and figures of a study."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def analyse(
 
     place = out or _beside(directories)
     if is_described(place) or (place / "study.json").is_file():
-        # A suite has a cells.csv of its own, which the results would replace.
+        # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
     study = read_study(*directories)
     analysis = make_tables(study)
@@ -63,7 +63,7 @@ def _beside(directories: list[Path]) -> Path:
 
 
 def _write(place: Path, study: Study, analysis: Analysis) -> None:
-    """CSV and JSON of each table, all of them in analysis.md, and the cells behind them."""
+    """Write each table as CSV and JSON, all to analysis.md, and the cells they come from."""
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
@@ -85,14 +85,14 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
 
 
 def _remove(*stale: Path) -> None:
-    """What an earlier call could make and this one cannot must not stand beside the new results."""
+    """Remove results of an earlier call that this one could not make."""
     for path in stale:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 _PATHS = ("study", "path")
-_LONG = ("survival",)  # a row an age: for figures, not for reading
+_LONG = ("survival",)  # one row per age: for figures, not for reading
 
 
 def _listed(title: str, lines: Mapping[str, str]) -> list[str]:

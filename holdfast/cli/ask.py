@@ -50,15 +50,15 @@ def ask(
 
 
 def _lines() -> Iterable[str]:
-    """Lines of standard input, where there is one; one that is no UTF-8 spoils no other."""
+    """Yield the lines of standard input; a line that is not UTF-8 does not affect the others."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
-    # Some editors begin a file with a mark of its coding.
+    # Some editors begin a file with a byte order mark.
     return (line.removeprefix("\ufeff") for line in sys.stdin or ())
 
 
 def _converse(memory: Memory, line: str) -> None:
-    """Answer a line with a line, whatever becomes of it; whoever asks may ask again."""
+    """Answer each line with one line; an error is printed and does not end the dialogue."""
     try:
         answer = _answer(memory, line) if line.strip() else ""
     except HoldfastError as error:

@@ -20,7 +20,7 @@ _TASKS = "gsm8k,math,mgsm,mmlu_redux,text"
 
 
 class ReduxErrors(StrEnum):
-    """What becomes of the questions that MMLU-Redux marks as wrong."""
+    """How to treat the questions that MMLU-Redux marks as wrong."""
 
     drop = "drop"
     keep = "keep"
@@ -143,7 +143,7 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
 
 
 def _change(row: CapabilityRow, before: CapabilityRow | None) -> str:
-    """Against the unmodified backbone, where it was asked the same."""
+    """The change from the unmodified backbone, where that was asked the same items."""
     if before is None or before.settings != row.settings:
         return "-"
     return f"{row.value - before.value:+.3f}"

@@ -1,4 +1,4 @@
-"""`holdfast compare`: a study beside the paper."""
+"""`holdfast compare`: compare a study with the paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLIPS = 10
 
 
 class Other(StrEnum):
-    """What a study is set beside."""
+    """What to compare a study with."""
 
     PAPER = "paper"
 
@@ -31,7 +31,7 @@ def compare(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the tables there too.")] = None,
 ) -> None:
-    """Set a study beside the paper: retention, ranks, effects, and where they disagree."""
+    """Compare a study with the paper: retention, ranks, effects, and where they disagree."""
     from holdfast.analysis.compare import compare as set_beside
     from holdfast.analysis.horizon import at_horizon
     from holdfast.analysis.study import read_study
@@ -67,6 +67,6 @@ def _write(comparison: Comparison, place: Path) -> None:
 
     for name in ("compositions", "effects", "agreement", "flips"):
         table = getattr(comparison, name)
-        path = place / f"compared_{name}"  # `analyse` may have written its own effects there
+        path = place / f"compared_{name}"  # `analyse` may have written a table of the same name
         write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False))
         write_text_atomically(path.with_suffix(".json"), table.to_json(orient="records", indent=1))

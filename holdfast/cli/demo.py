@@ -1,4 +1,4 @@
-"""`holdfast demo`: one small model learns a stream in three ways; naively it forgets."""
+"""`holdfast demo`: one small model learns a stream with three methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix, diagonal, final
 
 NAIVE = "vanilla"
-# Many small tasks: in a minute the three methods part.
+# Many small tasks, so that the three methods differ within a minute.
 STREAM = ("stream.tasks=16", "stream.items_per_task=8", "evaluation.rows=4")
 REPLAY = ("sampling.samples=200", "sampling.max_new_tokens=24")
 LEAST_RATIO = 5.0
@@ -45,7 +45,7 @@ def demo(
         horizon = whole if tasks is None else tasks
         with showing(method, trajectory.horizon, horizon) as progress:
             matrix = trajectory.advance(tasks, progress)
-        # An earlier demo may have gone further with one method; both are shown equally far.
+        # An interrupted demo may have got further with one method; show all to the same horizon.
         learned[method] = Learned(matrix.up_to(horizon), out / method)
     matrices = {method: one.matrix for method, one in learned.items()}
     for method, matrix in matrices.items():
@@ -62,7 +62,7 @@ def demo(
 
 
 def _accepted(naive: RecallMatrix, composed: RecallMatrix, lasting: RecallMatrix) -> bool:
-    """Print the acceptance; whether it is met."""
+    """Print the acceptance criterion; return whether it is met."""
     before, between, after = final(naive), final(composed), final(lasting)
     ratio = after / before if before else float("inf")
     diag = min(map(diagonal, (naive, composed, lasting)))

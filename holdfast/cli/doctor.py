@@ -69,7 +69,7 @@ def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
 
 
 def _complaint(one: Requirement) -> str | None:
-    """What is wrong with a requirement, and the line that mends it."""
+    """What is wrong with a requirement, and the command that installs it."""
     mend = f"pip install {shlex.quote(one.name + str(one.specifier))}"
     try:
         found = version(one.name)
@@ -118,7 +118,7 @@ def _embedded() -> Backbone | None:
 
 
 def _print_fast_paths(backbone: Backbone) -> None:
-    """Which of the quicker ways a run takes here, and why it does not take the others."""
+    """Print which fast paths a run takes on this machine, and why not the others."""
     import torch
 
     if backbone.device.type != "cuda":
@@ -175,7 +175,7 @@ def _bfloat16_on_the_processor() -> str:
 
 
 def _training(backbone: Backbone) -> str:
-    """Which way a step goes through this architecture; the backbone is adapted for it."""
+    """Which implementation a training step uses for this architecture; adapts the backbone."""
     from holdfast.backbone.adapters.workspace import Adapters
 
     reason = backbone.adapt(Adapters.Config(rank=1, alpha=1, targets="all-linear"))

@@ -1,4 +1,4 @@
-"""`holdfast export`: a model that has learned, for who has no Holdfast."""
+"""`holdfast export`: a learned model for programs without Holdfast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The format to write."""
 
     peft = "peft"
     hf = "hf"

@@ -81,7 +81,7 @@ def learn(
 
 
 def _settings(memory: Path, recipe: str | None, overrides: Sequence[str]) -> RunConfig | None:
-    """The settings that were asked for; None for those that the memory has, or will have."""
+    """The settings given on the command line; None for the memory's own or the default."""
     from holdfast.cli.run import configuration
     from holdfast.core.config import apply_overrides
     from holdfast.learning.config import RunConfig
@@ -138,7 +138,7 @@ def _listed(items: Sequence[Item]) -> str:
 
 
 def _line(text: str) -> str:
-    """A text in quotes, on one line and of bearable length."""
+    """A text in quotes, on one line, shortened."""
     from holdfast.streams.item import quoted
 
     return quoted(text, longest=200)

@@ -1,6 +1,6 @@
 """The `holdfast` command. Each verb has a file; none imports torch before it runs.
 
-Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted, 141 nobody read on.
+Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ try:
     from holdfast.cli.stream import stream
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
-except KeyboardInterrupt:  # before there is a verb that could say so
+except KeyboardInterrupt:  # before a verb has begun
     sys.stderr.write("holdfast: interrupted; the same command continues\n")
     raise SystemExit(130) from None
 

@@ -1,4 +1,4 @@
-"""Progress on a terminal: bars and an honest time to go; elsewhere one line a task."""
+"""Progress: bars with an estimate of the time left on a terminal, else one line per task."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SECONDS_PER_LINE = 10.0
 
 
 class Pace:
-    """How long the tasks that remain will take, judged by those learned just now.
+    """Estimate of the time that the remaining tasks take, from the last three.
 
-    The first task of a process says least: it loads the model, and task 1 of a stream has no past
-    to preserve. It counts only until there is another.
+    The first task of a process counts only until there is another: it includes loading the model,
+    and task 1 of a stream has no past to preserve.
     """
 
     def __init__(self, learned: int, horizon: int, clock: Clock = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class Pace:
 
 
 class Lines(Progress):
-    """For logs: one line when a task is done."""
+    """For logs: one line per task."""
 
     def __init__(self, label: str, pace: Pace) -> None:
         self._label = label
@@ -95,7 +95,7 @@ class Drawn(Progress):
 
 
 class _Left(ProgressColumn):
-    """The time that the tasks will still take; counts down between two of them."""
+    """The time left; counts down between two tasks."""
 
     def render(self, task: Task) -> Text:
         return Text(str(task.fields["pace"]), style="cyan")
@@ -120,7 +120,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def showing(label: str, learned: int, horizon: int) -> Iterator[Progress]:
-    """Progress for the time of the block, as suits where standard error goes.
+    """Progress during the block: bars where standard error is a terminal, else lines.
 
     learned: tasks that are done before it begins; horizon: tasks when it ends.
     """
@@ -134,7 +134,7 @@ def showing(label: str, learned: int, horizon: int) -> Iterator[Progress]:
 
 
 def bars_on(console: Console) -> Bars:
-    """Bars that show what `Drawn` tells them, and vanish at the end."""
+    """Bars for `Drawn`; removed at the end."""
     return Bars(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -149,24 +149,24 @@ def bars_on(console: Console) -> Bars:
 
 @contextmanager
 def loading(what: str = "loading torch") -> Iterator[None]:
-    """Say what takes these seconds, if anyone watches."""
+    """Show a status line on a terminal during the block."""
     console = Console(stderr=True)
     status = console.status(what) if console.is_terminal else nullcontext()
     with nothing_to_collect(), status:
         yield
-        gc.freeze()  # a command ends with its libraries: no later collection looks at them
+        gc.freeze()  # libraries stay until the command ends: later collections skip them
 
 
 class Rate:
-    """How long what remains will take, judged by all that was done in this process."""
+    """Estimate of the time left, from everything done in this process."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
-        self._found: int | None = None  # done before: it took no time
+        self._found: int | None = None  # done before this process began
 
     def left(self, done: int, total: int) -> str:
-        """The time to go, in words; empty when nothing tells yet or nothing remains."""
+        """The time left, in words; empty while unknown, and when nothing remains."""
         self._found = done if self._found is None else self._found
         fresh = done - self._found
         if fresh <= 0 or done >= total:
@@ -179,7 +179,7 @@ class Rate:
 def counting(
     label: str, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar that is told what is done, of how much, and what is going on; in a log, some lines."""
+    """Yield a function (done, total, note) that draws a bar, or prints a line now and then."""
     console = Console(stderr=True)
     rate = Rate(clock)
     said = clock()

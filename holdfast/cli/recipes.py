@@ -1,4 +1,4 @@
-"""`holdfast recipes`: the complete configurations that come along."""
+"""`holdfast recipes`: the configurations that are included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast run`: learn a stream, or go on learning it."""
+"""`holdfast run`: learn a stream, or continue."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def configuration(name: str) -> dict[str, Any]:
 
 
 def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
-    """Print the configuration as YAML that `run` takes, what it amounts to in comments.
+    """Print the configuration as YAML that `run` takes; sizes and fingerprints in comments.
 
     With a directory, its contents are checked as a run would; nothing is written.
     """

@@ -1,4 +1,4 @@
-"""What `holdfast search` and `holdfast suite` share: the recipe, the workers, how far it is."""
+"""What `holdfast search` and `holdfast suite` share: recipe, workers, progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """Who advances the cells."""
+    """Which executor advances the cells."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -78,7 +78,7 @@ def recipe_values(kind: Study, name: str) -> dict[str, Any]:
 def own_settings(overrides: list[str] | None) -> list[str]:
     """The user's settings, ``stream=X`` read as ``stream.name=X``.
 
-    Raises HoldfastError for a method or a seed, which are the study's own affair.
+    Raises HoldfastError for a method or a seed, which the study itself varies.
     """
     settings = []
     for override in overrides or []:
@@ -104,7 +104,7 @@ def executor(
     threads: int | None,
     device: str,
 ) -> Executor:
-    """Who advances the cells; HoldfastError when he cannot be reached or is not installed.
+    """The executor; HoldfastError when its cluster cannot be reached or it is not installed.
 
     device: that of the cells' backbones.
     """

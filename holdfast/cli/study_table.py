@@ -1,4 +1,4 @@
-"""A study on a terminal: what is done, who is at which task, what failed; in a log, some lines."""
+"""Progress of a study: a table of running and failed cells on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.cli.progress import Clock, Rate, counting, duration
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch
 
-_RUNNING = 16  # rows; more cells than that are counted
+_RUNNING = 16  # rows; further running cells are only counted
 _FAILED = 4
 
 
@@ -31,7 +31,7 @@ class _Running:
 
 
 class Tally(Watch):
-    """Counts what a study tells. tasks: of the whole study."""
+    """Counts finished tasks and cells, and failures. tasks: of the whole study."""
 
     def __init__(self, tasks: int, clock: Clock = time.monotonic) -> None:
         self.tasks = tasks
@@ -66,10 +66,10 @@ class Tally(Watch):
         self.said(f"{_name(cell)}: {text}")
 
     def changed(self) -> None:
-        """Something is new."""
+        """Called after every change of the counts."""
 
     def said(self, line: str) -> None:
-        """The user should read this."""
+        """Show a message to the user."""
 
     def counts(self) -> str:
         """Done, running and failed cells, in words."""
@@ -78,7 +78,7 @@ class Tally(Watch):
 
 
 class Drawn(Tally):
-    """For a terminal: a table that is drawn anew as often as rich likes."""
+    """For a terminal: a live table."""
 
     def __init__(
         self, label: str, tasks: int, console: Console, clock: Clock = time.monotonic
@@ -130,7 +130,7 @@ class _Lines(Tally):
 
 @contextmanager
 def watching(label: str, tasks: int) -> Iterator[Tally]:
-    """Show how a study of so many tasks fares, for the time of the block."""
+    """Show the progress of a study of so many tasks during the block."""
     console = Console(stderr=True)
     if console.is_terminal:
         drawn = Drawn(label, tasks, console)

@@ -1,4 +1,4 @@
-"""`holdfast suite`: methods side by side, each with every seed."""
+"""`holdfast suite`: many methods, each with every seed."""
 
 from __future__ import annotations
 

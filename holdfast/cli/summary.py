@@ -1,4 +1,4 @@
-"""What finished trajectories say at the end: a table of metrics, and matrices as text."""
+"""The summary printed at the end: a table of metrics, and matrices as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDEST = 18  # tasks whose matrix fits the 80 columns of a terminal
 
 @dataclass(frozen=True)
 class Learned:
-    """A recall matrix and the trajectory's directory that it comes from."""
+    """A recall matrix and its trajectory's directory."""
 
     matrix: RecallMatrix
     directory: Path
@@ -54,7 +54,7 @@ def print_summary(learned: Mapping[str, Learned]) -> None:
 
 
 def matrix_text(matrix: RecallMatrix) -> str:
-    """The matrix in per cent, a line for each row; too wide a one is only counted."""
+    """The matrix in per cent, one line per row; a note where it is too wide for a terminal."""
     tasks = matrix.horizon
     if tasks > _WIDEST:
         return f"  {tasks} tasks are too many for a terminal; see the figure"
@@ -77,7 +77,7 @@ def half_life_words(metrics: Mapping[str, Any]) -> str:
 
 
 def _seconds(learned: Learned) -> float:
-    """What learning has taken, interruptions and repeated calls aside."""
+    """Seconds of learning, without interruptions and repeated calls."""
     return sum(
         sum(event["seconds"].values())
         for event in read_events(learned.directory)

@@ -14,18 +14,18 @@ from typer.core import TyperCommand, TyperGroup
 
 from holdfast.core.errors import HoldfastError
 
-BROKEN_PIPE = 141  # 128 + SIGPIPE, as the shell has it for those whom the signal ends
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a process ended by that signal
 
 
 class Verbs(TyperGroup):
-    """The command as a whole: `--debug` counts wherever it stands."""
+    """The command group; accepts `--debug` anywhere on the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = [argument for argument in args if argument != "--debug"]
         return super().parse_args(ctx, ["--debug", *rest] if len(rest) < len(args) else rest)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # A terminal that lacks a symbol shows a question mark; standard error always copes.
+        # Replace what the terminal's encoding lacks by "?"; standard error does so by itself.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
         return super().main(*args, **kwargs)
@@ -38,7 +38,7 @@ class Verb(TyperCommand):
         debug: bool = ctx.find_root().params["debug"]
         try:
             value = super().invoke(ctx)
-            print(end="", flush=True)  # so that what fails, fails here
+            print(end="", flush=True)  # so that errors of the output stream surface here
             return value
         except (typer.Exit, typer.Abort):
             raise
@@ -54,10 +54,10 @@ class Verb(TyperCommand):
 
 
 def _reader_left() -> bool:
-    """Whether nobody reads what we print any longer, as under ``| head``; then it goes nowhere."""
+    """Whether the reader of our output has left, as with ``| head``; redirect to null if so."""
     unread = [stream for stream in (sys.stdout, sys.stderr) if _is_unread(stream)]
     for stream in unread:
-        # Python flushes once more as it exits, and would complain.
+        # Python flushes again at exit, which would print an error.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -68,11 +68,11 @@ def _is_unread(stream: TextIO) -> bool:
     try:
         stream.flush()
         watch = select.poll()  # a stream without a buffer has nothing left to flush
-        watch.register(stream, 0)  # that the other end is gone is told unasked
+        watch.register(stream, 0)  # POLLERR is always reported
         return bool(watch.poll(0))
     except BrokenPipeError:
         return True
-    except (OSError, ValueError, AttributeError):  # it is no file, or the system has no poll
+    except (OSError, ValueError, AttributeError):  # not a file, or no poll on this system
         return False
 
 

@@ -1,6 +1,6 @@
 """An adapter of the unmodified backbone, as PEFT loads it.
 
-The sum of all tasks' updates is one low-rank branch: their A stacked, their B side by side.
+The sum of all tasks' updates is one low-rank branch: their A stacked, their B concatenated.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def _peft() -> Any:
 
 
 def _tasks(recorded: Recorded, commit: Commit) -> range:
-    """The tasks whose updates add up to the model."""
+    """The tasks whose updates sum to the model's."""
     first = commit.completed if recorded.config.allocation().fate == "kept" else 1
     return range(first, commit.completed + 1)
 
 
 def _targets(model: nn.Module, names: list[str]) -> list[str]:
-    """The maps as short as PEFT takes them: it adapts whatever a name ends with."""
+    """The shortest suffixes that select the maps: PEFT adapts every module whose name ends so."""
     endings = {name.rpartition(".")[2] for name in names}
     met = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
     return sorted(endings if met == set(names) else names)
@@ -140,7 +140,7 @@ def _name_of(model: Any, wanted: Any) -> str:
 
 @torch.no_grad()
 def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
-    """Put every task's factors at its place, one file at a time."""
+    """Copy every task's factors to its slice, one file at a time."""
     inner = model.get_base_model()
     for place, task in enumerate(tasks):
         span = slice(place * rank, (place + 1) * rank)

@@ -1,7 +1,7 @@
-"""How a plain user of transformers asks an exported model: its tokenizer and how it generates.
+"""How to ask an exported model with plain transformers: tokenizer and generation settings.
 
-Holdfast puts the replay token, or nothing, before a question, and decodes greedily. What comes
-along with an export does the same, whatever the backbone's own tokenizer and settings do.
+Holdfast puts the replay token, or nothing, before a question, and decodes greedily. The files of
+an export do the same, whatever the backbone's own tokenizer and settings do.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> Askin
 
 
 def greedy(backbone: Backbone, max_new_tokens: int) -> GenerationConfig:
-    """Greedy decoding that ends where Holdfast's does, and nothing of the backbone's own habits."""
+    """Greedy decoding with Holdfast's stop tokens, and none of the backbone's own settings."""
     own = backbone.model.generation_config
     return GenerationConfig(
         do_sample=False,

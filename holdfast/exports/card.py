@@ -85,7 +85,7 @@ def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
 
 
 def _recall(commit: Commit) -> tuple[int, str]:
-    """How many items were learned, and what the last row of the matrix says of them."""
+    """How many items were learned, and their recall in the last row."""
     matrix = RecallMatrix.from_csv(commit.matrix)
     entries = [entry for entry in matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}
@@ -154,12 +154,12 @@ def _prompt(question: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text in Python; JSON's own escapes of symbols beyond 16 bits mean something else there."""
+    """A Python string literal; JSON's surrogate pairs mean something else in Python."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _code(text: str) -> str:
-    """A name that Markdown takes as it stands, on one line of a table."""
+    """A name escaped for a Markdown table."""
     flat = quoted(text, longest=len(text) + 2)[1:-1]
     fence = "`" * (1 + max(map(len, re.findall("`+", flat)), default=0))
     inner = f" {flat} " if "`" in flat else flat

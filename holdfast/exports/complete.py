@@ -18,7 +18,7 @@ from holdfast.learning.state import Commit
 def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
     """Write the model after a task as ``save_pretrained`` does; return how it is asked."""
     backbone = _folded(recorded, commit)
-    gc.collect()  # the learner is a ring of references, and holds the matrices side by side
+    gc.collect()  # the learner has reference cycles, and holds the matrices in joint storage
     _apart(backbone.model)
     limit = recorded.config.evaluation.max_new_tokens
     backbone.model.generation_config = greedy(backbone, limit)
@@ -27,10 +27,10 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
 
 
 def _folded(recorded: Recorded, commit: Commit) -> Backbone:
-    """The backbone with plain modules that compute what the learner computed."""
+    """The backbone with plain modules, equal to the learner's model."""
     config = recorded.config
     if config.allocation().fate == "kept":
-        # The fold is ours and no step of the method, so it is taken in full precision.
+        # This fold is no step of the method, so it is taken in full precision.
         lora = config.lora.model_copy(update={"merge_precision": "float32"})
         recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
     backbone = recorded.learner(commit).backbone
@@ -39,7 +39,7 @@ def _folded(recorded: Recorded, commit: Commit) -> Backbone:
 
 
 def _apart(model: nn.Module) -> None:
-    """Give every parameter storage of its own, one at a time: a file holds no views.
+    """Give every parameter its own storage, one at a time: safetensors refuses views.
 
     ``save_pretrained`` would do so too, but with a second copy of all of them at once.
     """

@@ -25,7 +25,7 @@ Format = Literal["peft", "hf"]
 
 
 def export(directory: Path, to: Format, out: Path, after_task: int | None = None) -> None:
-    """Write the model that a trajectory or a memory has become, for who has no Holdfast.
+    """Write the model of a trajectory or a memory for programs without Holdfast.
 
     directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates folded
     in, in the precision in which it learned, ``peft`` for an adapter of the unmodified backbone;
@@ -53,7 +53,7 @@ def export(directory: Path, to: Format, out: Path, after_task: int | None = None
 
 
 def _recorded(directory: Path) -> Recorded:
-    """What a trajectory's directory says; HoldfastError when it is none."""
+    """Read a trajectory's directory; HoldfastError when it is none."""
     if not is_trajectory(directory):
         raise HoldfastError(
             f"{directory}: is no trajectory (no config.json of one); give the --out of a run, or a "
@@ -97,9 +97,9 @@ def _check_place(out: Path) -> None:
 def _appearing(out: Path) -> Iterator[Path]:
     """A folder that becomes ``out`` when the block is done.
 
-    What a killed export leaves, beside and hidden, the next one to the same place removes.
+    A killed export leaves a hidden folder beside ``out``, which the next export there removes.
     """
-    out = Path(os.path.realpath(out))  # a link stays, and what it names is written
+    out = Path(os.path.realpath(out))  # write to a symbolic link's target
     beside = out.with_name(f".{out.name}.part")
     folder = beside / "export"
     with alone(beside):
@@ -111,7 +111,7 @@ def _appearing(out: Path) -> Iterator[Path]:
             os.replace(folder, out)
             flush_directory(out.parent)
         except (OSError, SafetensorError) as error:
-            # The library of the tensors reports a full disk as its own error.
+            # safetensors reports a full disk as an error of its own.
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise HoldfastError(
                 f"{out}: cannot be written ({reason}); free some space or choose another place"
@@ -121,7 +121,7 @@ def _appearing(out: Path) -> Iterator[Path]:
 
 
 def _settle(folder: Path) -> None:
-    """Flush every file to disk; who may read the folder may read them."""
+    """Flush every file to disk and give it the folder's read permissions."""
     for path in (path for path in folder.rglob("*") if path.is_file()):
         with contextlib.suppress(OSError):
             path.chmod(folder.stat().st_mode & 0o666)

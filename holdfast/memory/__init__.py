@@ -1,1 +1,1 @@
-"""A memory: facts that a model learns, questions that it is asked, and what can be made of it."""
+"""A memory: a model that learns facts batch by batch and answers questions."""

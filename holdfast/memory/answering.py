@@ -1,4 +1,4 @@
-"""What a model answers to a question of anybody's."""
+"""Ask a model a free question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.evaluation.boxed import extract_boxed
 from holdfast.learning.learner import Learner
 from holdfast.streams import Item
 
-_UNKNOWN = "?"  # an item needs an answer; a prompt does not hold it
+_UNKNOWN = "?"  # an item needs an answer; the prompt does not contain it
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,13 @@ def _read(source: str | Path) -> Stream:
 
 
 def _read_table(path: Path) -> Stream:
-    """A table with a header; empty cells are what a line of JSON would leave out."""
+    """A table with a header; empty cells are treated as missing keys."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, separator = _header(path, file.readline())
             reader = csv.DictReader(file, header, delimiter=separator, strict=True)
             rows = ((f"line {reader.line_num + 1}", row) for row in reader)
-            # A spreadsheet may save rows that hold nothing.
+            # Spreadsheets may save empty rows.
             records = [(line, row) for line, row in rows if any(_cells_of(row))]
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file; give the path of a table") from None

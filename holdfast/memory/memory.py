@@ -1,4 +1,4 @@
-"""A model that keeps learning: a trajectory whose stream grows, and lies in its own directory."""
+"""A model that keeps learning: a trajectory whose stream grows, stored in its own directory."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Memory:
         own = StreamConfig(name=_own_file(self.directory))
         self.config = chosen.model_copy(update={"stream": own})
         self._trajectory = self._opened()
-        self._asked: tuple[int, tuple[Item, ...]] = 0, ()  # after how many batches, what it missed
+        self._asked: tuple[int, tuple[Item, ...]] = 0, ()  # (horizon, facts missed there): a cache
 
     @property
     def trajectory(self) -> Trajectory:
-        """The trajectory that this memory is; HoldfastError while it knows nothing."""
+        """The underlying trajectory; HoldfastError while the memory is empty."""
         if self._trajectory is None:
             raise self._empty()
         return self._trajectory
@@ -117,7 +117,7 @@ class Memory:
         stream = None if facts is None else stream_from(facts)
         known = read_own(self.directory / FACTS_FILE)
         _check_whole(self.directory, known, self.horizon)
-        # What was corrected since, and is learned next, has another answer to be learned.
+        # A question that is corrected on file but not learned yet is left to the correction.
         current = set(newest(known))
         asked = self.forgotten() if again and self.horizon else ()
         forgotten = tuple(item for item in asked if item in current)
@@ -149,9 +149,9 @@ class Memory:
         trajectory = self._trajectory
         if trajectory is None:
             trajectory = self._new(expected.tasks)
-            trajectory.learner()  # refuses what is wrong before a directory is made
+            trajectory.learner()  # raises before a directory is made
         with trajectory.writing():
-            # Another process may have been here before this one had the directory alone.
+            # Another process may have written before this one held the lock.
             self._trajectory = trajectory
             on_file = read_own(self.directory / FACTS_FILE)
             if on_file:
@@ -171,7 +171,7 @@ class Memory:
         return self.reply(question).answer
 
     def reply(self, question: str) -> Reply:
-        """All that the model writes when asked; nothing in the directory is changed. As `ask`."""
+        """The model's whole output for a question. Raises as :meth:`ask`; writes nothing."""
         return reply(self.load(), question)
 
     def load(self) -> Learner:
@@ -182,14 +182,14 @@ class Memory:
             try:
                 return self.trajectory.learner()
             except HoldfastError:
-                # Another process that commits removes the files of the commit before.
+                # Another process's commit removes the files of the previous commit.
                 newer = self._opened()
                 if newer is None or newer.horizon == self.horizon:
                     raise
                 self._trajectory = newer
 
     def _opened(self) -> Trajectory | None:
-        # The file is read before the commit: it is never behind it, but for one written meanwhile.
+        # Facts are written before their commit: the file is behind only a commit made meanwhile.
         tasks = read_own(self.directory / FACTS_FILE)
         return self._new(tasks) if tasks else None
 
@@ -239,7 +239,7 @@ def recorded_in(directory: Path) -> RunConfig | None:
         )
     if recorded.last.completed:
         raise HoldfastError(f"{directory / FACTS_FILE}: is missing; restore the file")
-    return recorded.config  # the process that made it was killed before its first batch was kept
+    return recorded.config  # killed before its first batch was committed
 
 
 def _check_own(directory: Path, learned: Sequence[str]) -> None:

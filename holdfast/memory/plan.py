@@ -1,4 +1,4 @@
-"""What new facts are to a memory: facts to learn, corrections, or nothing new."""
+"""Decide which given facts a memory has to learn: new ones and corrections."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def plan(
     learned once more where ``facts`` has them.
 
     A question with the answer that the memory has is left out otherwise; with another one it is
-    learned as a fact of the new batch, and is the answer from then on. A batch of which nothing
-    remains is none.
+    learned as a fact of the new batch, and is the answer from then on. An empty batch is dropped.
     Raises HoldfastError for two answers to one question in one batch.
     """
     tasks = list(known)
@@ -85,7 +84,7 @@ def _checked(task: Task) -> tuple[Item, ...]:
 
 def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
     """The batch's own name, made unique; one without a name is called by its number here."""
-    # A reader names the tasks of a file that names none by their places in it.
+    # Readers number the tasks of a file that does not name them.
     name = str(len(tasks) + 1) if task.name == str(position) else task.name
     taken = {other.name for other in tasks}
     free, count = name, 1
@@ -100,5 +99,5 @@ def _key(item: Item) -> str:
 
 
 def _coded(text: str) -> str:
-    """A text in the one coding in which the questions of a stream are compared."""
+    """A text in the Unicode normal form in which questions are compared."""
     return unicodedata.normalize("NFC", text)

@@ -64,6 +64,6 @@ def study_text(kind: Study, name: str) -> str:
 
 
 def study(kind: Study, name: str) -> dict[str, Any]:
-    """The nested values of a study's recipe, for its configuration; raises as `study_text`."""
+    """The nested values of a study's recipe; raises as `study_text`."""
     values: dict[str, Any] = yaml.safe_load(study_text(kind, name))
     return values

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 _WIDTH = 13
 _FEW = 5
-# What of a stream's own account is told; a model is what filtered it, or writes it.
+# Keys of a stream's provenance that are printed; model: the one that filtered or wrote it.
 _TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
@@ -29,7 +29,7 @@ def inspect(
     ] = "embedded",
     examples: Annotated[int, typer.Option("--examples", min=0, help="Items to show.")] = 3,
 ) -> None:
-    """Show counts, lengths in tokens, what stands twice, examples and the fingerprint."""
+    """Show counts, lengths in tokens, repeated questions, examples and the fingerprint."""
     if source is not None:
         _inspect_source(path, source, backbone, examples)
         return
@@ -72,14 +72,14 @@ def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> No
 
 
 def _tokenizer(backbone: str) -> Any:
-    """Loaded before anything is printed: it may not be there."""
+    """Load the tokenizer first, so that its absence is reported before anything is printed."""
     from holdfast.backbone.load import load_tokenizer
 
     return load_tokenizer(backbone)
 
 
 def _print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
-    """Lengths, aliases, and what stands twice."""
+    """Print lengths, aliases and repeated questions."""
     from holdfast.streams import Template
 
     if not items:
@@ -121,7 +121,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def _spread(values: Sequence[Value], count: int) -> list[Value]:
-    """As many values as are wanted, evenly from beginning to end."""
+    """So many values, evenly spaced from the first to the last."""
     count = min(count, len(values))
     return [values[index * len(values) // count] for index in range(count)]
 

@@ -1,4 +1,4 @@
-"""Where the verbs of `holdfast stream` put what they made, and how they speak of it."""
+"""How the verbs of `holdfast stream` write and report the streams that they make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path, typer.Option("--out", help="The stream's directory; `run` takes it as stream.name.")
 ]
-# What a command leaves beside the stream that it built over several calls.
+# Files that a command keeps beside a stream that it builds over several calls.
 RECORDS = ("verdicts", "replies.jsonl")
 
 
@@ -31,7 +31,7 @@ class Layout(StrEnum):
 
 
 def place_of(out: Path, layout: Layout) -> Path:
-    """Where a stream lies that was written to ``out``, which `run` finds in any layout."""
+    """The path of a stream written to ``out``, to be given to `run`."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
 
     inside = {Layout.jsonl: JSONL_IN_DIRECTORY, Layout.datasets: DATASET_IN_DIRECTORY}
@@ -62,7 +62,7 @@ def write(stream: Stream, place: Path, layout: Layout) -> None:
 
 
 def print_stream(stream: Stream, place: Path) -> None:
-    """One line on what was made, its fingerprint, and where it is."""
+    """Print one line: name, size, fingerprint, path."""
     items = sum(len(task.items) for task in stream.tasks)
     print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
     print(f"fingerprint {stream.fingerprint}")
@@ -70,7 +70,7 @@ def print_stream(stream: Stream, place: Path) -> None:
 
 
 def claim(out: Path, layout: Layout) -> None:
-    """Refuse, before any work, a place that cannot take a stream built over several calls."""
+    """Refuse, before any work, a directory that cannot hold a stream built over several calls."""
     if out.suffix.lower() == ".jsonl":
         raise HoldfastError(f"{out}: give a directory, and --layout jsonl for {out.name} in it")
     if out.exists() and not out.is_dir():
@@ -82,9 +82,9 @@ def claim(out: Path, layout: Layout) -> None:
 
 
 def finish(stream: Stream, out: Path, layout: Layout) -> None:
-    """Write a stream that a directory's own records gave; one that is there already must equal it.
+    """Write a stream that was built from a directory's records; one already there must equal it.
 
-    ``out`` also holds what the stream was made from, so making it again is no mistake.
+    ``out`` also holds the records, so building the same stream again is no error.
     """
     from holdfast.streams import read_stream
 

@@ -99,7 +99,7 @@ def _readings(names: list[str], data_root: Path | None) -> dict[str, Reading]:
 
 
 def _fitting(backbone: str, max_length: int) -> Callable[[Candidate], bool]:
-    """Whether a candidate's sequence, two more tokens with it, is short enough."""
+    """Whether a candidate's sequence, plus two special tokens, fits the length limit."""
     from holdfast.backbone.load import load_tokenizer
     from holdfast.streams import Template
 

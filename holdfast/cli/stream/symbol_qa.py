@@ -16,7 +16,7 @@ def symbol_qa(
     items: Annotated[int, typer.Option("--items", help="Items in each task.")] = 100,
     layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
 ) -> None:
-    """Write Symbol-QA: random six-letter keys, each with a value that nothing but memory tells."""
+    """Write Symbol-QA: random six-letter keys, each with a random value."""
     from holdfast.streams import symbol_qa as generate
 
     place = place_of(out, layout)
