@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -89,14 +88,11 @@ def test_the_search_for_machines_finds_one(text: str) -> None:
         test_no_file_names_a_machine_or_a_package_host({"example.py": text})
 
 
-def test_importing_holdfast_is_fast_and_leaves_torch_alone() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        run(sys.executable, "-c", "import holdfast, sys; assert 'torch' not in sys.modules")
-        return time.perf_counter() - start
-
-    # The best of a few: what is measured is the import, not the machine's other work.
-    assert min(seconds() for _ in range(3)) < 1.0
+def test_importing_holdfast_imports_nothing_heavy() -> None:
+    """How long it takes is measured by ``benchmarks.start_up``."""
+    heavy = "{'torch', 'transformers', 'numpy', 'pandas', 'pydantic', 'rich', 'typer'}"
+    check = f"import holdfast, sys; found = {heavy} & sys.modules.keys(); assert not found, found"
+    run(sys.executable, "-c", check)
 
 
 def test_the_help_needs_no_torch() -> None:
