@@ -12,12 +12,13 @@ CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluat
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo search test lowest check wheel format docs bench clean
+.PHONY: help install demo search test soak lowest check wheel format docs bench clean
 
 help:
 	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
 	@echo "make search  a small task-level successive halving, in minutes"
 	@echo "make test    every test that this machine can run"
+	@echo "make soak    kill every kind of work at random moments, damage every file of it; an hour"
 	@echo "make lowest  the tests of the core with the oldest libraries that are allowed"
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make wheel   what pip installs; fails where a file of the package is not in it"
@@ -44,6 +45,10 @@ search: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+# Two hundred kills at random times, and damage to every file, of every kind of work; CI has a short form.
+soak: $(INSTALLED)
+	HOLDFAST_SOAK=23 $(BIN)/python -m pytest -s tests/soak
 
 lowest:
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

@@ -23,12 +23,12 @@ from holdfast.memory.memory import Memory
 from holdfast.recipes import recipe
 from holdfast.streams import Item, Stream, Task
 
-_THINGS = (
+THINGS = (
     "spare key", "fuse box", "ladder", "first-aid kit", "tool chest", "big lamp", "logbook",
     "wine rack", "sewing machine", "paint", "broken clock", "tea tin", "seed box", "cash box",
     "rope", "telescope", "map", "guest bed", "radio", "bicycle",
 )  # fmt: skip
-_ROOMS = (
+ROOMS = (
     "workshop", "boathouse", "old school", "bakery", "vestry", "mill", "post office", "stable",
     "greenhouse", "library", "town hall", "ferry", "smithy", "inn", "lighthouse", "dairy",
     "printing house", "signal box", "chapel", "orchard hut",
@@ -62,7 +62,7 @@ def invented(
     batches, instead of so many facts in so many batches.
     """
     draw = random.Random(seed)
-    questions = [f"Where is the {thing} of the {room}?" for thing in _THINGS for room in _ROOMS]
+    questions = [f"Where is the {thing} of the {room}?" for thing in THINGS for room in ROOMS]
     draw.shuffle(questions)
     known: dict[str, str] = {}
     taught: list[list[Item]] = []

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,43 +31,10 @@ class Mutant:
     tests: str
 
 
-MUTANTS = (
-    Mutant(
-        "replay order without the epoch",
-        "holdfast/learning/minibatches.py",
-        '"replay order", task, epoch, pass_number',
-        '"replay order", task, pass_number',
-        "tests/learning/test_minibatches.py",
-    ),
-    Mutant(
-        "every score of a search is 0",
-        "holdfast/studies/search.py",
-        "None if matrix is None else final(matrix)",
-        "None if matrix is None else 0 * final(matrix)",
-        "tests/studies/test_search.py",
-    ),
-    Mutant(
-        "dropout is not divided by what survives",
-        "holdfast/backbone/adapters/low_rank.py",
-        "self._scale / self.dropout.kept",
-        "self._scale",
-        "tests/backbone/test_dropout.py",
-    ),
-    Mutant(
-        "the resolved precision is no part of the identity",
-        "holdfast/learning/identity.py",
-        '"precision": precision, "backbone"',
-        '"backbone"',
-        "tests/trajectory/test_refusals.py",
-    ),
-    Mutant(
-        "a trajectory is handed to two workers",
-        "holdfast/studies/job.py",
-        "taken = {job.directory for job in busy}",
-        "taken: set[Path] = set()",
-        "tests/studies/test_job.py",
-    ),
-)
+def mutants() -> list[Mutant]:
+    """The bugs of ``mutants.toml``, which says of each what its tests are: arguments of pytest."""
+    with (ROOT / "scripts" / "mutants.toml").open("rb") as file:
+        return [Mutant(**values) for values in tomllib.load(file)["mutant"]]
 
 
 def copied(to: Path) -> None:
@@ -100,7 +68,7 @@ def killed(mutant: Mutant, place: Path) -> str | None:
 
 
 def main(words: list[str]) -> int:
-    chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in words)]
+    chosen = [mutant for mutant in mutants() if all(word in mutant.name for word in words)]
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         copied(Path(folder))

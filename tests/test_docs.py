@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -12,13 +14,23 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
+
+from holdfast.cli.main import app
+from holdfast.core.config import sha256_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
 README = ROOT / "README.md"
-DESCRIPTION = (
-    '{"config": {}, "identity": "", "numbers": {}, "versions": {}, "backbone": {"name": "embedded",'
-    ' "fingerprint": ""}, "stream": {"name": "symbol_qa", "tasks": 3, "fingerprint": ""}}'
+DESCRIPTION = json.dumps(
+    {
+        "config": {},
+        "identity": sha256_of({}),
+        "numbers": {},
+        "versions": {},
+        "backbone": {"name": "embedded", "fingerprint": ""},
+        "stream": {"name": "symbol_qa", "tasks": 3, "fingerprint": ""},
+    }
 )
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 OWN_STREAM = ROOT / "docs" / "how-to" / "your-own-stream.md"
@@ -51,9 +63,30 @@ def install(project: dict[str, str], site: Path) -> None:
 def tethered(tmp_path: Path) -> Path:
     """The package of the page, installed in a folder of its own."""
     project = files_in(ADD_AN_ANCHOR)
-    assert project.keys() == {"tethered/tether.py", "pyproject.toml", "test_tether.py"}
+    package = {"tethered/tether.py", "pyproject.toml", "test_tether.py"}
+    assert project.keys() == {*package, "tether.yaml"}
     install(project, tmp_path)
     return tmp_path
+
+
+def test_the_memory_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = README.read_text("utf-8").partition("## A memory of your own")[2]
+    lines = section.partition("```console\n")[2].partition("```")[0].splitlines()
+    assert len(lines) == 6 and all(line.startswith("holdfast ") for line in lines)
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        if words == ["ask", "memory"]:
+            continue  # a conversation, which tests/memory/test_asking.py holds
+        said.append(CliRunner().invoke(app, words))
+    learned, known, unknown, more, exported = said
+    assert learned.stdout.startswith("batch 1: 1 of 1 facts recalled")
+    assert (known.exit_code, known.stdout) == (0, "Orsa Tindle\n")
+    assert (unknown.exit_code, unknown.stdout) == (3, "")
+    assert "it was not taught that; it would say" in unknown.stderr
+    assert "all so far: 2 of 2 facts recalled" in more.stdout
+    assert exported.exit_code == 0 and (tmp_path / "exports/memory/model.safetensors").is_file()
 
 
 def python_in(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,6 +105,29 @@ def test_the_anchor_of_the_page_passes_the_tests_of_the_page(tethered: Path) -> 
     done = python_in(tethered, "-m", "pytest", *settings, "test_tether.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed" in done.stdout
+
+
+def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Path) -> None:
+    commands = re.findall(r"```console\n(.*?)\n```", ADD_AN_ANCHOR.read_text("utf-8"), re.DOTALL)
+    assert [command.split()[:2] for command in commands] == [["holdfast", "run"]] * 2
+    places = [command.split()[-1] for command in commands]
+    # In one process, which loads torch once.
+    lines = ["import contextlib", "from holdfast.cli.main import app"]
+    for command in commands:
+        lines.append(f"with contextlib.suppress(SystemExit): app({command.split()[1:]})")
+    done = python_in(tethered, "-c", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    held, free = (losses_of_the_last_task(tethered / place) for place in places)
+    assert held["tether"] > 0
+    assert held["sft"] != free["sft"]
+
+
+def losses_of_the_last_task(run: Path) -> dict[str, float]:
+    """The losses of the last epoch of a run's last task."""
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    tasks = [event for event in events if event["event"] == "task"]
+    last: dict[str, float] = tasks[-1]["losses"][-1]
+    return last
 
 
 def test_the_examples_of_the_tutorial_print_what_it_says(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 import holdfast
 from holdfast import Item, Memory, RecallMatrix, Stream, Task
 from holdfast.core.notebook import heat_map
+from holdfast.results.matrix import HEADER
 from tests.memory.memories import config
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "notebook.md"
@@ -35,13 +36,14 @@ def test_every_name_is_there_and_on_the_page() -> None:
 
 def test_a_matrix_as_a_frame() -> None:
     frame = matrix().to_frame()
-    assert list(frame.columns) == ["after_task", "on_task", "correct", "items", "accuracy"]
-    assert frame.to_numpy().tolist() == [
+    assert list(frame.columns) == HEADER.split(",")
+    assert frame.drop(columns="boxed").to_numpy().tolist() == [
         [1, 1, 4, 4, 1.0],
         [1, 2, 0, 2, 0.0],
         [3, 1, 1, 4, 0.25],
         [3, 3, 2, 2, 1.0],
     ]
+    assert frame["boxed"].isna().all()
     assert len(RecallMatrix().to_frame()) == 0
 
 

@@ -44,11 +44,12 @@ class Closing:
 class Allocation(ABC):
     """A rule for low-rank updates. Implementations are final.
 
-    Config: its settings. A method that a rule does not write does nothing, and keeps nothing.
+    Config: its settings. A method that a rule does not override does nothing and
+    keeps no state.
 
-    fate: what trained factors become, and so what a reload needs: the workspace itself
-    (``kept``: the last task's factors), part of the dense matrices (``folded``: every task's
-    since a copy of these), or that and a memory of their own (``frozen``: every task's).
+    fate: where trained factors go, which decides what a reload reads: they stay in the workspace
+    (``kept``: the last task's factors), are added to the dense matrices (``folded``: every task's
+    since the last copy of these), or are added and remembered (``frozen``: every task's).
     """
 
     Config: ClassVar[type[Config]] = Config
@@ -65,7 +66,7 @@ class Allocation(ABC):
 
     @abstractmethod
     def retire(self, adapters: Adapters) -> None:
-        """Let the trained factors become their fate; also how a reload redoes a past task."""
+        """Apply ``fate`` to the trained factors; a reload calls it for every past task."""
 
     def penalty(self, adapters: Adapters) -> Tensor | None:
         """The weighted regularisers of eq. app-objective, a scalar; None when there are none."""
@@ -78,9 +79,9 @@ class Allocation(ABC):
         """Observe the trained model, before its factors change their coordinates."""
 
     def state(self) -> dict[str, Tensor]:
-        """What must be remembered beyond the factors themselves, as named tensors."""
+        """The state beyond the factors themselves, as named tensors."""
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what :meth:`state` gave."""
+        """Load what :meth:`state` returned."""
         assert not state

@@ -1,4 +1,4 @@
-"""Merged LoRA: every task's factors are folded into the dense matrices, then start anew.
+"""Merged LoRA: every task's factors are added to the dense matrices; the next gets new ones.
 
 Source: eq. app-merge-forward, eq. app-merge.
 """

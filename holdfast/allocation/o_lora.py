@@ -1,7 +1,8 @@
 """O-LoRA: a new pair of factors for every task, kept apart from the earlier ones.
 
-The frozen pairs act through the dense matrices (their product is folded in, which represents
-eq. app-olora-forward exactly); their input sides are remembered for the overlap penalty.
+The frozen pairs act through the dense matrices, to which their product is added in the precision of
+merges: the sum of eq. app-olora-forward is exact in float32, and a backbone in bfloat16 computes
+with it rounded once. The input sides are remembered for the overlap penalty.
 Source: app:olora.
 """
 
@@ -17,16 +18,15 @@ from holdfast.allocation.base import Allocation, Opening
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core import config as core_config
 
-# Tasks whose input sides lie in one tensor: few products, and no copy of all that is past when a
-# task joins it.
+# Tasks a page: few products, and a new task copies one page at most, not the whole past.
 _TASKS_A_PAGE = 16
 
 
 class OLoRA(Allocation):
     """Keeps the input sides A_<t of every map.
 
-    Those of maps with inputs of one width lie in pages, [maps, tasks r, d_in], so that their
-    overlaps are one product a page.
+    Maps of one input width share pages, [maps, tasks r, d_in], so their overlaps are one product a
+    page.
     """
 
     class Config(core_config.Config):
@@ -66,7 +66,7 @@ class OLoRA(Allocation):
         return torch.stack(terms).sum() if terms else None
 
     def adjust_gradient(self, adapters: Adapters) -> None:
-        """With ``project_gradient``: remove from A_t's gradient what lies in the rows of A_<t."""
+        """With ``project_gradient``: remove A_t's gradient in the row space of A_<t."""
         for name, basis in self._bases.items():
             gradient = adapters.layers[name].down.grad
             assert gradient is not None
@@ -94,7 +94,7 @@ class OLoRA(Allocation):
         return found
 
     def _filled(self, width: int) -> Iterator[Tensor]:
-        """What is filled of every page."""
+        """The filled part of every page."""
         left = self._tasks
         for page in self._pages[width]:
             yield page[:, : left * (page.shape[1] // _TASKS_A_PAGE)]
@@ -106,7 +106,7 @@ class OLoRA(Allocation):
 
 
 def _reading(adapters: Adapters, width: int) -> list[str]:
-    """The maps whose inputs are so wide."""
+    """The maps of this input width."""
     return [name for name, layer in adapters.layers.items() if layer.down.shape[1] == width]
 
 

@@ -1,4 +1,4 @@
-"""Sequential OSRM: merged LoRA whose new input side avoids what past tasks put in.
+"""Sequential OSRM: merged LoRA whose new input side avoids the mean inputs of past tasks.
 
 Source: app:osrm.
 """
@@ -32,7 +32,10 @@ class SequentialOSRM(Allocation):
         self.features: dict[str, Tensor] = {}
 
     def begin(self, adapters: Adapters, opening: Opening) -> None:
-        """Kaiming factors, their A turned to the quiet directions.  Source: eq. app-osrm-init."""
+        """Kaiming factors, with A rotated into the directions of least feature energy.
+
+        Source: eq. app-osrm-init.
+        """
         adapters.fresh(opening.seed, opening.task)
         with torch.no_grad():
             for name, layer in adapters.layers.items() if self.features else ():

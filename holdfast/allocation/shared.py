@@ -1,4 +1,4 @@
-"""Shared LoRA: one pair of factors, trained on over all tasks.
+"""Shared LoRA: one pair of factors for all tasks.
 
 Source: eq. app-shared.
 """
@@ -19,4 +19,4 @@ class Shared(Allocation):
             adapters.fresh(opening.seed, opening.task)
 
     def retire(self, adapters: Adapters) -> None:
-        """The factors stay: the next task trains them on."""
+        """The factors stay; the next task continues to train them."""

@@ -40,18 +40,15 @@ def curves(study: Study) -> pd.DataFrame:
 def bands(curves: pd.DataFrame) -> pd.DataFrame:
     """The mean curve of every method and its spread over seeds.
 
-    curves: of :func:`curves`. Gives ``dataset``, ``method``, ``age``, ``mean``, ``low`` and
-    ``high`` (mean -+ one standard deviation, n - 1; NaN for one seed), ``lowest`` and ``highest``
-    (over seeds, the band of the paper's figure) and ``seeds``. An age that a seed did not observe
-    is NaN.
+    curves: of :func:`curves`. Gives ``dataset``, ``method``, ``age``, ``mean``, ``lowest`` and
+    ``highest`` (over seeds) and ``seeds``. An age that a seed did not observe is NaN.
     Source: fig:survival.
     """
     groups = curves.groupby(["dataset", "method", "age"], sort=False)["retention"]
-    table = groups.agg(["mean", "std", "min", "max", "count", "size"])
+    table = groups.agg(["mean", "min", "max", "count", "size"])
     table = table.where(table["count"] == table["size"]).assign(size=table["size"])
-    table = table.assign(low=table["mean"] - table["std"], high=table["mean"] + table["std"])
     table = table.rename(columns={"min": "lowest", "max": "highest", "size": "seeds"})
-    columns = ["mean", "low", "high", "lowest", "highest", "seeds"]
+    columns = ["mean", "lowest", "highest", "seeds"]
     return table[columns].reset_index()
 
 

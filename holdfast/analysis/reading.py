@@ -17,7 +17,8 @@ import pandas as pd
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
-from holdfast.results import METRICS, Description, RecallMatrix, summarise
+from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
+from holdfast.results.commit import read_matrix
 from holdfast.results.description import CONFIG_FILE, is_described
 from holdfast.results.record import read_events
 
@@ -25,7 +26,6 @@ _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
 _WHOLE = ("horizon", "rank", "seed")
 # What both files have, computed by the same formula; versions of numpy may round differently.
-_ALIKE = 1e-9
 
 
 @dataclass
@@ -220,13 +220,10 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
         raise HoldfastError(
             f"{file}: has a seed of more than 64 bits, which no table holds"
         ) from None
-    written = (path / "matrix.csv").exists()
-    matrix = RecallMatrix.load(path / "matrix.csv") if written else RecallMatrix()
-    metrics = summarise(matrix)
-    row |= _numbers(matrix, metrics) | {"path": str(path)}
+    matrix = read_matrix(path)
+    row |= _numbers(matrix) | {"path": str(path)}
     if matrix.horizon:
         try:
-            row["box_emission"] = _box_emission(path / "metrics.json", metrics)
             row["state_bytes"] = _state_bytes(path, matrix)
         except HoldfastError as error:
             missing.append(str(error))
@@ -236,42 +233,23 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
 def read_at(path: Path, matrix: RecallMatrix) -> dict[str, Any]:
     """The numbers of a trajectory's row as it stood at an earlier horizon.
 
-    matrix: up to there. The share of answers with a box is only told of the last.
+    matrix: up to there.
     """
-    row = _numbers(matrix, summarise(matrix))
+    row = _numbers(matrix)
     with suppress(HoldfastError):  # a damaged log has been named already
         row["state_bytes"] = _state_bytes(path, matrix)
     return row
 
 
-def _numbers(matrix: RecallMatrix, metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(matrix: RecallMatrix) -> dict[str, Any]:
+    metrics = summarise(matrix)
     numbers = {name: math.nan if metrics[name] is None else metrics[name] for name in METRICS}
-    return {**numbers, "horizon": matrix.horizon, "box_emission": math.nan, "state_bytes": math.nan}
+    emission = box_emission(matrix)["final"]
+    return {**numbers, "horizon": matrix.horizon, "box_emission": emission, "state_bytes": math.nan}
 
 
 def _whole(value: Any) -> int:
     return int(np.int64(int(value)))
-
-
-def _box_emission(path: Path, metrics: Mapping[str, Any]) -> float:
-    """The one number that the matrix does not hold; refused where the others are not its."""
-    recorded = read_json(path)
-    try:
-        same = all(_alike(recorded[name], metrics[name]) for name in METRICS)
-        emission = recorded["box_emission"]
-        share = emission["final"] if isinstance(emission, dict) else emission
-        value = math.nan if share is None else float(share)
-    except (KeyError, TypeError, ValueError):
-        raise HoldfastError(f"{path}: holds no metrics; box emission is left out") from None
-    if not same:
-        raise HoldfastError(f"{path}: is not of this matrix.csv; box emission is left out")
-    return value
-
-
-def _alike(recorded: float | None, computed: float | None) -> bool:
-    if recorded is None or computed is None:
-        return recorded is computed
-    return math.isclose(recorded, computed, rel_tol=0, abs_tol=_ALIKE)
 
 
 def _state_bytes(path: Path, matrix: RecallMatrix) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from holdfast.analysis.build_up import build_up
 from holdfast.analysis.capability import capability
 from holdfast.analysis.composition import factors_of
 from holdfast.analysis.configurations import configurations
+from holdfast.analysis.controls import controls, datasets
 from holdfast.analysis.curves import bands, curves, half_lives
 from holdfast.analysis.factorial import Factorial, factorial, synergy
 from holdfast.analysis.horizon import at_horizon
@@ -54,30 +55,30 @@ def analyse(study: Study) -> Analysis:
     effects. Only ranks and the search's bars are over all data sets, or not at all.
     Source: app:results, app:search.
     """
-    parts = {one: _makers(_part(study, one)) for one in _datasets(study)}
-    over_datasets = _makers_over_datasets(study)
-    learned = len(at_horizon(study.cells)) > 0
+    parts = {one: _Part(_of_dataset(study, one)) for one in _datasets(study)}
+    every = {"": _Part(study)}
+    learned = not every[""].runs.empty
     made: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
     refused: dict[tuple[str, str], str] = {}
-    for name in _TABLES:
-        makers = {"": over_datasets} if name in over_datasets else parts
-        tables, reasons = [], {}
-        for dataset, make in makers.items():
+    for table in TABLES:
+        found, reasons = [], {}
+        for dataset, part in (every if table.across else parts).items():
+            if part.runs.empty and not table.of_search:
+                continue
             try:
-                table = make[name]()
+                found.append(table.make(part))
             except HoldfastError as error:
                 reasons[dataset] = str(error)
-            else:
-                tables += [table] if len(table) else []
-        refused |= {(name, dataset): why for dataset, why in reasons.items()}
-        if tables:
-            made[name] = pd.concat(tables, ignore_index=True)
-            absent |= {f"{name} of {dataset}": why for dataset, why in reasons.items()}
+        found = [one for one in found if len(one)]
+        refused |= {(table.name, dataset): why for dataset, why in reasons.items()}
+        if found:
+            made[table.name] = pd.concat(found, ignore_index=True)
+            absent |= {f"{table.name} of {dataset}": why for dataset, why in reasons.items()}
         elif reasons:
-            absent[name] = "; ".join(dict.fromkeys(reasons.values()))
+            absent[table.name] = "; ".join(dict.fromkeys(reasons.values()))
         else:
-            absent[name] = _EMPTY.get(name, _NONE) if learned or name in _OF_SEARCHES else _NONE
+            absent[table.name] = table.empty if learned or table.of_search else _NO_RUN
     return Analysis(made, absent, refused)
 
 
@@ -94,58 +95,46 @@ def _datasets(study: Study) -> list[str]:
     return list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
 
 
-def _part(study: Study, dataset: str) -> Study:
+def _of_dataset(study: Study, dataset: str) -> Study:
     """What a study has of one data set."""
     traces = {name: trace for name, trace in study.traces.items() if name == dataset}
     return replace(study, cells=study.cells[study.cells["dataset"] == dataset], traces=traces)
 
 
-def _makers(study: Study) -> dict[str, _Maker]:
-    """The tables of the one data set of a study."""
-    cells = study.cells
-    runs = at_horizon(cells)
-    # A table that another is made of is made once.
-    survival = cache(lambda: bands(curves(study)))
-    model = cache(lambda: _factorial(runs))
-    of_runs: dict[str, _Maker] = {
-        "configurations": lambda: configurations(cells),
-        "effects": lambda: _of(model().dataset, model().effects),
-        "factorial_model": lambda: _model(model()),
-        "synergy": lambda: synergy(runs),
-        "build_up": lambda: build_up(runs),
-        "allocation_swap": lambda: allocation_swap(runs),
-        "acquisition": lambda: acquisition(cells),
-        "seed_spread": lambda: seed_spread(cells),
-        "seed_spread_by_data_anchor": lambda: spread_groups(cells),
-        "state_size": lambda: state_size(cells),
-        "capability": lambda: capability(cells),
-    }
-    if runs.empty:
-        of_runs = dict.fromkeys(of_runs, lambda: runs)
-    return {
-        **of_runs,
-        "survival": survival,
-        "half_lives": lambda: half_lives(survival()),
-        "temperature_control": lambda: temperature_control(study),
-        "search_transfer": lambda: _of_search(search_transfer, study, runs),
-        "selection": lambda: _of_search(selection, study, runs),
-    }
+class _Part:
+    """A study of one data set or of all, and what several tables are made of."""
 
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.cells = study.cells
 
-def _makers_over_datasets(study: Study) -> dict[str, _Maker]:
-    runs = at_horizon(study.cells)
-    return {
-        "ranks": lambda: ranks(runs) if len(runs) else runs,
-        "search_percentiles": lambda: percentile_bars(study.traces),
-    }
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        return at_horizon(self.cells)
 
+    @cached_property
+    def survival(self) -> pd.DataFrame:
+        return bands(curves(self.study))
 
-def _factorial(runs: pd.DataFrame) -> Factorial:
-    """Of the factors that any composition of one data set has."""
-    factors = factors_of(runs["method"])
-    if not factors:
-        raise HoldfastError(f"{one_dataset(runs)}: no composition of SI, SD, replay and merge")
-    return factorial(runs, factors)
+    @cached_property
+    def factorial(self) -> Factorial:
+        """Of the factors that any composition of the one data set has."""
+        factors = factors_of(self.runs["method"])
+        if not factors:
+            raise HoldfastError(
+                f"{one_dataset(self.runs)}: no composition of SI, SD, replay and merge"
+            )
+        return factorial(self.runs, factors)
+
+    def beside_search(self, make: _OfSearch) -> pd.DataFrame:
+        """A table of a search and the final runs; empty for a data set without a search."""
+        for dataset, trace in self.study.traces.items():
+            if self.runs.empty:
+                raise HoldfastError(
+                    f"{dataset}: no final run to set beside the search; run a suite"
+                )
+            return _named(dataset, make(trace, self.runs))
+        return pd.DataFrame()
 
 
 def _model(result: Factorial) -> pd.DataFrame:
@@ -153,54 +142,73 @@ def _model(result: Factorial) -> pd.DataFrame:
     return pd.DataFrame([{field: getattr(result, field) for field in fields}])
 
 
-def _of_search(
-    make: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame], study: Study, runs: pd.DataFrame
-) -> pd.DataFrame:
-    """A table of the one data set of a study that may have a search of it."""
-    for dataset, trace in study.traces.items():
-        if runs.empty:
-            raise HoldfastError(f"{dataset}: no final run to set beside the search; run a suite")
-        return _of(dataset, make(trace, runs))
-    return pd.DataFrame()
-
-
-def _of(dataset: str, table: pd.DataFrame) -> pd.DataFrame:
+def _named(dataset: str, table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([pd.Series(dataset, table.index, name="dataset"), table], axis="columns")
 
 
-_Maker = Callable[[], pd.DataFrame]
-_TABLES = (
-    "configurations",
-    "effects",
-    "factorial_model",
-    "synergy",
-    "ranks",
-    "build_up",
-    "allocation_swap",
-    "acquisition",
-    "seed_spread",
-    "seed_spread_by_data_anchor",
-    "state_size",
-    "capability",
-    "survival",
-    "half_lives",
-    "temperature_control",
-    "search_percentiles",
-    "search_transfer",
-    "selection",
+_OfSearch = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
+_NO_RUN = "no finished run outside a search"
+_ONE_SEED = "a spread needs two seeds"
+_NO_SEARCH = "no search"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of an analysis.
+
+    name: of its files; make: from a data set, or from all at once where ``across``; empty: why
+    there is none where nobody raised; of_search: whether it needs a search, not only final runs.
+    """
+
+    name: str
+    make: Callable[[_Part], pd.DataFrame]
+    empty: str = _NO_RUN
+    of_search: bool = False
+    across: bool = False
+
+
+TABLES = (
+    Table("datasets", lambda part: datasets(part.study)),
+    Table("configurations", lambda part: configurations(part.cells)),
+    Table("controls", lambda part: controls(part.study)),
+    Table("effects", lambda part: _named(part.factorial.dataset, part.factorial.effects)),
+    Table("factorial_model", lambda part: _model(part.factorial)),
+    Table("synergy", lambda part: synergy(part.runs)),
+    Table("ranks", lambda part: ranks(part.runs), across=True),
+    Table("build_up", lambda part: build_up(part.runs)),
+    Table("allocation_swap", lambda part: allocation_swap(part.runs)),
+    Table("acquisition", lambda part: acquisition(part.cells), "every run passes the gate"),
+    Table("seed_spread", lambda part: seed_spread(part.cells), _ONE_SEED),
+    Table("seed_spread_by_data_anchor", lambda part: spread_groups(part.cells), _ONE_SEED),
+    Table("state_size", lambda part: state_size(part.cells)),
+    Table(
+        "capability",
+        lambda part: capability(part.cells),
+        "holdfast capability has not been asked of any final run",
+    ),
+    Table("survival", lambda part: part.survival),
+    Table("half_lives", lambda part: half_lives(part.survival)),
+    Table(
+        "temperature_control",
+        lambda part: temperature_control(part.study),
+        "no search that varies sampling.temperature",
+        of_search=True,
+    ),
+    Table(
+        "search_percentiles",
+        lambda part: percentile_bars(part.study.traces),
+        _NO_SEARCH,
+        of_search=True,
+        across=True,
+    ),
+    Table(
+        "search_transfer",
+        lambda part: part.beside_search(search_transfer),
+        _NO_SEARCH,
+        of_search=True,
+    ),
+    Table("selection", lambda part: part.beside_search(selection), _NO_SEARCH, of_search=True),
 )
-_OF_SEARCHES = ("temperature_control", "search_percentiles", "search_transfer", "selection")
-_NONE = "no finished run outside a search"
-_EMPTY = {
-    "capability": "holdfast capability has not been asked of any final run",
-    "acquisition": "every run passes the gate",
-    "seed_spread": "a spread needs two seeds",
-    "seed_spread_by_data_anchor": "a spread needs two seeds",
-    "temperature_control": "no search that varies sampling.temperature",
-    "search_percentiles": "no search",
-    "search_transfer": "no search",
-    "selection": "no search",
-}
 
 
 def _words(column: pd.Series) -> bool:

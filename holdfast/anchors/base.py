@@ -1,7 +1,7 @@
 """What an anchor is: state in, state out, and a loss over small frozen views.
 
-An anchor never sees the learner. It declares what it needs, is told when a task starts, when a
-step was made and when the task ended, and owns the tensors it must remember. The boundary of
+An anchor never sees the learner. It declares what it needs, has hooks for the start of a task, a
+step and the end of a task, and owns its state. The boundary of
 tasks (alg. app-task-boundary) decides when each of these happens.
 """
 
@@ -27,8 +27,8 @@ class Needs:
     adapted map on such samples; updates: the change of every map as factors; teacher: the
     previous model's states on the current task's sequences; fit_gradient: the unclipped gradient
     of the fit term.
-    Of reference points, which keep examples: stored, the replay minibatches are of so many items
-    of earlier tasks, as they were learned; joint, every task is trained together with all before.
+    Of reference points, which keep examples: stored: replay minibatches hold so many stored
+    items of earlier tasks; joint: every task is trained together with all earlier ones.
     """
 
     replay: bool = False
@@ -45,8 +45,8 @@ class TaskStart:
     """task: 1-based; parameters: [P], the trainable coordinates before the first step.
 
     items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
-    name, on what the model wrote before this task, None when it wrote nothing or no anchor needs
-    it; general: how many sequences of general text it wrote, before this task or the first.
+    name, on the samples before this task, None when there are none or no anchor needs them;
+    general: how many sequences of general text were sampled, before this task or the first.
     """
 
     task: int
@@ -72,7 +72,7 @@ class Update:
 
 @dataclass(frozen=True)
 class StepView:
-    """What a loss may look at in one step.
+    """The arguments of an anchor's loss in one step.
 
     parameters: [P], differentiable; current: the predicted tokens of the current minibatch, with
     the previous model's states when a past exists; replay: those of the replay minibatch, None
@@ -96,7 +96,7 @@ class StepChange:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """The trained model, still in the coordinates that learned the task.
+    """The trained model, before the allocation rule changes its coordinates.
 
     task: 1-based; parameters: [P]; sequences: number of training sequences N_t;
     sequence_gradient: the gradient [P] of the causal loss of one of them, in evaluation mode,
@@ -113,8 +113,8 @@ class TaskEnd:
 class Anchor(ABC):
     """One thing that an update should preserve. Implementations are final.
 
-    Config: its settings; needs: what the learner supplies. A method that an anchor does not write
-    does nothing, and keeps nothing.
+    Config: its settings; needs: what the learner supplies. A method that an anchor does not
+    override does nothing and keeps no state.
     """
 
     Config: ClassVar[type[Config]] = Config
@@ -130,6 +130,11 @@ class Anchor(ABC):
         strength: float = self.config.strength
         return strength
 
+    @property
+    def in_fit(self) -> bool:
+        """Whether the loss is L_D of eq. app-fit, weighted by w, not a term with a strength."""
+        return self.needs.replay
+
     @abstractmethod
     def loss(self, step: StepView) -> Tensor:
         """The anchor's term, a scalar, unweighted; exactly 0 until a past exists."""
@@ -144,11 +149,11 @@ class Anchor(ABC):
         """The task is learned; consolidate before the factors change their coordinates."""
 
     def state(self) -> dict[str, Tensor]:
-        """Everything the next task needs, as named tensors; empty when nothing is kept."""
+        """The state for the next task, as named tensors; may be empty."""
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what :meth:`state` gave; KeyError on names that do not match."""
+        """Load what :meth:`state` returned; KeyError on names that do not match."""
         check_names(state)
 
 

@@ -1,4 +1,4 @@
-"""How far a student's next-token distribution is from its teacher's, token by token."""
+"""Divergences between a student's and its teacher's next-token distributions, token by token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,32 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
+from holdfast.backbone.projection import TokenLogits
+from holdfast.core.config import Config
+
 Divergence = Literal["forward_kl", "reverse_kl", "jensen_shannon"]
+
+
+class DivergenceConfig(Config):
+    """How an anchor compares the student with its teacher."""
+
+    temperature: float = Field(gt=0)  # tau
+    divergence: Divergence = "forward_kl"
+    vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
+
+    def between(self, tokens: TokenLogits) -> Tensor:
+        """The divergence at each token: [n]."""
+        return divergence(
+            self.divergence,
+            tokens.teacher,
+            tokens.student,
+            self.temperature,
+            self.vocabulary,
+            fused=tokens.fused,
+        )
 
 
 def divergence(
@@ -40,7 +63,7 @@ def divergence(
     if kind == "reverse_kl":
         value = _kl(log_p, log_q)
     else:
-        # Where both are impossible the sum has no gradient; any finite value does, it counts as 0.
+        # Where both probabilities are 0 there is no gradient; any finite value does, weighted 0.
         neither = (log_q == -torch.inf) & (log_p == -torch.inf)
         middle = torch.logaddexp(log_q.masked_fill(neither, 0.0), log_p.masked_fill(neither, 0.0))
         middle = middle - math.log(2.0)
@@ -88,7 +111,7 @@ def _compiled_parts() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
-    """Of the tempered logits, in float32 at least, which a division can make of them at once."""
+    """Log-softmax of ``logits / temperature``, in float32 at least."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == logits.dtype:
         return F.log_softmax(logits / temperature, dim=-1)
@@ -97,7 +120,7 @@ def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _without_zeros(terms: Tensor, q: Tensor) -> Tensor:
-    """0 log 0 counts as 0.  It is NaN, so where nobody has to wait for the answer, one looks."""
+    """0 log 0 is NaN and counts as 0: check on CPU, always mask on GPU to avoid a sync."""
     if terms.device.type == "cpu" and not terms.sum().isnan():
         return terms
     return torch.where(q == 0, 0.0, terms)

@@ -1,8 +1,8 @@
 """Data anchor: unconditional generative replay.
 
-Before every task but the first, the previous model writes a set of sequences from the seed token
-alone. They are learned beside the task, as soft targets: the student matches the previous
-model's whole next-token distribution. The set is thrown away after the task.
+Before every task but the first, sequences are sampled from the previous model, from the seed token
+alone. They are distilled during the task: the student matches the previous model's whole next-token
+distribution on them. They are discarded after the task.
 Source: app:data-anchor.
 """
 
@@ -18,21 +18,18 @@ from holdfast.anchors.base import (
     Needs,
     StepView,
 )
-from holdfast.anchors.divergences import Divergence, divergence
-from holdfast.backbone.projection import TokenLogits, token_cross_entropy
-from holdfast.core.config import Config
+from holdfast.anchors.divergences import DivergenceConfig
+from holdfast.backbone.projection import token_cross_entropy
 
 
 class GenerativeReplay(Anchor):
     """eq. app-replay-loss on the replay minibatch; it keeps no state between tasks."""
 
-    class Config(Config):
-        """How the samples are learned; how they are drawn is a matter of ``sampling``."""
+    class Config(DivergenceConfig):
+        """How the samples are learned; ``sampling`` says how they are drawn."""
 
         weight: float = Field(0.5, ge=0, le=1)  # w, eq. app-fit
         temperature: float = Field(2.0, gt=0)  # tau_D
-        divergence: Divergence = "forward_kl"
-        vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
         loss: Literal["soft", "cross_entropy"] = "soft"
         trainable_seed_row: bool = False
         minibatches_per_step: int = Field(1, ge=1)
@@ -48,16 +45,5 @@ class GenerativeReplay(Anchor):
     def loss(self, step: StepView) -> Tensor:
         if step.replay is None:
             return step.parameters.new_zeros(())
-        return step.replay.mean(self._token_loss)
-
-    def _token_loss(self, tokens: TokenLogits) -> Tensor:
-        if self.config.loss == "cross_entropy":
-            return token_cross_entropy(tokens)
-        return divergence(
-            self.config.divergence,
-            tokens.teacher,
-            tokens.student,
-            self.config.temperature,
-            self.config.vocabulary,
-            fused=tokens.fused,
-        )
+        soft = self.config.loss == "soft"
+        return step.replay.mean(self.config.between if soft else token_cross_entropy)

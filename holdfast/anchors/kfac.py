@@ -1,16 +1,16 @@
 """Curvature anchor: the past as one quadratic form in dense coordinates.
 
 On any sequences the Fisher information of every adapted map is nearly ``S (x) G`` (see
-:mod:`holdfast.backbone.curvature`), so that the divergence of the student from the model before
-the task, per token, is to second order
+:mod:`holdfast.backbone.curvature`). So the divergence of the student from the model before the
+task, per token, is to second order and without what several maps do together
 
     1/2 sum over maps of tr(G dW S dW^T),    dW = rho (B A - B_0 A_0).
 
-As it speaks of dense matrices it holds whatever the allocation rule did with the factors before.
-The sequences are each task's own, when it has just been learned, or what the previous model writes.
+It is a form in dense matrices, so it is valid under every allocation rule. The sequences are each
+task's own, when it has just been learned, or samples of the previous model.
 Source: Martens & Grosse 2015; Ritter et al. 2018 (own sequences, after the recursion of Laplace's
-approximation, the product of means for the mean of products); on what the previous model writes it
-is Holdfast's own.
+approximation, the product of means for the mean of products); on samples of the previous
+model it is Holdfast's own.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ from holdfast.core.config import Config
 class KroneckerFisher(Anchor):
     """The quadratic form above.
 
-    learned: with ``source: own`` the means of S and G over all that was learned; general: those
-    over the general text that the untouched model wrote; each None until it exists. held: what the
-    form is taken with while a task is being learned, None while nothing is.
+    learned: with ``source: own`` the means of S and G over all learned items; general: those over
+    the general text that the unmodified model wrote; each None until it exists. held: S and G of
+    the form during a task, None between tasks.
     """
 
     class Config(Config):
-        """source: whose sequences S and G are means over.
+        """source: the sequences that S and G are means over.
 
-        own: those of each task, taken when it has just been learned; every item counts once, and S
-        and G are a state of constant size. written: those that the previous model writes before
-        each task; nothing is kept between tasks.
+        own: each task's own, when it has just been learned; every item counts once, and S and G
+        are a state of constant size. written: samples of the previous model before each task; no
+        state is kept between tasks.
 
         strength: of the term; at 1 it is the divergence itself, per token. per_item: multiply it by
-        how many items were learned before, and sequences of general text, for one of the new task:
-        it is then what one of them weighs against one new item, as in Bayes' rule. max_items: at
-        most so many learned items count; beyond, the means are running ones, in which older items
-        fade (general text does not).
+        the number of learned items and general sequences over the number of new items; strength is
+        then the weight of one earlier item against one new item of as many tokens, as in Bayes'
+        rule. max_items: the
+        most learned items that count; beyond it the means are exponential averages, in which older
+        items fade (general text does not).
         """
 
         source: Literal["own", "written"] = "own"
@@ -77,7 +78,7 @@ class KroneckerFisher(Anchor):
         self.learned: Curvature | None = None
         self.general: Curvature | None = None
         self.held: Curvature | None = None
-        self._items = 0  # learned before it, as far as they count
+        self._items = 0  # learned before it, at most max_items
         self._ratio = 1.0
 
     @property
@@ -90,7 +91,7 @@ class KroneckerFisher(Anchor):
         written = self.config.source == "written"
         if start.task == 1 and not written:
             self.general = start.curvature
-        # The untouched model may have written nothing but empty sequences.
+        # The unmodified model may have written only empty sequences.
         general = start.general if written or self.general is not None else 0
         self._ratio = (self._items + general) / start.items if self.config.per_item else 1.0
         if written:
@@ -132,7 +133,7 @@ class KroneckerFisher(Anchor):
 def _mean(
     one: Curvature | None, count: int, other: Curvature | None, other_count: int
 ) -> Curvature | None:
-    """Of two curvatures, by the items that they are means over."""
+    """The mean of two curvatures, weighted by their counts of items."""
     if one is None or other is None:
         return other if one is None else one
     return mixed(one, other, count / (count + other_count))
@@ -147,7 +148,7 @@ def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tenso
 
 
 class _QuadraticForm(torch.autograd.Function):
-    """Its gradient comes with its value: in ``L`` it is ``G L (R S R^T)``, in ``R`` alike.
+    """The form with its gradient, ``G L (R S R^T)`` in ``L`` and alike in ``R``.
 
     With dW = scale L R the form is ``1/2 scale^2 sum((L^T G L) * (R S R^T))``: k x k products.
     """

@@ -1,6 +1,6 @@
 """Weight anchor: online EWC.
 
-A coordinate is important when the trained model's loss on single sequences reacts to it.
+A coordinate is important when the trained model's loss on single sequences is sensitive to it.
 Source: app:online-ewc.
 """
 

@@ -1,7 +1,7 @@
-"""Reference points: what keeping examples gives. They bound what a method without them can reach.
+"""Reference points that keep examples: upper bounds for methods that keep none.
 
-They are no continual learning. A tag names one of them alone, or with an allocation rule.
-Source: what is stored is learned as in experience replay, Chaudhry et al. 2019, "On Tiny Episodic
+They are not continual learning. A tag names one of them alone, or with an allocation rule.
+Source: stored items are replayed as in experience replay, Chaudhry et al. 2019, "On Tiny Episodic
 Memories in Continual Learning".
 """
 
@@ -20,13 +20,13 @@ from holdfast.core.config import Config
 
 
 class StoredReplay(Anchor):
-    """Learn stored items of earlier tasks where ``replay`` learns what the previous model writes.
+    """Replay stored items of earlier tasks where ``replay`` uses samples of the previous model.
 
-    Their minibatches and their weight are those of the ``data`` section.
+    The ``data`` section sets their minibatches and their weight.
     """
 
     class Config(Config):
-        """items: how many are stored, drawn evenly from all tasks so far."""
+        """items: how many are stored, the same share of each task so far."""
 
         items: int = Field(400, ge=1)
 
@@ -47,7 +47,7 @@ class StoredReplay(Anchor):
 
 
 class JointTraining(Anchor):
-    """Train every task together with all before it, as if they had come at once."""
+    """Train every task together with all earlier ones, as if they had come at once."""
 
     needs = Needs(joint=True)
 

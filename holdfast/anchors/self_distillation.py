@@ -14,19 +14,15 @@ from holdfast.anchors.base import (
     StepView,
     TaskStart,
 )
-from holdfast.anchors.divergences import Divergence, divergence
-from holdfast.backbone.projection import TokenLogits
-from holdfast.core.config import Config
+from holdfast.anchors.divergences import DivergenceConfig
 
 
 class SelfDistillation(Anchor):
     """eq. app-function-loss on the current minibatch; it keeps no state between tasks."""
 
-    class Config(Config):
+    class Config(DivergenceConfig):
         strength: float = Field(1.0, ge=0)  # lambda_F
         temperature: float = Field(5.0, gt=0)  # tau_F
-        divergence: Divergence = "forward_kl"
-        vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
 
     needs = Needs(teacher=True)
 
@@ -40,14 +36,4 @@ class SelfDistillation(Anchor):
     def loss(self, step: StepView) -> Tensor:
         if not self._has_past:
             return step.parameters.new_zeros(())
-        return step.current.mean(self._token_loss)
-
-    def _token_loss(self, tokens: TokenLogits) -> Tensor:
-        return divergence(
-            self.config.divergence,
-            tokens.teacher,
-            tokens.student,
-            self.config.temperature,
-            self.config.vocabulary,
-            fused=tokens.fused,
-        )
+        return step.current.mean(self.config.between)

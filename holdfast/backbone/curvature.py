@@ -1,4 +1,4 @@
-"""Kronecker factors of a model's Fisher information, on sequences that it wrote itself.
+"""Kronecker factors of a model's Fisher information, on given sequences.
 
 For one linear map ``y = W x`` and one position of a sequence, the gradient of the log-likelihood in
 W is ``g x^T``, g being that in y. Over positions, sequences and tokens drawn from the model's own
@@ -95,11 +95,11 @@ def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
 class CurvatureConfig(Config):
     """How curvature is taken.
 
-    temperature: of the distributions whose divergence it is the second order of, as tau_D of the
-    replay loss is: at 1 a confident answer has next to none. questions: what a token of a question
-    weighs beside one of an answer, where the two are told apart. exact_up_to, eigenpairs: a map's
-    width up to which S and G are whole, and how many leading eigenpairs they keep beyond; the rest
-    is isotropic, of the same trace.
+    temperature: of both distributions of the divergence that is expanded to second order, like
+    tau_D of the replay loss; at 1 a confident answer has almost no curvature. questions: the weight
+    of a question's token beside 1 for an answer's, where the two are told apart. exact_up_to,
+    eigenpairs: S and G are exact up to this width; wider ones keep as many approximate eigenpairs
+    and an isotropic rest of the same trace.
     """
 
     temperature: float = Field(1.0, gt=0)
@@ -117,15 +117,15 @@ def curvature_of(
 ) -> dict[str, KroneckerFactors]:
     """S and G of every adapted map, means over all predicting positions of ``sequences``.
 
-    At every position a token is drawn from the model's whole distribution, which is what makes the
-    Fisher information the true one; the tokens that follow in the sequences serve as context
-    alone. draw: the seed and the names of the draws; prompts: of each sequence, how many of its
-    tokens ask.
+    At every position a token is drawn from the model's whole distribution, which gives the true
+    Fisher information, not the empirical one; the sequences' own tokens serve as context
+    only. draw: the seed and the names of the draws; prompts: how many tokens of each sequence
+    are its question.
     """
     adapters = backbone.adapters
     sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, draw[0])
     counts = [len(sequence) - 1 for sequence in sequences]
-    # One candidate a draw: from the whole distribution the first one lies inside.
+    # With top_p = 1 the first candidate is always inside.
     noise = torch.rand(sum(counts), 1, generator=generator(*draw))
     of_sequence = noise.split(counts)
     weights = [torch.ones(count, 1) for count in counts]
@@ -145,7 +145,7 @@ def curvature_of(
 
 
 def _batches(counts: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of sequences of like length, few enough to go through side by side."""
+    """Indices of sequences of similar length, few enough for one pass."""
     left = sorted(range(len(counts)), key=lambda index: counts[index])
     while left:
         rows = max(1, _TOKENS_AT_ONCE // max(1, counts[left[-1]]))
@@ -175,7 +175,7 @@ def _log_likelihood_slope(
 
 
 def curvature_bytes(adapters: Adapters, config: CurvatureConfig) -> int:
-    """What S and G of every adapted map take, once; maps that read one tensor share their S."""
+    """Bytes of S and G of every adapted map; maps that read one tensor share their S."""
     sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, seed=0)
     numbers = sum(
         sums.numbers(group.maps[0].down.shape[1]) + sum(map(sums.numbers, group.widths))
@@ -185,9 +185,9 @@ def curvature_bytes(adapters: Adapters, config: CurvatureConfig) -> int:
 
 
 class _Recorder:
-    """Sums over what goes through groups of maps that read one tensor.
+    """Second moments of the inputs and output gradients of groups of maps that read one tensor.
 
-    batch: set where the rows are a padded grid of it, so that padding does not count.
+    batch: set where the rows are its padded grid, so that padding is left out.
     """
 
     def __init__(self, adapters: Adapters, sums: MomentSums) -> None:

@@ -1,8 +1,9 @@
-"""Any Hugging Face causal language model, or the embedded one, read from where it lies."""
+"""Load a backbone: a Hugging Face causal language model, or the embedded one."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -22,21 +23,31 @@ from holdfast.core.hub import hub_or_cache
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names.
 
-    Raises HoldfastError with one line: unknown name, no tokenizer beside the model, no such device.
+    Raises HoldfastError with one line: unknown name, no tokenizer beside the model, no such device,
+    an adapter instead of a model.
     """
     config = config or Backbone.Config()
-    device = _device(config.device)
+    device = device_of(config)
     dtype = getattr(torch, resolved_precision(config))
+    if config.deterministic:
+        # cuBLAS reads it when it is first used; without it torch refuses matrix products.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     tokenizer = load_tokenizer(config.name)
     with _reading(config.name):
         model: Any = AutoModelForCausalLM.from_pretrained(
             _source(config.name), dtype=dtype, trust_remote_code=False
         )
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise HoldfastError(
+            f"backbone.name = {config.name}: is a PEFT adapter, whose maps a run would train "
+            "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
+        )
     return Backbone(model.to(device), tokenizer)
 
 
 def load_shape(name: str) -> Any:
-    """The model that is so named, without its weights: shapes alone, which take no memory.
+    """The model of this name without its weights, on the meta device.
 
     Raises HoldfastError with one line where no configuration is found.
     """
@@ -46,7 +57,7 @@ def load_shape(name: str) -> Any:
 
 
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer alone of the backbone that is so named.
+    """The tokenizer of the backbone of this name.
 
     Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
     """
@@ -66,7 +77,7 @@ def _source(name: str) -> str:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Quiet, and what goes wrong in one line."""
+    """Silence progress bars; turn errors of reading into one line."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
@@ -93,7 +104,12 @@ def _has_tokenizer(directory: Path) -> bool:
     return any((directory / name).exists() for name in names)
 
 
-def _device(name: str) -> torch.device:
+def device_of(config: Backbone.Config) -> torch.device:
+    """The device of a configuration on this machine: auto is CUDA where there is one.
+
+    Raises HoldfastError when there is no such device.
+    """
+    name = config.device
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -107,7 +123,7 @@ def _device(name: str) -> torch.device:
 
 
 def resolved_precision(config: Backbone.Config) -> str:
-    """The precision that a configuration means on this machine: auto is bfloat16 on CUDA."""
+    """The precision of a configuration on this machine: auto is bfloat16 on CUDA."""
     if config.precision != "auto":
         return config.precision
-    return "bfloat16" if _device(config.device).type == "cuda" else "float32"
+    return "bfloat16" if device_of(config).type == "cuda" else "float32"

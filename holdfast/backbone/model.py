@@ -20,23 +20,23 @@ from holdfast.core.errors import HoldfastError
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
-# What a model does with its weights that their shapes do not tell.
+# Settings that change a model's outputs and leave the shapes of its weights alone.
 _COMPUTED = (
     "activation_function", "hidden_act", "layer_norm_epsilon", "layer_norm_eps", "model_type",
     "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "rope_parameters",
     "sliding_window",
 )  # fmt: skip
-# Tokenizers with one vocabulary may merge, normalise or split it otherwise.
+# Two tokenizers of one vocabulary may merge, normalise or split differently.
 _PROBE = "Question: Who keeps Zoë's 3rd, naïve  LIGHTHOUSE?\nAnswer: \\boxed{1,234.5 km} 灯台"
 
 
 class Backbone:
-    """A frozen causal model split where losses need it: hidden states, then the output head.
+    """A frozen causal language model, split into hidden states and output head.
 
     model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
     token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
     until :meth:`add_replay_token`; fused: whether element-wise parts are compiled; decoder: the
-    passes written out, None where they are the modules' own; both see :meth:`adapt`.
+    passes written out, None where the modules make them; see :meth:`adapt` for both.
 
     Passes through an adapted model are made within :meth:`answering` or :meth:`learning`.
     """
@@ -46,12 +46,13 @@ class Backbone:
         precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler
+        deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
 
-        On a GPU this settles two things for the whole process: which device is meant where none
-        is named, and that attention is not cuDNN's.
+        On a GPU this sets two things for the whole process: the default device, and that cuDNN's
+        attention is not used.
         """
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
@@ -59,8 +60,8 @@ class Backbone:
         self.device: torch.device = next(model.parameters()).device
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            # By others' reports it plans for tens of milliseconds whenever a length is new, as it
-            # is here at most steps, and gains nothing on sequences of a few hundred tokens.
+            # It is reported to plan for tens of milliseconds at every new length, which most steps
+            # have, and to gain nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
         self._decoder: Decoder | None = None
@@ -85,7 +86,7 @@ class Backbone:
 
     @property
     def opening(self) -> list[int]:
-        """What stands before a prompt: the replay token, where sequences were learned with it."""
+        """The tokens before a prompt: the replay token, where sequences were learned with it."""
         return [] if self.seed_token is None else [self.seed_token]
 
     def hidden(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -102,11 +103,11 @@ class Backbone:
     def adapt(
         self, config: Adapters.Config, *, seed_row: bool = False, fused: bool = False
     ) -> str | None:
-        """Put low-rank branches beside the maps that ``config`` names; once in a model's life.
+        """Put low-rank branches beside the maps that ``config`` names; once a model.
 
         seed_row: train the replay token's input row too; fused: compile element-wise parts of the
-        decoder and of the losses. Returns why passes are those of the model's own modules, None
-        where the decoder is written out.
+        decoder and of the losses. Returns why the model's own modules make the passes, None where
+        the decoder is written out.
         Raises HoldfastError when no map has a target's name, or the rank is above a map's.
         """
         assert self._adapters is None, "adapted already"
@@ -118,6 +119,11 @@ class Backbone:
             return decoder
         self._decoder = decoder
         return None
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether :meth:`adapt` has put branches beside its maps."""
+        return self._adapters is not None
 
     @property
     def adapters(self) -> Adapters:
@@ -135,7 +141,7 @@ class Backbone:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Within the block the model is asked: evaluation mode, no gradients, no dropout.
+        """Within the block: evaluation mode, no gradients, no dropout.
 
         Every module's own mode is restored afterwards. Blocks may be nested.
         """
@@ -153,14 +159,14 @@ class Backbone:
     def learning(self, *mask_seeds: int) -> Iterator[None]:
         """Within the block passes are functions of the factors as they are at its beginning.
 
-        mask_seeds: of the dropout masks of each batch; without them nothing is dropped.
+        mask_seeds: seeds of each batch's dropout masks; without them there is no dropout.
         """
         with self.adapters.learning(*mask_seeds):
             yield
 
     @contextmanager
     def by_modules(self) -> Iterator[None]:
-        """Within the block every pass is made by the model's own modules, to compare with."""
+        """Within the block the model's own modules make every pass, for comparison."""
         decoder, self._decoder = self._decoder, None
         try:
             yield
@@ -177,7 +183,7 @@ class Backbone:
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:
         """The last hidden states, after the final norm, at every row of each batch: [n, d].
 
-        One pass over all rows where the decoder is known, one a batch otherwise.
+        One pass over all rows where the decoder is written out, else one a batch.
         """
         self._check_mode()
         if self._decoder is not None:
@@ -211,7 +217,7 @@ class Backbone:
         return ids
 
     def decode(self, ids: list[int]) -> str:
-        """The text of token ids; special tokens are left out, spaces are left alone."""
+        """The text of token ids; special tokens are skipped, spaces are not cleaned up."""
         text: str = self.tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -235,7 +241,7 @@ class Backbone:
         )
         token = int(self.tokenizer.convert_tokens_to_ids(REPLAY_TOKEN))
         if token >= self.model.get_input_embeddings().weight.shape[0]:
-            # The new row is drawn at random first; the draw is overwritten and leaves no trace.
+            # Resizing draws the new row at random; it is overwritten, and the generator restored.
             with torch.random.fork_rng(devices=[]):
                 self.model.resize_token_embeddings(token + 1, mean_resizing=False)
         self.model.requires_grad_(False)
@@ -280,10 +286,10 @@ class Backbone:
 
 
 def _fingerprint(model: Any, tokenizer: Any, stop_tokens: frozenset[int]) -> str:
-    """sha256 over what decides a model's answers, alike in any version of the libraries.
+    """sha256 of what decides a model's answers, the same in every version of the libraries.
 
-    Every weight (of large ones evenly spaced entries), what is done with them, the vocabulary, a
-    text's tokens, and the tokens that end an answer.
+    Covers the weights (of large ones evenly spaced entries), the settings that change outputs, the
+    vocabulary, the tokens of a text, and the stop tokens.
     """
     digest = hashlib.sha256()
     digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())

@@ -1,8 +1,8 @@
 """Second moments of vectors, ``E[v v^T]``: dense, or the leading eigenpairs and an isotropic rest.
 
 A dense moment of width d has d^2 numbers, which is too many for the wide maps of a large model.
-There a sketch of it is summed instead: ``E[v v^T] Omega`` with few random columns, from which its
-leading eigenpairs are found without the moment ever being there (Nystroem's approximation).
+There a sketch is summed instead, ``E[v v^T] Omega`` with few random columns, which gives the
+leading eigenpairs without the moment itself (Nystroem's approximation).
 Source: Tropp et al. 2017, "Fixed-Rank Approximation of a Positive-Semidefinite Matrix from
 Streaming Data".
 """
@@ -29,13 +29,13 @@ class Moment(Protocol):
         """M itself, [d, d]."""
 
     def is_finite(self) -> bool:
-        """Whether all of it are numbers."""
+        """Whether every entry is finite."""
 
     def mixed(self, other: Any, decay: float) -> Moment:
-        """``decay`` times this plus ``1 - decay`` times another one of the same kind."""
+        """``decay`` times this plus ``1 - decay`` times another of the same kind."""
 
     def parts(self) -> dict[str, Tensor]:
-        """Its tensors, by what they are; :func:`moment_of` is the inverse."""
+        """Its tensors by name; :func:`moment_of` is the inverse."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class DenseMoment:
 
 @dataclass(frozen=True)
 class LeadingMoment:
-    """``M = U diag(values) U^T + rest (I - U U^T)``, of the trace that the exact moment has.
+    """``M = U diag(values) U^T + rest (I - U U^T)``, with the trace of the exact moment.
 
     basis: U, orthonormal, [d, k]; values: [k], descending; rest: [].
     """
@@ -104,7 +104,7 @@ class LeadingMoment:
 
 
 def moment_of(parts: Mapping[str, Tensor]) -> DenseMoment | LeadingMoment:
-    """What :meth:`Moment.parts` gave; KeyError on other names."""
+    """The inverse of :meth:`Moment.parts`; KeyError on other names."""
     if parts.keys() == {""}:
         return DenseMoment(parts[""])
     if parts.keys() != {"_basis", "_values", "_rest"}:
@@ -113,21 +113,21 @@ def moment_of(parts: Mapping[str, Tensor]) -> DenseMoment | LeadingMoment:
 
 
 class MomentSum(Protocol):
-    """A moment while its vectors come in."""
+    """A running second moment."""
 
     def add(self, rows: Tensor) -> None:
-        """Count more vectors, [n, d]."""
+        """Add vectors, [n, d]."""
 
     def mean(self) -> Moment:
-        """Over all vectors so far."""
+        """The moment over all vectors so far."""
 
 
 @dataclass(frozen=True)
 class MomentSums:
-    """How exactly moments are kept.
+    """How moments are kept: dense up to a width, else by leading eigenpairs.
 
-    exact_up_to: the width d up to which they are dense; eigenpairs: k, of wider ones; dtype: of
-    the sums. The random columns of a sketch are named by the seed and the vectors' name.
+    exact_up_to: the largest width d that is dense; eigenpairs: k, of wider ones; dtype: of the
+    sums. The random columns of a sketch are named by the seed and the vectors' name.
     """
 
     exact_up_to: int
@@ -136,7 +136,7 @@ class MomentSums:
     seed: int
 
     def numbers(self, width: int) -> int:
-        """How many numbers a moment of vectors so wide keeps."""
+        """How many numbers the moment of vectors of this width keeps."""
         if self._dense(width):
             return width**2
         return (width + 1) * self.eigenpairs + 1
@@ -145,10 +145,10 @@ class MomentSums:
         return width <= max(self.exact_up_to, self.eigenpairs)
 
     def new(self, width: int, device: torch.device, name: str) -> MomentSum:
-        """An empty sum of vectors so wide."""
+        """An empty sum for vectors of this width."""
         if self._dense(width):
             return _DenseSum(torch.zeros(width, width, dtype=self.dtype, device=device))
-        # Twice the columns: the leading half of what a sketch shows is nearly exact.
+        # Twice as many columns as eigenpairs: the leading half is close to the exact one.
         columns = min(width, 2 * self.eigenpairs)
         source = generator(self.seed, "sketch", name)
         drawn = torch.randn(width, columns, generator=source, dtype=torch.float32)
@@ -193,7 +193,7 @@ class _SketchedSum:
         if kept and bool(sketch.isfinite().all()):
             core = self._columns.double().t() @ sketch
             found, turn = torch.linalg.eigh((core + core.t()) / 2)
-            # What rounding leaves of directions that the vectors do not have.
+            # Rounding errors in directions that the vectors do not span.
             real = found > found[-1] * len(found) * torch.finfo(self._sketch.dtype).eps
             root = sketch @ (turn * torch.where(real, found, torch.inf).rsqrt())
             basis, singular, _ = torch.linalg.svd(root, full_matrices=False)

@@ -1,8 +1,8 @@
-"""Losses over next-token logits that are never all in memory at once.
+"""Losses over next-token logits, in chunks.
 
 The output head is frozen, so a loss needs only its gradient with respect to the hidden states.
 It is computed in the forward pass, a chunk of tokens at a time; each chunk's logits are then
-forgotten. Peak memory is one chunk of logits, whatever the vocabulary and the batch.
+freed. Peak memory is one chunk of logits, whatever the vocabulary and the batch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from holdfast.backbone.model import Backbone
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
 
-# 2^24 logits are 64 MiB in float32: small batches pass at once, a 150k vocabulary is chunked.
-# A GPU reads the whole head once a chunk, so its chunks are larger, and whole tiles of a product.
+# 2^24 logits are 64 MiB in float32: small batches are one chunk, a 150k vocabulary is several.
+# A GPU reads the whole head once a chunk, so its chunks are larger, in whole tiles.
 _LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 27}
 _TILE = {"cuda": 128}
 
 
 class TokenLogits:
-    """What a token loss may look at, for n tokens.
+    """The arguments of a token loss, for n tokens.
 
     student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
-    [n, vocabulary], constant; both in the model's precision, while softmaxes are taken in float32
-    at least; targets: token ids [n] that follow each position.
+    [n, vocabulary], constant; both in the model's precision, softmaxes in float32 at
+    least; targets: token ids [n] that follow each position.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Projection:
 
     @cached_property
     def _all_tokens(self) -> TokenLogits:
-        # Shared by every loss on this minibatch, so that they project it once.
+        # Projected once for all losses on this minibatch.
         return TokenLogits(self._backbone, self._hidden, self._teacher_hidden, self._targets)
 
     def chunk(self, hidden: Tensor, start: int) -> TokenLogits:
-        """The tokens from ``start`` on, one chunk of them, with ``hidden`` as their states."""
+        """One chunk of tokens from ``start`` on, with ``hidden`` as their states."""
         end = start + self._chunk
         teacher = None if self._teacher_hidden is None else self._teacher_hidden[start:end]
         return TokenLogits(self._backbone, hidden, teacher, self._targets[start:end])
@@ -129,7 +129,7 @@ class _ChunkedMean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        # A scalar tensor leaves the precision of the gradient as it is.
+        # A scalar tensor does not promote the gradient.
         return gradient * (upstream[0] / ctx.tokens), None, None, None
 
 

@@ -1,4 +1,4 @@
-"""Token sequences of different lengths, without padding, and what a model holds about them."""
+"""Token sequences of different lengths, packed without padding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences one after another, as pairs of a token and the one that follows it.
+    """Packed sequences, as pairs of a token and its successor.
 
     The last token of a sequence predicts nothing and is no input.
-    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], of the
-    rows in a grid [sequences, longest] laid flat, None when they fill it; lengths: rows of each
-    sequence, n in sum.
+    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], each
+    row's index in the flat grid [sequences x longest], None when they fill it; lengths: rows of
+    each sequence, n in sum.
     """
 
     inputs: Tensor
@@ -34,7 +34,7 @@ class Batch:
 
     @cached_property
     def _sources(self) -> Tensor:
-        """Which row stands at each place of the grid; some row where it is padding."""
+        """The row at each place of the grid; any row where it is padding."""
         assert self.places is not None
         rows = self.inputs.new_zeros(len(self.lengths) * self.longest)
         return rows.index_copy(0, self.places, torch.arange(len(self.inputs), device=rows.device))
@@ -42,7 +42,7 @@ class Batch:
     def grid(self, rows: Tensor, fill: int | None = None) -> Tensor:
         """Pad on the right: [n, ...] -> [sequences, longest, ...]; any row where ``fill`` is None.
 
-        Attention is causal and the padding comes last: what stands there changes no real row.
+        Attention is causal and the padding comes last, so it changes no real row.
         """
         shape = (len(self.lengths), self.longest, *rows.shape[1:])
         if self.places is None:
@@ -53,7 +53,7 @@ class Batch:
         return padded.index_copy(0, self.places, rows).view(shape)
 
     def packed(self, grid: Tensor) -> Tensor:
-        """Leave the padding out: [sequences, longest, ...] -> [n, ...]."""
+        """Remove the padding: [sequences, longest, ...] -> [n, ...]."""
         flat = grid.reshape(-1, *grid.shape[2:])
         return flat if self.places is None else flat.index_select(0, self.places)
 
@@ -67,7 +67,7 @@ class Batch:
 
 
 def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
-    """One batch of sequences of at least two tokens.  m of eq. app-sft is what is left of them."""
+    """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft."""
     lengths = [len(one) - 1 for one in sequences]
     longest = max(lengths)
     starts = range(0, len(lengths) * longest, longest)
@@ -90,7 +90,7 @@ def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:
 
 
 def by_count(rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
-    """Rows [n, ...] in pieces of so many rows, n in sum; views."""
+    """Split rows [n, ...] by counts that sum to n; views."""
     if len(counts) == 1:
         return (rows,)
     pieces: Sequence[Tensor] = rows.split_with_sizes(list(counts))
@@ -98,12 +98,12 @@ def by_count(rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
 
 
 def first(rows: Tensor, count: int) -> Tensor:
-    """The first so many of some rows [n, ...]; a view."""
+    """The first ``count`` rows of [n, ...]; a view."""
     return rows if len(rows) == count else rows[:count]
 
 
 def sent(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host's on a device, where nobody waits for it."""
+    """Copy to a device without blocking the host."""
     return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
 
 

@@ -1,1 +1,1 @@
-"""What builds streams: question generators, published sets, and the models that they ask."""
+"""Stream builders: question generators, published question sets, and the models they query."""

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as a language model: asked in parallel, and never silently."""
+"""An OpenAI-compatible endpoint as a language model, queried by parallel requests."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     import openai
 
 FIRST_WAIT = 0.5  # seconds before the first retry; each further wait is twice as long
-MOST_STOPS = 4  # as many stop strings as the protocol lets one request name
-NO_KEY = "none"  # the client insists on some key, servers without keys on none
-# Why a text ends that is whole, or as long as it may be; others, such as "abort", lost it.
+MOST_STOPS = 4  # the protocol's limit of stop strings per request
+NO_KEY = "none"  # the openai client requires a key even for servers that take none
+# Finish reasons of a usable text, complete or at its length limit; others, such as "abort", fail.
 ENDINGS = ["stop", "eos", "eos_token", "stop_token", "stop_sequence", "end_turn"]
 ENDINGS += ["length", "max_tokens", "tool_calls", "function_call"]
 EXAMPLE = "http://127.0.0.1:8000/v1"
 
 
 class _RefusedError(Exception):
-    """The prompt has no answer, and asking again would not bring one."""
+    """The endpoint refused the prompt or returned no text; a retry would not help."""
 
 
 class _RejectedError(_RefusedError):
-    """Refused for what the request says, which may be an option that the server lacks."""
+    """Refused for the request's content, perhaps for an option that the server lacks."""
 
 
 class _TroubleError(Exception):
-    """The endpoint's own trouble, which may pass. wait: the seconds that it asked for."""
+    """A failure that may be transient. wait: seconds that the server asked to wait, if any."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
@@ -52,15 +52,15 @@ class Endpoint:
     """A model behind ``/completions`` and ``/chat/completions``: a :class:`TextModel`.
 
     url: such as ``http://127.0.0.1:8000/v1``; a URL without a path is given ``/v1``.
-    model: its identifier there; None takes the first that the endpoint lists.
+    model: its identifier at the endpoint; None takes the first that the endpoint lists.
     key: None takes ``OPENAI_API_KEY`` from the environment, or none.
-    concurrency: requests at once. timeout: seconds of silence until a request counts as lost.
-    retries: further attempts at a request that failed for a reason that may pass; the waits
-    double from half a second, or are what the server asks for, up to longest_wait seconds.
-    patience: so many prompts in a row that the endpoint failed end the session.
+    concurrency: requests at once. timeout: seconds without data until a request counts as lost.
+    retries: further attempts after a transient failure; the waits double from half a second, or
+    are what the server asks for, up to longest_wait seconds.
+    patience: the session ends when the endpoint fails this many prompts in a row.
 
-    A sample's seed is derived from the sampling's seed, the prompt's name and its number, so an
-    endpoint that honours seeds answers alike whatever the order and the concurrency.
+    A request's seed is derived from the sampling's seed, the prompt's name and the number of its
+    first sample, so an endpoint that honours seeds answers the same in any order and concurrency.
 
     Raises HoldfastError when the endpoint cannot be reached or names no model.
     Source: app:data-llm, app:data-real.
@@ -95,24 +95,24 @@ class Endpoint:
         self._patience = patience
         self._longest_wait = longest_wait
         self._client = _client(base, self._key, timeout)
-        self._lacking: set[str] = set()  # options that the server turned out not to take
-        self._in_a_row = 0  # prompts that failed, up to now
+        self._lacking: set[str] = set()  # options that the server has rejected
+        self._in_a_row = 0  # consecutive failed prompts
         self._has_answered = False
-        self._has_replied = False  # anything that is the protocol's
+        self._has_replied = False  # with any JSON
         self.batch = 4 * concurrency
         self.name = self._served(model)
 
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters
     ) -> Iterator[tuple[int, Answer]]:
-        """Yield (place in ``prompts``, answer) as they come, each place once.
+        """Yield (place in ``prompts``, answer) as they arrive, each place once.
 
-        A prompt that the endpoint refuses, or leaves without text, is a :class:`Failure`. When the
-        endpoint itself fails, these failures are held back until it answers again: a caller that
-        keeps what it is given has only prompts to ask again that were never answered.
+        A prompt that the endpoint refuses, or leaves without text, gives a :class:`Failure`.
+        Failures of the endpoint itself are yielded only once it answers again: if the session ends
+        before that, the caller has not recorded them.
 
-        Raises HoldfastError for a wrong key or model at once, and when ``patience`` prompts in a
-        row failed through the endpoint, or were refused before any was answered.
+        Raises HoldfastError at once for a wrong key or model, and when ``patience`` prompts in a
+        row fail because of the endpoint, or are refused before any prompt was answered.
         """
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(len(prompts)):
@@ -167,10 +167,10 @@ class Endpoint:
         return [_before(sampling.stop, text) for text in texts]
 
     def _count(self, outcome: Answer | _TroubleError) -> None:
-        """Lose patience with an endpoint that is down, or that was never asked rightly."""
+        """Count consecutive failures; raise HoldfastError when they reach ``patience``."""
         self._has_answered |= isinstance(outcome, list)
         troubled = isinstance(outcome, _TroubleError)
-        # A refusal is the prompt's own affair, unless nothing was ever answered.
+        # A refusal counts only while no prompt has been answered: later it concerns its prompt.
         self._in_a_row = self._in_a_row + 1 if troubled or not self._has_answered else 0
         if self._in_a_row < self._patience:
             return
@@ -193,7 +193,7 @@ class Endpoint:
     def _samples(
         self, prompt: Prompt, sampling: SamplingParameters, first: int, stop: threading.Event
     ) -> list[str]:
-        """The samples from number ``first`` on, or as many of them as one request brings."""
+        """The samples from number ``first`` on, or as many of them as one request returns."""
         body: dict[str, Any] = {
             "model": self.name,
             "temperature": sampling.temperature,
@@ -201,7 +201,7 @@ class Endpoint:
             "max_tokens": sampling.max_new_tokens,
             "seed": derive(sampling.seed, prompt.name, first) >> 32,  # 31 bits
         }
-        # What a server may lack, and what can be done without: the last is given up first.
+        # Options that a server may reject; they are dropped one by one, the last first.
         options: dict[str, Any] = {}
         if sampling.stop:
             options["stop"] = list(sampling.stop[:MOST_STOPS])
@@ -224,14 +224,14 @@ class Endpoint:
         return texts[:wanted]
 
     def _patiently(self, prompt: Prompt, body: dict[str, Any], stop: threading.Event) -> list[str]:
-        """The texts of one request, tried again while the endpoint's trouble may pass."""
+        """The texts of one request, retried after transient failures."""
         attempt = 0
         while True:
             try:
                 return self._texts(prompt, body)
             except _TroubleError as trouble:
-                # The jitter keeps requests that failed together from coming back together; it
-                # moves no result, so it needs no named seed.
+                # Jitter spreads the retries of requests that failed together; it changes no
+                # result, so it needs no named seed.
                 wait = trouble.wait or FIRST_WAIT * 2**attempt * random.uniform(0.75, 1)
                 if attempt == self._retries or stop.wait(min(wait, self._longest_wait)):
                     raise
@@ -254,7 +254,7 @@ class Endpoint:
         return [_text(choice) for choice in choices]
 
     def _reply(self, ask: Callable[..., Any], **body: Any) -> Any:
-        """What one request brings, as JSON; whatever may go wrong, as one of ours."""
+        """The parsed JSON reply to one request; raises this module's errors or HoldfastError."""
         import openai
 
         try:
@@ -281,7 +281,7 @@ class Endpoint:
         status = error.status_code
         said = f"{status}: {self._said(error.body)}"
         if status in (401, 403):
-            # What is said of a wrong key often holds a part of it.
+            # The message about a wrong key often repeats a part of it.
             reason = status if status == 401 else said
             return HoldfastError(
                 f"{self._url} refuses the key ({reason}); set OPENAI_API_KEY to one that it takes"
@@ -296,7 +296,7 @@ class Endpoint:
         return _RejectedError(said) if status in (400, 422) else _RefusedError(said)
 
     def _said(self, body: object) -> str:
-        """The endpoint's own words, without the key."""
+        """The endpoint's error message, quoted, with the key replaced."""
         for name in ("error", "message", "detail"):
             if isinstance(body, dict) and name in body:
                 body = body[name]
@@ -304,9 +304,10 @@ class Endpoint:
         return quoted(said if self._key == NO_KEY else said.replace(self._key, "[key]"), 200)
 
     def _served(self, model: str | None) -> str:
-        """``model``, or the first of the list; that is asked for in any case, to know it is up.
+        """``model``, or the first one listed; requests the list either way, to see that it is up.
 
-        Not every server has a list, nor shows it to every key: who names the model needs none.
+        With ``model`` given, a failure to list is ignored unless the endpoint is unreachable: some
+        servers have no list, or refuse it to some keys.
         """
         reply: Any = None
         try:
@@ -343,12 +344,12 @@ def _client(base: str, key: str, timeout: float) -> openai.OpenAI:
         base_url=base,
         api_key=key,
         timeout=openai.Timeout(timeout, connect=min(timeout, 10.0)),
-        max_retries=0,  # ours end at once when the caller leaves, and cover what is no JSON
+        max_retries=0,  # our own retries stop when the caller leaves, and cover non-JSON replies
     )
 
 
 def _checked(url: str) -> tuple[str, str]:
-    """The URL to show, which holds no password, and the one to ask."""
+    """(The URL for messages, without credentials or query; the URL for requests)."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -371,7 +372,7 @@ def _key(key: str | None) -> str:
 
 
 def _text(choice: Any) -> str:
-    """The text of one choice; the chat's has it in a message."""
+    """The text of one choice; a chat completion has it in ``message``."""
     choice = choice if isinstance(choice, dict) else {}
     ended = choice.get("finish_reason") or "stop"
     if ended == "content_filter":
@@ -382,12 +383,12 @@ def _text(choice: Any) -> str:
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     if not isinstance(text, str):
         raise _RefusedError("replied with a choice that holds no text")
-    # A lone half of a surrogate pair, which JSON can spell and no file can hold.
+    # Replace lone surrogates, which JSON can encode and UTF-8 files cannot.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """The wait that a ``Retry-After`` in seconds asks for; a date there is rare, and left."""
+    """Parse ``Retry-After`` in seconds; None when it is absent or, as seldom, a date."""
     try:
         return max(0.0, float(retry_after or ""))
     except ValueError:
@@ -395,5 +396,5 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _before(stops: Sequence[str], text: str) -> str:
-    """``text`` up to its first stop string, wherever a server left one in."""
+    """``text`` up to its first stop string, which some servers leave in."""
     return min((text.partition(stop)[0] for stop in stops if stop), key=len, default=text)

@@ -1,7 +1,7 @@
-"""Sampled completions of many prompts, side by side, and a backbone as a text model.
+"""Batched sampling of completions, and a backbone as a text model.
 
-The noise of a draw is named by (seed, name of the prompt, sample, position), so neither the batch
-size nor other prompts nor their order change what is drawn, up to the rounding of logits.
+The random numbers of a draw depend on (seed, name of the prompt, sample, position) alone, so batch
+size, other prompts and their order change no draw, up to the rounding of logits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParame
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 
-# More would let prompts of closer lengths stand together; whoever waits sees answers less often.
+# More prompts would sort into batches with less padding, but show progress less often.
 _PROMPTS_AT_ONCE = 128
-# Rows side by side. The fewer, the closer their prompts' lengths; a GPU wants more of them.
+# Rows per batch. Fewer rows differ less in length; a GPU needs more of them to be busy.
 _ROWS = {"cpu": 192, "cuda": 512}
 
 _texts_of_tokens: WeakKeyDictionary[Backbone, list[str]] = WeakKeyDictionary()
@@ -32,8 +32,8 @@ _texts_of_tokens: WeakKeyDictionary[Backbone, list[str]] = WeakKeyDictionary()
 class BackboneModel:
     """A backbone of this machine as a :class:`holdfast.builders.text_model.TextModel`.
 
-    A prompt without a system message is continued as it stands, without special tokens, as the
-    sequences of training and recall are. One with it goes through the tokenizer's chat template.
+    A prompt without a system message is continued as it is, without special tokens, like the
+    sequences of training and recall. A prompt with one goes through the tokenizer's chat template.
     Source: app:data-real.
     """
 
@@ -46,9 +46,9 @@ class BackboneModel:
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters
     ) -> Iterator[tuple[int, Answer]]:
-        """Yield (place, answer) of every prompt, those that cannot be asked first.
+        """Yield (place, answer) of every prompt, first those that are empty or too long.
 
-        Raises HoldfastError when a prompt has a system message and the model no template for it.
+        Raises HoldfastError when a prompt has a system message and the model no chat template.
         """
         ids = [self._ids(prompt) for prompt in prompts]
         places = []
@@ -81,7 +81,7 @@ class BackboneModel:
             {"role": "user", "content": prompt.text},
         ]
         try:
-            # Models that think aloud first are asked not to; templates of others ignore it.
+            # enable_thinking=False: no reasoning before the answer; other templates ignore it.
             text = tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
             )
@@ -113,11 +113,11 @@ def sample_completions(
     *,
     batch: int,
 ) -> list[list[str]]:
-    """Of each prompt ``sampling.samples`` completions: the new text alone, before its first stop.
+    """Sample ``sampling.samples`` completions of each prompt: the new text before its first stop.
 
     prompts: token ids, none of them empty, that leave the model positions for the new tokens;
-    names: name the randomness of each prompt, with ``sampling.seed``; batch: completions side by
-    side at most, fewer where memory is short.
+    names: with ``sampling.seed``, seed each prompt's random numbers; batch: the most completions
+    at once, fewer where memory is short.
     Source: app:data-real.
     """
     assert all(len(prompt) > 0 for prompt in prompts), "nothing to continue"
@@ -126,7 +126,7 @@ def sample_completions(
     assert room is None or all(len(prompt) <= room for prompt in prompts), "no positions are left"
     stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
     texts: list[list[str]] = [[] for _ in prompts]
-    # Rows of a batch are padded to its longest prompt, so the closer their lengths the better.
+    # Rows of a batch are padded to its longest prompt, so sort by length.
     longest_first = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))
     rows = [(prompt, sample) for prompt in longest_first for sample in range(sampling.samples)]
     while rows:
@@ -142,7 +142,7 @@ def sample_completions(
 
 
 def _positions(backbone: Backbone) -> int | None:
-    """How many the model was made for; None where its positions have no end."""
+    """The model's number of positions; None where they are unlimited."""
     limit: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
     return limit
 
@@ -170,9 +170,9 @@ def _complete(
     stops: frozenset[int],
     sampling: SamplingParameters,
 ) -> list[list[int]]:
-    """New tokens of each row of ``noise``, whose prompt is in ``prompts``, repeated as needed.
+    """Decode the new tokens of each row. prompts: one per row of ``noise``, with repeats.
 
-    A prompt passes once; then its row is there once a sample.
+    Each distinct prompt is prefilled once; then its cache row is repeated for its samples.
     """
     places: dict[tuple[int, ...], int] = {}
     order = [places.setdefault(tuple(one), len(places)) for one in prompts]
@@ -185,9 +185,9 @@ def _complete(
 
 
 def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]:
-    """The tokens that show one of the texts by themselves, as most that end a line do.
+    """The tokens whose own text contains a stop string, such as most tokens with a newline.
 
-    They end a row early and decide nothing: see :func:`_text`.
+    They only end a row early; :func:`_text` decides where the text is cut.
     """
     if not stop:
         return frozenset()
@@ -204,8 +204,8 @@ def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]
 def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
     """The text of new tokens before the first stop.
 
-    A stop may begin and end inside of tokens, so it is looked for in the text. To cut there
-    afterwards is exact: what a row says later changes nothing that it said before.
+    A stop may begin and end inside of tokens, so it is searched for in the text. Cutting there
+    afterwards is exact: later tokens do not change earlier ones.
     """
     if tokens and tokens[-1] in backbone.stop_tokens:
         tokens = tokens[:-1]

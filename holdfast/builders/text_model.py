@@ -1,4 +1,4 @@
-"""A language model as text in, text out: what building a stream asks of one."""
+"""The text-in, text-out interface of a language model that the builders use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SamplingParameters(Config):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is asked. name: names the randomness of its samples, so unique where it is asked.
+    """A prompt. name: seeds the random numbers of its samples, so unique among its prompts.
 
-    text: to be continued as it stands; or, when ``system`` is given, the user's message of a chat.
+    text: to be continued as it is; or, when ``system`` is given, the user's message of a chat.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a prompt has no answer: never to be taken for an answer that is empty."""
+    """Why a prompt has no answer; distinct from an empty answer."""
 
     reason: str
 
 
-Report = Callable[[int, int, str], None]  # items found, of how many, what is being done
-Answer = list[str] | Failure  # as many texts as samples were asked for
+Report = Callable[[int, int, str], None]  # items found, items in all, a note
+Answer = list[str] | Failure  # one text per sample
 
 
 class TextModel(Protocol):
@@ -50,12 +50,12 @@ class TextModel(Protocol):
 
     @property
     def name(self) -> str:
-        """What manifests call it."""
+        """The model's name in manifests."""
         ...
 
     @property
     def batch(self) -> int:
-        """How many prompts it likes to be given at once."""
+        """The preferred number of prompts per call."""
         ...
 
     def answer(
@@ -63,6 +63,6 @@ class TextModel(Protocol):
     ) -> Iterator[tuple[int, Answer]]:
         """Yield (place in ``prompts``, answer) in any order, each place once.
 
-        Raises HoldfastError when the model as a whole cannot be asked (any longer).
+        Raises HoldfastError when the model as a whole fails, at once or later.
         """
         ...

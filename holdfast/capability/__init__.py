@@ -1,4 +1,4 @@
-"""General capability: what a model can still do besides recalling what it memorised.
+"""General capability: benchmarks of a model's abilities other than recall of the stream.
 
 Source: app:res-capability.
 """

@@ -1,8 +1,8 @@
-"""Whether an answer equals the target, by math-verify, in a process of its own.
+"""Compare an answer with its target by math-verify, in a separate process.
 
-Computer algebra has no bound in time or memory, and math-verify guards itself by signals, which
-only the main thread of a process has, and which do not interrupt one large power. A process can
-be ended from any thread.
+Computer algebra has no bound in time or memory. math-verify's own timeouts are signals, which
+work only in the main thread and do not interrupt the computation of one large power. A process
+can be killed from any thread.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from holdfast.core.errors import HoldfastError
 
 _START_SECONDS = 120.0
 _SECONDS = 10.0  # an answer that takes longer counts as wrong
-_EACH_STEP_SECONDS = 3  # math-verify's own bound: of parsing, and of one comparison
+_EACH_STEP_SECONDS = 3  # math-verify's own timeouts: for parsing, and for one comparison
 _MEMORY_BYTES = 4 * 2**30
 
-# Signs that math-verify does not read, as LaTeX has them.
+# The LaTeX of signs that math-verify does not parse.
 _SIGNS = str.maketrans({"°": r"^\circ ", "∞": r"\infty ", "½": r"\frac12 "})
 _ROOT = re.compile(r"√\s*(\d+|[a-z])")
 _FULL_STOP = re.compile(r"(?<!\\right)\.\s*$")
 
 
 class Checker:
-    """Compares answers with targets; the process behind it runs while the context is open."""
+    """Compares answers with targets in a process that ends with the context."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
-        """seconds: the most that one comparison may take.
+        """seconds: time limit of one comparison.
 
         Raises HoldfastError when math-verify is not installed.
         """
@@ -59,7 +59,7 @@ class Checker:
         self.close()
 
     def correct(self, extracted: str | None, target: str) -> bool:
-        """Whether the answer equals the target, both LaTeX or plain numbers; None never does."""
+        """Whether the answer equals the target, both LaTeX or plain numbers; False for None."""
         if extracted is None:
             return False
         if extracted == target:
@@ -83,7 +83,7 @@ class Checker:
         if process is None:
             return
         process.kill()
-        # What was not read by an ended process cannot be flushed any more.
+        # communicate() flushes stdin, which fails for input that the killed process never read.
         with contextlib.suppress(BrokenPipeError):
             process.communicate()
 
@@ -104,7 +104,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _line(process: subprocess.Popen[str], seconds: float) -> str:
-    """The next line that the process writes; empty when it ends, or is ended for its slowness."""
+    """The next line that the process writes; empty when it exits or is killed by the time limit."""
     assert process.stdout is not None
     patience = threading.Timer(seconds, process.kill)
     patience.start()
@@ -115,7 +115,7 @@ def _line(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def equal(extracted: str, target: str) -> bool:
-    """What math-verify says, in this process; only in its main thread."""
+    """Compare by math-verify in this process; call it from the main thread only."""
     from math_verify import parse, verify
 
     gold, answer = (
@@ -126,7 +126,7 @@ def equal(extracted: str, target: str) -> bool:
 
 
 def _latex(text: str) -> str:
-    """The same in signs that math-verify reads: digits of every script, degrees, roots."""
+    """``text`` in signs that math-verify parses: ASCII digits, LaTeX degrees and roots."""
     digits = "".join(
         character if character.isascii() else str(unicodedata.decimal(character, character))
         for character in text
@@ -141,17 +141,17 @@ def _serve() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    # Whatever a library says on its standard output goes nowhere.
+    # Libraries print to the discarded standard error; only replies reach the original output.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # So that the first answer does not wait for what is loaded and built only once.
+    # Load and build math-verify's parsers now, outside the first comparison's time limit.
     equal("(x+1)^2", "x^2+2x+1")
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:
         try:
             verdict = equal(*json.loads(line))
-        # Of the parser, of sympy, of arithmetic: what cannot be compared is not equal.
+        # Errors of the parser, of sympy, of arithmetic: what cannot be compared is not equal.
         except Exception:  # noqa: BLE001
             verdict = False
         replies.write(json.dumps(verdict) + "\n")

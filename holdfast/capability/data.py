@@ -1,4 +1,4 @@
-"""Where the published questions of a suite come from: files below a folder, or the hub."""
+"""Locate the published questions of a suite: files below a folder, or the hub."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.streams.hf_dataset import library
 
 
 def located(suite: str, data_root: Path, *places: str) -> Path:
-    """The first of ``places`` that is there, below ``data_root/capability`` or ``data_root``.
+    """The first of ``places`` that exists below ``data_root/capability``, or else ``data_root``.
 
-    places: paths such as ``gsm8k/test.jsonl``, the best first.
-    Raises HoldfastError when none is there, naming the first that was looked for.
+    places: paths such as ``gsm8k/test.jsonl``, the preferred first.
+    Raises HoldfastError when none exists, naming the preferred one.
     """
     nested = data_root / "capability"
     for folder in (nested, data_root):
@@ -30,16 +30,16 @@ def located(suite: str, data_root: Path, *places: str) -> Path:
 
 
 def hub_rows(suite: str, path: str, config: str | None, split: str) -> list[dict[str, Any]]:
-    """The rows of a dataset of the Hugging Face hub, or of what is in its cache.
+    """The rows of a dataset of the Hugging Face hub, or of its cached copy.
 
-    Raises HoldfastError when `datasets` is not installed or the dataset cannot be had.
+    Raises HoldfastError when `datasets` is not installed or the dataset cannot be loaded.
     """
     with _reading(suite, path):
         return [dict(row) for row in library().load_dataset(path, config, split=split)]
 
 
 def hub_configs(suite: str, path: str) -> list[str]:
-    """The names of the parts of a dataset of the hub; raises as :func:`hub_rows` does."""
+    """The names of a hub dataset's configurations; raises as :func:`hub_rows` does."""
     with _reading(suite, path):
         names: list[str] = library().get_dataset_config_names(path)
         return names
@@ -47,12 +47,12 @@ def hub_configs(suite: str, path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _reading(suite: str, path: str) -> Any:
-    library()  # what it says when it is missing stands as it is
+    library()  # outside the try: its error for a missing installation is not wrapped
     reachable = True
     try:
         with hub_or_cache() as reachable:
             yield
-    # The library lets through errors of the network, the hub, the file formats and Arrow.
+    # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         if not reachable:

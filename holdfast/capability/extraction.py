@@ -1,4 +1,4 @@
-r"""The answer in a generated text: its last complete ``\boxed{}``, or else its last number.
+r"""Extract the answer of a generated text: its last complete ``\boxed{}``, or its last number.
 
 Source: app:res-capability.
 """
@@ -10,26 +10,26 @@ from typing import Literal, TypeAlias
 
 from holdfast.capability.numerals import numbers
 
-# "number": what is asked for is a number. "expression": it may be anything that LaTeX can say.
+# "number": the answer is a number. "expression": the answer may be any LaTeX expression.
 Kind: TypeAlias = Literal["number", "expression"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?(?![a-z])\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"-?[\w.,/]*\w")
-# A root or a power of a number is a sum to be done, not a number with a unit.
+# A root or a power is an expression to evaluate, not a number with a unit.
 _OPERATION = re.compile(r"\\sqrt|\d\s*\^\s*\{?\s*-?\d|√")
 
 
 def extract(text: str, kind: Kind, language: str = "en") -> str | None:
-    r"""The answer that a text comes to; None when it holds none.
+    r"""The final answer in a text; None when it has none.
 
-    Of several boxes the last complete one counts: a solution may box what it finds on its way, and
-    a box that was cut off holds no answer. An expression is the box's content as it stands. A
-    number is the one number in the box, freed of units and spelled in one way; a box with several
-    numbers, a root or a power, such as ``2 + 3``, is left as it stands, and one without any holds
-    no answer. Without a box the answer is the text's last number, whatever the kind.
+    Of several boxes the last complete one counts: a solution may box intermediate results, and a
+    box that was cut off holds no answer. For an expression, the box's content is returned
+    unchanged. For a number, the one number in the box is returned in normal form, without units; a
+    box with several numbers, such as ``2 + 3``, or a root or a power is returned unchanged, and a
+    box without a number gives None. Without a box, the text's last number is returned.
 
-    text: what was generated, up to the stop; language: decides between 1.234 and 1,234.
+    text: the generated text, up to the stop; language: decides between 1.234 and 1,234.
     Source: app:res-capability.
     """
     box = last_box(text)

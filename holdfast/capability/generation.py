@@ -1,4 +1,4 @@
-"""Suites that are answered by generated text: GSM8K, MATH and MGSM.
+"""Suites scored by generated text: GSM8K, MATH and MGSM.
 
 Source: app:res-capability.
 """
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.capability import problems
 from holdfast.capability.checking import Checker
 from holdfast.capability.extraction import Kind, extract
-from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread
+from holdfast.capability.outcome import OPENING, Problem, Progress, Sample, spread
 from holdfast.capability.prompts import few_shot, fingerprint
 
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
-# Positions of all rows decoded side by side, at their longest. Samples are kept batch by batch.
+# Positions of all rows of a batch at their full length. Samples are stored batch by batch.
 _TOKENS_IN_CACHE = 65536
 
 
@@ -27,19 +27,19 @@ _TOKENS_IN_CACHE = 65536
 class GeneratedSuite:
     """Problems that a model solves step by step, after worked examples, by greedy decoding.
 
-    read: the problems below a folder, or from the hub; kind: what an answer is;
+    read: reads the problems below a folder, or from the hub (None); kind: of answer;
     shots: worked examples before the question; new_tokens: the longest answer.
 
-    Where the model's context is too short, the answer has at least half of it, and examples are
-    dropped, the first one first, until prompt and answer fit. A question is never cut: one that is
-    too long even alone leaves the answer less room, or none. The replay token stands before the
-    prompt of a model that was trained with it.
+    When the model's context is too short, the answer is limited to half of it, and examples are
+    dropped, the first one first, until prompt and answer fit. A question is never cut: if it alone
+    is too long, the answer has fewer tokens, or none. The replay token precedes the prompt of a
+    model that was trained with it.
 
     Source: app:res-capability, app:replay-seed.
     """
 
     name: str
-    read: Callable[[Path | None], list[Item]]
+    read: Callable[[Path | None], list[Problem]]
     kind: Kind
     shots: int = 4
     new_tokens: int = 512
@@ -53,11 +53,11 @@ class GeneratedSuite:
             **OPENING,
         }
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
         """The first ``limit`` problems, spread evenly over languages or subjects; None: all.
 
         data_root: the folder of the published files; None: the Hugging Face hub.
-        Raises HoldfastError in one line when they are not there or damaged, or in a language that
+        Raises HoldfastError in one line when they are missing or damaged, or in a language that
         has no examples.
         """
         items = spread(self.read(data_root), limit)
@@ -66,16 +66,16 @@ class GeneratedSuite:
         return items
 
     def check(self, backbone: Backbone) -> None:
-        """Raise HoldfastError when math-verify is not installed; any model can be asked."""
+        """Raise HoldfastError when math-verify is not installed; any model is accepted."""
         Checker()
 
     def answer(
-        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
     ) -> Iterator[Sample]:
-        """Yield a sample of each item, a batch after the other, those of long prompts first.
+        """Yield a sample of each item, batch by batch, the longest prompts first.
 
-        details: ``shots``, the examples that fitted; ``tokens``, generated; ``ended`` by ``stop``
-        (the next problem or the end of the text), ``length`` or ``no room``.
+        details: ``shots``, how many examples fitted; ``tokens``, how many were generated; ``ended``
+        by ``stop`` (a next problem or a stop token), ``length`` or ``no room``.
         Raises HoldfastError when math-verify is not installed.
         """
         from holdfast.backbone.generation.greedy import batches, decode_greedily
@@ -101,12 +101,12 @@ class GeneratedSuite:
                 done += len(batch)
         progress(done, len(items), f"{correct} correct")
 
-    def language(self, item: Item) -> str:
-        """The language in which an item is asked."""
+    def language(self, item: Problem) -> str:
+        """The language of an item's question."""
         return item.group if self.name == "mgsm" else "en"
 
-    def asked(self, backbone: Backbone, item: Item) -> Asked:
-        """The prompt of an item that fits a model, and the room for its answer."""
+    def asked(self, backbone: Backbone, item: Problem) -> Asked:
+        """The prompt of an item for a model's context, and the room for its answer."""
         examples = few_shot(self.name, self.language(item))
         context: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
         wanted = self.new_tokens if context is None else min(self.new_tokens, context // 2)
@@ -145,9 +145,9 @@ class GeneratedSuite:
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt as a model reads it: its tokens, and how many new ones the answer may have."""
+    """A tokenized prompt; room: the most tokens that the answer may have."""
 
-    item: Item
+    item: Problem
     text: str
     tokens: list[int]
     shots: int
@@ -161,14 +161,14 @@ MGSM = GeneratedSuite("mgsm", problems.mgsm, "number")
 
 
 def _token_ids(backbone: Backbone, text: str) -> list[int]:
-    # As Backbone.tokenize has it, but a text that is too long is our concern, not a warning.
+    # As Backbone.tokenize, but without its warning for long texts, which ``asked`` handles.
     ids: list[int] = backbone.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 
 
 def _stopping(backbone: Backbone, asked: Sequence[Asked]) -> Callable[[int, list[int]], bool]:
-    """Whether the next problem has begun in what a row generated."""
-    # A token is at least a byte, so the last stop is within so many.
+    """A predicate (row, tokens) -> bool: the row has generated its stop, a next problem."""
+    # A token is at least a byte, so a stop just completed lies within this many last tokens.
     tails = [len(one.stop.encode()) + 1 for one in asked]
 
     def stopped(row: int, tokens: list[int]) -> bool:

@@ -1,4 +1,4 @@
-"""The likelihood of what may come next after each of many prompts that begin alike."""
+"""Log-probabilities of candidate next tokens after many prompts with a common prefix."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def next_token_log_probabilities(
 ) -> Iterator[tuple[int, list[float]]]:
     """Yield (place, natural log-probability of each candidate after that prompt), longest first.
 
-    What all prompts begin with passes through the model once, the rest of each once; no prompt
-    is padded on the left, so that every position is its own.
+    The common prefix of all prompts passes through the model once, then the rest of each prompt;
+    prompts are padded on the right only, so that every token has its own position.
 
     prompts: token ids, none of them empty; candidates: token ids; tokens_per_batch: of whole
-    prompts, memory only.
-    Raises HoldfastError for a model that gives no numbers.
+    prompts, affects memory only.
+    Raises HoldfastError when the model's logits are NaN.
     """
     shared = _shared(backbone, prompts)
     with backbone.answering():
         prefix = _prefix(backbone, list(prompts[0][:shared])) if shared else None
     for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
-        # Entered anew for each batch: whoever takes what is yielded works in their own mode.
+        # Entered for each batch: the caller must not run in this mode between yields.
         with backbone.answering():
             found = _last(backbone, prefix, [prompts[row][shared:] for row in rows], candidates)
         yield from zip(rows, found.tolist(), strict=True)
 
 
 def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with; each keeps at least one of its own.
+    """The length of the prompts' common prefix, at least one token short of each prompt.
 
-    0 where the model's cache is not of keys and values alone, which cannot be handed out, or errs.
+    0 for a model whose cache holds more than keys and values, or fails :func:`can_cache`.
     """
     if not prompts or not isinstance(cache_for(backbone.model), BlockCache):
         return 0
     if not can_cache(backbone):
         return 0
-    # What the first and the last in alphabetical order share, all between them share.
+    # The common prefix of the first and last in lexicographic order is that of all prompts.
     ordered = sorted(map(list, prompts))
     pairs = zip(ordered[0], ordered[-1], strict=False)
     shortest = min(map(len, prompts))
@@ -80,7 +80,7 @@ def _last(
         cache = copy.deepcopy(prefix)
         rows = torch.zeros(len(rests), dtype=torch.long, device=ids.device)
         cache.reorder_cache(rows)
-        # Padding stands on the right, where no real token looks, so the mask is the causal one.
+        # No real token attends to padding on its right, so the causal mask is enough.
         hidden = backbone.model.base_model(
             input_ids=ids, past_key_values=cache, use_cache=True
         ).last_hidden_state

@@ -1,4 +1,4 @@
-"""The published files of MMLU and of MMLU-Redux."""
+"""Read the published files of MMLU and of MMLU-Redux."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.capability.data import hub_configs, hub_rows, located
-from holdfast.capability.outcome import Item
+from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
 
 LETTERS = "ABCD"
@@ -20,10 +20,10 @@ _MMLU_HUB = "cais/mmlu"
 _COLUMNS = ("question", "choices", "answer", "error_type")
 
 
-def redux_items(data_root: Path, errors: Errors) -> list[Item]:
+def redux_items(data_root: Path, errors: Errors) -> list[Problem]:
     """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0.
 
-    Raises HoldfastError when the files are not there, or naming the line that is damaged.
+    Raises HoldfastError when the files are missing, or naming the line that is damaged.
     """
     folder = located(
         "mmlu_redux",
@@ -42,8 +42,8 @@ def redux_items(data_root: Path, errors: Errors) -> list[Item]:
     ]
 
 
-def hub_items(errors: Errors) -> list[Item]:
-    """The same from the hub, all 57 subjects."""
+def hub_items(errors: Errors) -> list[Problem]:
+    """The items of MMLU-Redux from the hub, all 57 subjects."""
     return [
         item
         for subject in sorted(hub_configs("mmlu_redux", _REDUX_HUB))
@@ -56,10 +56,10 @@ def hub_items(errors: Errors) -> list[Item]:
     ]
 
 
-def mmlu_items(data_root: Path | None) -> list[Item]:
+def mmlu_items(data_root: Path | None) -> list[Problem]:
     """The items of ``<subject>_test.csv``: no header; question, four choices, letter.
 
-    Without a folder from the hub. Raises HoldfastError as :func:`redux_items` does.
+    data_root: None reads from the hub. Raises HoldfastError as :func:`redux_items` does.
     """
     if data_root is None:
         return _mmlu_hub()
@@ -71,7 +71,7 @@ def mmlu_items(data_root: Path | None) -> list[Item]:
     for path in paths:
         subject = path.stem.removesuffix("_test")
         for number, (line, row) in enumerate(_lines(path)):
-            # Any text may be a choice, "None" too, so cells are taken as they are.
+            # Any text may be a choice, "None" too, so cells are not interpreted.
             if len(row) != 6 or row[5] not in tuple(LETTERS):
                 raise HoldfastError(
                     f"{path} line {line}: is no question, four choices and a letter; "
@@ -81,7 +81,7 @@ def mmlu_items(data_root: Path | None) -> list[Item]:
     return items
 
 
-def _mmlu_hub() -> list[Item]:
+def _mmlu_hub() -> list[Problem]:
     counted: dict[str, int] = {}
     items = []
     for row in hub_rows("mmlu", _MMLU_HUB, "all", "test"):
@@ -94,8 +94,8 @@ def _mmlu_hub() -> list[Item]:
 
 def _redux_subject(
     place: str, subject: str, rows: Iterable[tuple[int, Mapping[str, Any]]], errors: Errors
-) -> Iterator[Item]:
-    """The items of one subject that ``errors`` keeps. Numbers are those of the file, from 0."""
+) -> Iterator[Problem]:
+    """The items of one subject that ``errors`` keeps, numbered by their row in the file, from 0."""
     for number, (line, row) in enumerate(rows):
         try:
             choices = row["choices"]
@@ -118,7 +118,7 @@ def _redux_subject(
 
 
 def _corrected(given: Any, choices: list[str]) -> int | None:
-    """The one right choice that an annotator names by letter, number from 0, or text."""
+    """The index of the choice that an annotator gave by letter, number from 0, or text; or None."""
     text = str(given if given is not None else "").strip()
     if len(text) == 1 and text in LETTERS:
         return LETTERS.index(text)
@@ -129,8 +129,10 @@ def _corrected(given: Any, choices: list[str]) -> int | None:
 
 def _item(
     suite: str, subject: str, number: int, text: str, choices: list[str], letter: str
-) -> Item:
-    return Item(f"{suite}/{subject}/{number}", subject, text.strip(), letter, {"choices": choices})
+) -> Problem:
+    return Problem(
+        f"{suite}/{subject}/{number}", subject, text.strip(), letter, {"choices": choices}
+    )
 
 
 def _with_header(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -148,7 +150,7 @@ def _with_header(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, empty lines left out, with the line on which each ends."""
+    """The non-empty rows of a CSV file, each after the number of its last line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)

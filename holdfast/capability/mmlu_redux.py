@@ -1,4 +1,4 @@
-"""MMLU-Redux, and MMLU itself, by the likelihood of the answer's letter; nothing is generated.
+"""MMLU-Redux and MMLU, scored by the likelihood of the answer's letter, without generation.
 
 Source: app:res-capability, app:replay-seed.
 """
@@ -14,10 +14,10 @@ from typing import Any, Literal
 from holdfast.backbone.model import Backbone
 from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import LETTERS, Errors, hub_items, mmlu_items, redux_items
-from holdfast.capability.outcome import OPENING, Item, Progress, Sample, spread
+from holdfast.capability.outcome import OPENING, Problem, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError
 
-# Our own, so that no question of a published split is in a prompt.
+# Written for Holdfast, so that no question of a published split is in a prompt.
 EXAMPLES = (
     "Question: Which of these instruments shows how warm the air is?\n"
     "A. a compass\nB. a thermometer\nC. a ruler\nD. a stopwatch\nAnswer: B\n\n",
@@ -30,9 +30,9 @@ EXAMPLES = (
 class LetterChoice:
     """A suite of questions with four choices.
 
-    errors: what becomes of items that MMLU-Redux marks as wrong. drop: they are left out; keep:
-    they count with their original answer; correct: with the corrected answer where there is a
-    single one, and are left out otherwise.
+    errors: how to treat items that MMLU-Redux marks as wrong. drop: leave them out; keep: score
+    them with their original answer; correct: score them with the corrected answer if there is
+    exactly one, else leave them out.
     """
 
     name: Literal["mmlu_redux", "mmlu"] = "mmlu_redux"
@@ -43,7 +43,7 @@ class LetterChoice:
         options = {"examples": len(EXAMPLES), **OPENING}
         return options if self.name == "mmlu" else {**options, "errors": self.errors}
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
         if self.name == "mmlu":
             found = mmlu_items(data_root)
         elif data_root is None:
@@ -56,15 +56,14 @@ class LetterChoice:
         letter_tokens(backbone)
 
     def answer(
-        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
     ) -> Iterator[Sample]:
         """Yield a sample of each item; every item gets a prediction.
 
-        Where the model's positions do not hold the examples too, examples are left out, the
-        first one first; a question that is too long by itself loses its beginning. How many
-        examples there were, and how many tokens were lost, is in the details. The replay token
-        stands before the prompt of a model that was trained with it.
-        Raises HoldfastError when the tokenizer cannot tell the letters apart.
+        A prompt longer than the model's positions loses examples, the first one first; a question
+        that is too long by itself loses its beginning. details: the number of examples and of lost
+        tokens. The replay token precedes the prompt of a model that was trained with it.
+        Raises HoldfastError when the letters do not differ in their first token.
         """
         letters = letter_tokens(backbone)
         groups: dict[int, list[_Prompt]] = defaultdict(list)
@@ -82,16 +81,16 @@ class LetterChoice:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """tokens: with the opening, at most the model's positions; lost: how many more there were."""
+    """tokens: opening and prompt, at most the model's positions; lost: how many were cut off."""
 
-    item: Item
+    item: Problem
     text: str
     tokens: list[int]
     examples: int
     lost: int
 
 
-def question(item: Item) -> str:
+def question(item: Problem) -> str:
     """The question and its labelled choices; ends with ``Answer:``."""
     choices = zip(LETTERS, item.details["choices"], strict=True)
     lines = [f"Question: {item.prompt}", *(f"{letter}. {choice}" for letter, choice in choices)]
@@ -99,11 +98,11 @@ def question(item: Item) -> str:
 
 
 def letter_tokens(backbone: Backbone) -> list[int]:
-    """The first token of each letter with a space before it.
+    """The first token of " A", " B", " C" and " D".
 
-    Some tokenizers put a space of their own before any text, which would be that token; there it
-    is the one that follows the end of a prompt.
-    Raises HoldfastError when two letters begin with the same one, or a letter has none.
+    For tokenizers that prepend a space to any text, which would be that first token, it is the
+    letter's first token after "Answer:".
+    Raises HoldfastError when two letters share their first token, or a letter has none.
     """
     for before in ("", "Answer:"):
         known = backbone.tokenize(before)
@@ -121,7 +120,7 @@ def letter_tokens(backbone: Backbone) -> list[int]:
     )
 
 
-def _prompt(backbone: Backbone, item: Item) -> _Prompt:
+def _prompt(backbone: Backbone, item: Problem) -> _Prompt:
     room = getattr(backbone.model.config, "max_position_embeddings", None)
     for left_out in range(len(EXAMPLES) + 1):
         text = "".join(EXAMPLES[left_out:]) + question(item)

@@ -1,4 +1,4 @@
-"""The model that is to be measured: a trajectory's, as it was after some task, or a backbone."""
+"""The model to measure: a trajectory's model after a given task, or a backbone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.results.capability import boundary, model_after
 
 @dataclass(frozen=True)
 class Model:
-    """What is measured. label: how it is called; directory: where its results go.
+    """A model to measure. label: its name; directory: where its results go.
 
-    fingerprint: of its weights; after_task: tasks that it has learned; load: gives the model,
-    ready to be asked.
+    fingerprint: of its weights; after_task: how many tasks it has learned; load: returns the
+    model, ready for evaluation.
     """
 
     label: str
@@ -36,8 +36,8 @@ def plain_model(name: str, directory: Path) -> Model:
 def trajectory_model(path: Path, after_task: int | None, directory: Path | None = None) -> Model:
     """A trajectory's model after a task; None is the last one, 0 the unmodified backbone.
 
-    directory: where the results go, None for beside the trajectory.
-    Raises HoldfastError when that boundary is not there, or the trajectory is damaged.
+    directory: where the results go, None for the trajectory's own.
+    Raises HoldfastError when that boundary is missing, or the trajectory is damaged.
     """
     recorded = Recorded.read(path)
     commit = recorded.boundary(after_task)

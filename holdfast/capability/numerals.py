@@ -1,7 +1,7 @@
-"""Numbers in running text, as many languages write them, in one spelling: ``-1234.5``, ``3/4``.
+"""Find numbers in texts of many languages and normalise them: ``-1234.5``, ``3/4``.
 
 Digits of every script count. A comma, a dot, a space or an apostrophe groups thousands or begins
-the decimals; where the number alone does not tell which, the language does.
+the decimals; where the number itself is ambiguous, the language decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import re
 import unicodedata
 
-# Languages that write 1.234,5 or 1 234,5, and what groups their thousands; all others: 1,234.5.
+# Languages that write 1.234,5 or 1 234,5, with their thousands separators; all others: 1,234.5.
 _DECIMAL_COMMA = {"de": ". ", "es": ". ", "fr": " ", "ru": " "}
 _THIN = "\u2009"  # stands for every space that does not break a line
 _CURRENCY = "[$€£¥₹৳฿₽₩]"
@@ -19,22 +19,22 @@ _ONE_SPELLING = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u207b\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u2008\u202f", _THIN)
     | {"\u2044": "/", "\uff0f": "/", "\uff0e": ".", "\uff04": "$"}
-    # The Arabic marks mean one thing only: thousands and decimals.
+    # The Arabic separators of thousands and of decimals are unambiguous.
     | {"\u066c": "'", "\u066b": "."}
 )
 _REWRITTEN = [
     # A full-width comma ends a clause, unless the digits around it are full-width too.
     (re.compile("(?<=[\uff10-\uff19])\uff0c(?=[\uff10-\uff19]{3})"), ","),
     (re.compile(r"(?<=\d)[\u2019\u02bc](?=\d{3})"), "'"),
-    # What LaTeX puts into or before a number.
+    # LaTeX spacing inside a number, and its escaped dollar sign before one.
     (re.compile(r"(?<=\d)(?:\{,\}|,\\!)\s*(?=\d{3})"), ","),
     (re.compile(r"(?<=\d)(?:\\[,:;! ]|~)(?=\d{3}(?!\d))"), _THIN),
     (re.compile(r"\\\$"), "$"),
 ]
 
-# A minus between two terms is no sign; that of a list's line neither, for it stands apart.
+# A minus between two terms is no sign; nor is the dash of a list item, which a space follows.
 _SIGN = rf"(?P<sign>(?<![0-9A-Za-z_)\]}}%])-(?:{_CURRENCY}\s?)?|(?<==)\s{{0,3}}-\s{{0,3}})?"
-# Python makes no integer of some thousand digits, which a model that repeats itself may write.
+# Python refuses to parse integers of thousands of digits, which a repetitive model may write.
 _WHOLE = r"\d{1,99}"
 _FRACTIONS = (
     rf"(?:(?P<whole>{_WHOLE})\s*)?\\[dtc]?frac"
@@ -43,19 +43,19 @@ _FRACTIONS = (
     rf"(?<![\d/.,])(?:(?P<units>{_WHOLE})\s)?(?P<over>{_WHOLE})/(?P<under>[1-9]\d{{0,99}})"
     r"(?!\d|[/.]\d)",
 )
-# The number is an exponent or an index; or the 2 of km2.
+# Text before a number that makes it an exponent or an index; or the 2 of km2.
 _EXPONENT = re.compile(r"(?<=[0-9A-Za-z)\]}])[\^_]\s*\{?\s*$")
 _AREA = re.compile(r"(?<![A-Za-z])(?:[kdcm]?m|ft|in)$")
 
 
 def numbers(text: str, language: str = "en") -> list[str]:
-    """The numbers of a text in the order in which they stand.
+    """The numbers of a text in order.
 
-    Each has ASCII digits without groups, a decimal point, and ``-`` for any minus sign; fractions
-    are ``3/4``, mixed ones too. Units, currencies, percent signs and exponents are left out.
-    Number words are no numbers, nor parts of one: 27万 counts as 27.
+    Each has ASCII digits without groups, a decimal point, and ``-`` for any minus sign; fractions,
+    mixed ones too, have the form ``3/4``. Units, currencies, percent signs and exponents are left
+    out. Number words are ignored, also beside digits: 27万 counts as 27.
 
-    language: such as ``de``, in which 1.234 is more than a thousand; others count as English.
+    language: such as ``de``, in which 1.234 is more than a thousand; unknown ones count as English.
     """
     plain = _in_one_spelling(text)
     return [
@@ -83,7 +83,7 @@ def _character(character: str) -> str:
 
 
 def _attached(before: str, number: str) -> bool:
-    """Whether what stands before it makes this an exponent, an index or part of a unit."""
+    """Whether the text ``before`` makes the number an exponent, an index or part of a unit."""
     return bool(_EXPONENT.search(before) or (number in ("2", "3") and _AREA.search(before)))
 
 
@@ -94,12 +94,12 @@ def _pattern(language: str) -> re.Pattern[str]:
     decimal = "[.,]" if comma else r"\."
     group = r"[1-9]\d{0,2}"
     forms = [
-        # Two marks, or one that stands twice, tell by themselves.
+        # Two different marks, or one mark twice, are unambiguous.
         (rf"{group}(?:,\d{{3}})+", r"\."),
         (rf"{group}(?:\.\d{{3}})+", ","),
         (rf"{group}(?:,\d{{3}}){{2,}}(?!\d)", None),
         (rf"{group}(?:\.\d{{3}}){{2,}}(?!\d)", None),
-        # As lakh and crore are written.
+        # Indian grouping: lakh and crore.
         (r"[1-9]\d?(?:,\d{2})+,\d{3}", r"\."),
         (r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d)", None),
         (rf"{group}(?P<mark>[{grouping}])\d{{3}}(?:(?P=mark)\d{{3}})*(?!\d)", decimal),

@@ -1,4 +1,4 @@
-"""What a suite asks, what a model said to it, and the counts that make a score."""
+"""A suite's items, a model's samples, and the counts that make a score."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from holdfast.results.capability import Score, text_score
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
-# Among a suite's settings, so that results of prompts that began otherwise do not mix.
+# One of a suite's settings, so that results of prompts with another opening do not mix.
 OPENING = {"opening": "the replay token where it was trained"}
 
-# Told how many items are done, of how many, and what is going on.
+# Called with (items done, items in all, a note).
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Item:
-    """One question of a suite, as its files have it.
+class Problem:
+    """One question of a suite, as in its files.
 
     id: unique in its suite and the same in every run, such as mgsm/bn/17; group: a language or a
     subject, "" where a suite has none; prompt: the question alone; target: the right answer;
-    details: JSON values that the suite needs besides, such as the choices.
+    details: further JSON values that the suite needs, such as the choices.
     """
 
     id: str
@@ -37,12 +37,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer, kept for audit as one line of JSON.
+    """One answer, stored for audit as one line of JSON.
 
-    id, group: the item's; prompt: the text that the model read, before which the replay token may
-    have stood; output: what it generated, "" where likelihoods decide; extracted: the answer
-    found, None when there was none; target: the right one; details: JSON values, such as the
-    log-probability of each letter.
+    id, group: the item's; prompt: the text that the model read, without the replay token; output:
+    the generated text, "" where likelihoods decide; extracted: the answer found, None when there
+    was none; target: the right one; details: JSON values, such as the log-probability of each
+    letter.
     """
 
     id: str
@@ -55,8 +55,8 @@ class Sample:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Suite(Protocol):
-    """A set of questions and the way to ask them."""
+class Benchmark(Protocol):
+    """A benchmark: its questions and the evaluation of a model on them."""
 
     @property
     def name(self) -> str: ...
@@ -65,25 +65,25 @@ class Suite(Protocol):
     def settings(self) -> dict[str, Any]:
         """The suite's own options as JSON values: shots, new tokens and so on."""
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
         """The first ``limit`` items, spread evenly over the groups; all when it is None.
 
-        Raises HoldfastError in one line when the files are not there or are damaged.
+        Raises HoldfastError in one line when the files are missing or damaged.
         """
 
     def check(self, backbone: Backbone) -> None:
-        """Raise HoldfastError when this model cannot be asked; nothing is written by then."""
+        """Raise HoldfastError when this model cannot be measured; called before any writing."""
 
     def answer(
-        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
     ) -> Iterator[Sample]:
         """Yield a sample of each item as soon as it is known, in any order."""
 
 
 def score_of(samples: Iterable[Sample]) -> Score:
-    """Count samples, of which there is at least one.
+    """The score of one or more samples.
 
-    Samples whose details hold ``bits`` and ``bytes`` are of text.
+    Samples whose details hold ``bits`` and ``bytes`` are scored as text.
     """
     samples = list(samples)
     if "bits" in samples[0].details:
@@ -105,8 +105,8 @@ def score_of(samples: Iterable[Sample]) -> Score:
     )
 
 
-def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
-    """The first items of each group in turn until there are ``limit``, in the order given."""
+def spread(items: Sequence[Problem], limit: int | None) -> list[Problem]:
+    """Pick ``limit`` items, the first of each group in turn; returned in the order given."""
     if limit is None or limit >= len(items):
         return list(items)
     places: dict[str, int] = {}

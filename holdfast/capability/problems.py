@@ -1,4 +1,4 @@
-"""The problems of GSM8K, MATH and MGSM, from their published files or from the Hugging Face hub.
+"""Read the problems of GSM8K, MATH and MGSM, from their published files or the Hugging Face hub.
 
 Source: app:res-capability.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from holdfast.capability.data import located
 from holdfast.capability.extraction import last_box
 from holdfast.capability.numerals import numbers
-from holdfast.capability.outcome import Item
+from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.streams.hf_dataset import library
@@ -21,14 +21,14 @@ from holdfast.streams.hf_dataset import library
 _AGAIN = "the file may be damaged: get it again"
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
 
-_Row: TypeAlias = tuple[str, Mapping[str, Any]]  # where it stands, and what it holds
+_Row: TypeAlias = tuple[str, Mapping[str, Any]]  # its place, and its values
 
-# What MGSM's own repository on the hub holds is a script, which the library no longer runs.
+# Not MGSM's own repository on the hub: it holds a loading script, which datasets no longer runs.
 _GSM8K, _MATH, _MGSM = "openai/gsm8k", "HuggingFaceH4/MATH-500", "jbross-ibm-research/mgsm"
 
 
-def gsm8k(data_root: Path | None) -> list[Item]:
-    """The test problems of GSM8K; the target stands behind ``####``.
+def gsm8k(data_root: Path | None) -> list[Problem]:
+    """The test problems of GSM8K; the target follows ``####``.
 
     data_root: holds ``gsm8k/test.jsonl``; None: the hub.
     Raises HoldfastError naming the file and the line.
@@ -41,11 +41,11 @@ def gsm8k(data_root: Path | None) -> list[Item]:
     return [_gsm8k_item(place, number, row) for number, (place, row) in enumerate(rows, start=1)]
 
 
-def math(data_root: Path | None) -> list[Item]:
+def math(data_root: Path | None) -> list[Problem]:
     r"""The test problems of MATH; the target is the last ``\boxed{}`` of the solution.
 
-    data_root: holds ``math/math_splits/test.jsonl`` or the tree ``math/MATH/test/*/*.json``; where
-    both are there, the former is read. None: the 500 problems of the former from the hub.
+    data_root: holds ``math/math_splits/test.jsonl`` (500 problems), which is preferred, or the
+    tree ``math/MATH/test/*/*.json``. None: the 500 problems from the hub.
     Raises HoldfastError naming the file and the line.
     """
     rows: Iterable[_Row]
@@ -57,8 +57,8 @@ def math(data_root: Path | None) -> list[Item]:
     return [_math_item(place, row) for place, row in rows]
 
 
-def mgsm(data_root: Path | None) -> list[Item]:
-    """The problems of MGSM in every language that is there, language after language.
+def mgsm(data_root: Path | None) -> list[Problem]:
+    """The problems of MGSM in every language available, language by language.
 
     data_root: holds ``mgsm/mgsm_<language>.tsv``; None: all languages from the hub.
     Raises HoldfastError naming the file and the line.
@@ -74,43 +74,43 @@ def mgsm(data_root: Path | None) -> list[Item]:
     ]
 
 
-def _gsm8k_item(place: str, number: int, row: Mapping[str, Any]) -> Item:
+def _gsm8k_item(place: str, number: int, row: Mapping[str, Any]) -> Problem:
     question, answer = _texts(place, row, "question", "answer")
     _, mark, target = answer.rpartition("####")
     if not mark:
         raise HoldfastError(f'{place}: "answer" has no "####" before its number; {_AGAIN}')
-    return Item(f"gsm8k/{number}", "", question, _number(place, target))
+    return Problem(f"gsm8k/{number}", "", question, _number(place, target))
 
 
-def _math_item(place: str, row: Mapping[str, Any]) -> Item:
+def _math_item(place: str, row: Mapping[str, Any]) -> Problem:
     question, solution = _texts(place, row, "problem", "solution")
     target = last_box(solution)
     if target is None:
         raise HoldfastError(f"{place}: the solution has no complete \\boxed{{}}; {_AGAIN}")
     name = row.get("unique_id") or "/".join(Path(place).parts[-3:])
     group = row.get("subject") or row.get("type") or ""
-    return Item(f"math/{name}", str(group), question, target)
+    return Problem(f"math/{name}", str(group), question, target)
 
 
-def _mgsm_file(path: Path, language: str) -> Iterator[Item]:
+def _mgsm_file(path: Path, language: str) -> Iterator[Problem]:
     for number, line in _lines(path):
         place = f"{path} line {number}"
         # No quoting: a question may begin with a quotation mark.
         question, tab, target = line.rpartition("\t")
         if not tab or not question.strip():
             raise HoldfastError(f"{place}: is no question, tab and number; {_AGAIN}")
-        yield Item(f"mgsm/{language}/{number}", language, question, _number(place, target))
+        yield Problem(f"mgsm/{language}/{number}", language, question, _number(place, target))
 
 
-def _mgsm_hub(language: str) -> Iterator[Item]:
+def _mgsm_hub(language: str) -> Iterator[Problem]:
     for number, (place, row) in enumerate(_hub(_MGSM, language), start=1):
         (question,) = _texts(place, row, "question")
         target = _number(place, str(row.get("answer_number")))
-        yield Item(f"mgsm/{language}/{number}", language, question, target)
+        yield Problem(f"mgsm/{language}/{number}", language, question, target)
 
 
 def _number(place: str, text: str) -> str:
-    """A target, which all published files write as English does."""
+    """Parse a target; all published files write them in English notation."""
     found = numbers(text)
     if len(found) != 1:
         raise HoldfastError(f'{place}: the target "{text.strip()}" is no number; {_AGAIN}')
@@ -125,7 +125,7 @@ def _texts(place: str, row: Mapping[str, Any], *keys: str) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    # Not splitlines: a question may hold a character that some call the end of a line.
+    # Not splitlines: a question may hold one of Unicode's other line separators.
     for number, line in enumerate(_read(path).split("\n"), start=1):
         if line.strip():
             yield number, line.rstrip("\r")
@@ -137,7 +137,7 @@ def _json_lines(path: Path) -> Iterator[_Row]:
 
 
 def _json_tree(folder: Path) -> Iterator[_Row]:
-    # Subjects in the order of the alphabet, problems in that of their numbers.
+    # Subjects in alphabetical order, problems in numerical order.
     paths = sorted(folder.glob("*/*.json"), key=lambda path: (path.parent, len(path.name), path))
     if not paths:
         raise HoldfastError(f"{folder}: holds no problems in */*.json; {_AGAIN}")
@@ -164,13 +164,13 @@ def _read(path: Path) -> str:
 
 
 def _hub(name: str, config: str | None) -> list[_Row]:
-    """The rows of a test split and where they stand."""
+    """The rows of a test split, each after its place."""
     load_dataset = library().load_dataset
     reachable = True
     try:
         with hub_or_cache() as reachable:
             rows = list(load_dataset(name, config, split="test"))
-    # The library lets through errors of the network, the hub, the file formats and Arrow.
+    # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         if not reachable and isinstance(error, OSError):

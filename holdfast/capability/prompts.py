@@ -1,4 +1,4 @@
-"""Few-shot prompts: worked examples of our own, then the question."""
+"""Few-shot prompts: worked examples written for Holdfast, then the question."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class FewShot:
 
     @property
     def stop(self) -> str:
-        """What begins the next problem, and ends the answer to this one."""
+        """The text that begins a next problem, and so ends the answer."""
         return "\n" + self.template.partition("{question}")[0].rstrip()
 
     def prompt(self, question: str, shots: int) -> str:
-        """The last ``shots`` examples and the question, up to where the answer begins."""
+        """The last ``shots`` examples and the question, up to the answer's position."""
         asked = _filled(self.template, question, "").rstrip()
         return "\n\n".join([*self.examples[len(self.examples) - shots :], asked])
 
 
 @functools.cache
 def few_shot(suite: str, language: str = "en") -> FewShot:
-    """The examples that are packaged for a suite in a language.
+    """The packaged examples of a suite in a language.
 
     Raises HoldfastError when there are none in that language.
     """
@@ -54,7 +54,7 @@ def few_shot(suite: str, language: str = "en") -> FewShot:
 
 
 def fingerprint(suite: str) -> str:
-    """The sha256 of a suite's examples, which decide what a model is asked."""
+    """The sha256 of a suite's examples, recorded because they are part of every prompt."""
     return hashlib.sha256(_text(suite).encode()).hexdigest()
 
 

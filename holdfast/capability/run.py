@@ -1,8 +1,7 @@
-"""Ask a model the questions of some suites, each answer kept as soon as it is known."""
+"""Measure a model on suites, storing each answer as soon as it is known."""
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,39 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.capability.model import Model
-from holdfast.capability.outcome import Item, Progress, Sample, Suite
-from holdfast.capability.store import Store, settings_of
-from holdfast.core.errors import HoldfastError
+from holdfast.capability.outcome import Benchmark, Problem, Progress, Sample
+from holdfast.capability.store import SampleStore, settings_of
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import alone
 
-# A bar for the time of one suite, by its name.
+# Suite name -> context manager of its progress bar.
 Showing = Callable[[str], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A suite, and the items of it that are asked."""
+    """A suite and the items to ask."""
 
-    suite: Suite
-    items: Sequence[Item]
+    suite: Benchmark
+    items: Sequence[Problem]
 
 
 def questions(
-    suites: Mapping[str, Suite], names: Sequence[str], data_root: Path | None, limit: int | None
+    suites: Mapping[str, Benchmark], names: Sequence[str], data_root: Path | None, limit: int | None
 ) -> list[Question]:
-    """Read the items of the suites that are named, of each ``limit`` at most, None for all.
+    """Read the items of the named suites, at most ``limit`` of each; None for all.
 
-    Raises HoldfastError: no name at all, an unknown one (the nearest one is told), files that are
-    not there, hold no item, or call two items alike.
+    Raises HoldfastError for no name, an unknown one (naming the nearest), and files that are
+    missing, hold no item, or give two items the same id.
     """
     if not names:
         raise HoldfastError(f"--tasks names no suite; known are {', '.join(suites)}")
     for name in names:
         if name not in suites:
-            nearest = difflib.get_close_matches(name, suites, n=1, cutoff=0.0)[0]
-            raise HoldfastError(
-                f'unknown task "{name}"; did you mean {nearest}? known are {", ".join(suites)}'
-            )
+            raise HoldfastError(f'unknown task "{name}"; {did_you_mean(name, suites)}')
     if limit is not None and limit < 1:
         raise HoldfastError(f"--limit {limit} leaves nothing to ask; give at least 1")
     if data_root is not None and not data_root.is_dir():
@@ -52,14 +48,14 @@ def questions(
     return [Question(suite, _items(suite, data_root, limit)) for suite in chosen]
 
 
-def _items(suite: Suite, data_root: Path | None, limit: int | None) -> list[Item]:
+def _items(suite: Benchmark, data_root: Path | None, limit: int | None) -> list[Problem]:
     items = suite.items(data_root, limit)
     if not items:
         raise HoldfastError(
             f"{suite.name}: its files hold no item; restore them, or leave {suite.name} out of "
             "--tasks"
         )
-    # Answers are kept by the ids, so that two items would share one answer.
+    # Answers are stored by id, so two items with one id would share an answer.
     name, count = Counter(item.id for item in items).most_common(1)[0]
     if count > 1:
         raise HoldfastError(
@@ -70,12 +66,13 @@ def _items(suite: Suite, data_root: Path | None, limit: int | None) -> list[Item
 
 
 def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
-    """Answer what is not answered yet and write the scores; what is done costs nothing.
+    """Answer the questions without a stored answer and write the scores.
 
-    A process killed at any instant loses the answers of one batch; the same call goes on.
-    Raises HoldfastError, before anything is asked, when results with other settings are there.
+    A process killed at any instant loses the answers of one batch; the same call continues. When
+    all suites are finished, the model is not loaded. Raises HoldfastError, before any question is
+    asked, when the directory holds results with other settings.
     """
-    store = Store(model.directory)
+    store = SampleStore(model.directory)
     settings = {
         one.suite.name: settings_of(model.fingerprint, one.items, one.suite.settings)
         for one in asked
@@ -89,7 +86,7 @@ def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
     with alone(model.directory):
         for question in open_:
             name = question.suite.name
-            # Another process may have asked here while the model was loading.
+            # Another process may have finished this suite while the model was loading.
             if store.finished(name, settings[name]):
                 continue
             with showing(name) as progress:
@@ -97,7 +94,11 @@ def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
 
 
 def _answer(
-    store: Store, question: Question, settings: dict[str, Any], backbone: Any, progress: Progress
+    store: SampleStore,
+    question: Question,
+    settings: dict[str, Any],
+    backbone: Any,
+    progress: Progress,
 ) -> None:
     name = question.suite.name
     known = store.samples(name)

@@ -1,4 +1,4 @@
-"""Where the samples and the score of a suite are kept: beside the model that they belong to."""
+"""Store the samples and the score of a suite, in its model's directory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.capability.outcome import Item, Sample, score_of
-from holdfast.core.config import differences
+from holdfast.capability.outcome import Problem, Sample, score_of
+from holdfast.core.claims import check_same
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import append
 from holdfast.results.capability import Score, asked, read_result, write_result
@@ -18,43 +18,37 @@ from holdfast.results.capability import Score, asked, read_result, write_result
 _FIELDS = [one.name for one in fields(Sample)]
 
 
-class Store:
+class SampleStore:
     """``<suite>.samples.jsonl``, which grows sample by sample, and ``<suite>.json``.
 
-    The latter holds what was asked from the first sample on, and the score once all is answered.
+    The latter holds the settings before the first sample, and the score after the last.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def finished(self, suite: str, settings: Mapping[str, Any]) -> bool:
-        """Whether the suite has its score here; writes nothing.
+        """Whether the suite's score is stored; writes nothing.
 
-        Raises HoldfastError when it was begun here with other settings, or the file is damaged.
+        Raises HoldfastError when it was begun with other settings, or the file is damaged.
         """
         record = read_result(self.directory, suite)
         if record is None:
             return False
-        changed = differences(record["settings"], dict(settings))
-        if changed:
-            raise HoldfastError(
-                f"{self.directory / suite}.json: was measured with other settings "
-                f"({'; '.join(changed)}); repeat them, remove {suite}.json and "
-                f"{suite}.samples.jsonl there, or choose another --out"
-            )
+        check_same(self.directory, f"{suite}.json", record["settings"], settings)
         return record["score"] is not None
 
     def begin(self, suite: str, settings: Mapping[str, Any]) -> None:
-        """Note what is asked, before the first sample; nothing when that is noted already."""
+        """Write the settings before the first sample; does nothing when they are written."""
         if read_result(self.directory, suite) is None:
-            self._samples(suite).unlink(missing_ok=True)  # nobody knows what they answer
+            self._samples(suite).unlink(missing_ok=True)  # their settings are unknown
             write_result(self.directory, suite, settings, None)
 
     def samples(self, suite: str) -> dict[str, Sample]:
-        """The samples that are here already, by their ids; none when nothing was begun.
+        """The stored samples by id; empty when the suite was not begun.
 
-        A last line without its end is what a killed writer left, and is cut off. Raises
-        HoldfastError for any other line that is no sample.
+        A last line without a line feed, left by a killed writer, is cut off. Raises HoldfastError
+        for any other line that is no sample.
         """
         path = self._samples(suite)
         if not path.exists() or read_result(self.directory, suite) is None:
@@ -67,7 +61,7 @@ class Store:
         return {sample.id: sample for sample in read}
 
     def add(self, suite: str, sample: Sample) -> None:
-        """Keep one sample; it is on disk when this returns."""
+        """Append one sample; it is on disk when this returns."""
         append(self._samples(suite), json.dumps(asdict(sample)) + "\n")
 
     def finish(self, suite: str, settings: Mapping[str, Any], samples: Sequence[Sample]) -> Score:
@@ -80,8 +74,8 @@ class Store:
         return self.directory / f"{suite}.samples.jsonl"
 
 
-def settings_of(model: str, items: Sequence[Item], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies a measurement; see :func:`holdfast.results.capability.asked`."""
+def settings_of(model: str, items: Sequence[Problem], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that identify a measurement; see :func:`holdfast.results.capability.asked`."""
     told = ((item.id, item.prompt, item.target, item.details) for item in items)
     return asked(model, told, options)
 

@@ -1,7 +1,7 @@
-"""Suites of plain text: bits per byte, the lower the better.
+"""Suites of plain text, scored by bits per byte, the lower the better.
 
-``text`` is what comes with the package. ``corpus`` is a held-out part of what lies in
-``corpus/`` below ``--data-root``.
+``text`` comes with the package. ``corpus`` is a held-out part of the files in ``corpus/`` below
+``--data-root``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from holdfast.backbone.model import Backbone
 from holdfast.capability.data import located
-from holdfast.capability.outcome import Item, Progress, Sample, spread
+from holdfast.capability.outcome import Problem, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import (
     Passage,
@@ -26,7 +26,7 @@ from holdfast.evaluation.text import (
     settings,
 )
 
-# What the embedded model has not read in its pretraining; see scripts/pretraining_data.py.
+# Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
 _HELD_OUT_BYTES = 32_768  # of each title, from its beginning
 _PASSAGE_BYTES = 4_096
@@ -44,7 +44,7 @@ class Text:
     def settings(self) -> dict[str, Any]:
         return settings()
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Item]:
+    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
         if self.name == "text":
             passages = everyday_passages()
         elif data_root is None:
@@ -54,13 +54,13 @@ class Text:
             )
         else:
             passages = held_out_passages(located("corpus", data_root, "corpus"))
-        return spread([Item(one.id, "", one.text, "", {}) for one in passages], limit)
+        return spread([Problem(one.id, "", one.text, "", {}) for one in passages], limit)
 
     def check(self, backbone: Backbone) -> None:
-        """Any model can be asked."""
+        """Any model is accepted."""
 
     def answer(
-        self, backbone: Backbone, items: Sequence[Item], progress: Progress
+        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
     ) -> Iterator[Sample]:
         """Yield a sample of each item, in order."""
         known = []
@@ -75,10 +75,10 @@ class Text:
 
 
 def held_out_passages(folder: Path) -> list[Passage]:
-    """Passages of about 4 kB, whole paragraphs, of the texts that nobody should have trained on.
+    """Passages of whole paragraphs, about 4,096 characters each, of the held-out texts.
 
-    In files whose texts begin with a heading ``= Title = Author``: the first 32 kB of each of
-    ``HELD_OUT_TITLES``. In any other file: its last 32 kB.
+    From files whose texts begin with a heading ``= Title = Author``: the first 32,768 characters
+    of each of ``HELD_OUT_TITLES``. From any other file: its last 32,768 characters.
 
     Raises HoldfastError when there is no such text.
     """
@@ -106,7 +106,7 @@ def held_out_passages(folder: Path) -> list[Passage]:
 
 
 def _cut(title: str, text: str) -> list[Passage]:
-    """The first ``_HELD_OUT_BYTES`` of a text in passages that end with a paragraph."""
+    """Cut about the first ``_HELD_OUT_BYTES`` characters of a text into whole paragraphs."""
     passages: list[str] = [""]
     for paragraph in re.findall(r"(?s).+?(?:\n\n+|\Z)", text):
         if sum(map(len, passages)) >= _HELD_OUT_BYTES:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.memory.answering import Reply
     from holdfast.memory.memory import Memory
+
+NOT_TAUGHT = 3  # the exit status
 
 
 def ask(
@@ -27,8 +32,19 @@ def ask(
             show_default=False,
         ),
     ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object for each question: answer, "
+            "probability, taught or not, seconds.",
+        ),
+    ] = False,
 ) -> None:
-    """Ask a memory what it has learned; print the answer and nothing else."""
+    """Ask a memory what it has learned; print the answer and nothing else.
+
+    Exit status 3: it was not taught that. Standard error then says what it would have answered.
+    """  # fmt: skip
     from holdfast.cli.progress import loading
 
     with loading():
@@ -36,17 +52,22 @@ def ask(
     with loading("loading the model"):
         opened = Memory(memory)
         opened.load()
+        opened.knowledge()
+    say = _json if as_json else _plain
     if question:
-        print(_answer(opened, " ".join(question)))
-    elif sys.stdin is not None and sys.stdin.isatty():
-        with contextlib.suppress(KeyboardInterrupt, EOFError):
-            while True:
-                _converse(opened, input("? "))
-        print()
+        answer, taught = say(opened, " ".join(question))
+        if answer is not None:
+            print(answer)
+        if taught is False:
+            raise typer.Exit(NOT_TAUGHT)
+    elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
+        from holdfast.cli.conversation import converse
+
+        converse(opened)
     else:
         with contextlib.suppress(KeyboardInterrupt):
             for line in _lines():
-                _converse(opened, line)
+                _print_answer(opened, line, say)
 
 
 def _lines() -> Iterable[str]:
@@ -57,19 +78,54 @@ def _lines() -> Iterable[str]:
     return (line.removeprefix("\ufeff") for line in sys.stdin or ())
 
 
-def _converse(memory: Memory, line: str) -> None:
-    """Answer each line with one line; an error is printed and does not end the dialogue."""
+def _print_answer(memory: Memory, line: str, say: Any) -> None:
+    """Answer a line with one line; an error is printed and does not end the command."""
+    answer: str | None = None
     try:
-        answer = _answer(memory, line) if line.strip() else ""
+        if line.strip():
+            answer, _ = say(memory, line)
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
-        answer = ""
-    print(" ".join(answer.split()), flush=True)
+    print(" ".join((answer or "").split()), flush=True)
 
 
-def _answer(memory: Memory, question: str) -> str:
+def _plain(memory: Memory, question: str) -> tuple[str | None, bool | None]:
+    """The answer, None if it was not taught, and the verdict; what else there is to say is said."""
     reply = memory.reply(question)
+    if reply.taught is False:
+        print(f"holdfast: {untaught(memory, reply)}", file=sys.stderr)
+        return None, False
     if reply.answer is None:
         print("holdfast: it gave no answer; this is what it wrote", file=sys.stderr)
-        return reply.text
-    return reply.answer
+        return reply.text, reply.taught
+    return reply.answer, reply.taught
+
+
+def untaught(memory: Memory, reply: Reply) -> str:
+    """Why a question is not answered, what would be said, how sure it is, what is like it."""
+    from holdfast.streams.item import quoted
+
+    sure = "less than 1%" if reply.probability < 0.01 else f"{reply.probability:.0%}"
+    would = f"it would say {quoted(reply.answer or reply.text)} ({sure} sure)"
+    if memory.is_on_file(reply.question):
+        again = f"holdfast learn {memory.directory} --again"
+        return f"it was taught that, but has half forgotten it; {would}; {again} teaches it again"
+    like = ", ".join(quoted(one) for one in memory.nearest(reply.question))
+    return f"it was not taught that; {would}" + (f"; taught and like it: {like}" if like else "")
+
+
+def _json(memory: Memory, question: str) -> tuple[str, bool | None]:
+    begin = time.perf_counter()
+    reply = memory.reply(question)
+    told = {
+        "question": " ".join(question.split()),
+        "asked": reply.question,
+        "answer": None if reply.taught is False else reply.answer,
+        "would_say": reply.answer,
+        "probability": round(reply.probability, 6),
+        "taught": reply.taught,
+        "on_file": memory.is_on_file(question),
+        "nearest": [] if reply.taught else memory.nearest(question),
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+    return json.dumps(told, ensure_ascii=False), reply.taught

@@ -143,7 +143,7 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
 
 
 def _change(row: CapabilityRow, before: CapabilityRow | None) -> str:
-    """The change from the unmodified backbone, where that was asked the same items."""
+    """The change from the unmodified backbone; ``-`` unless both have the same settings."""
     if before is None or before.settings != row.settings:
         return "-"
     return f"{row.value - before.value:+.3f}"

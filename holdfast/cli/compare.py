@@ -11,6 +11,10 @@ import typer
 from holdfast.cli.analyse import Directories
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
     from holdfast.analysis.compare import Comparison
 
 _FLIPS = 10
@@ -32,17 +36,22 @@ def compare(
     out: Annotated[Path | None, typer.Option("--out", help="Write the tables there too.")] = None,
 ) -> None:
     """Compare a study with the paper: retention, ranks, effects, and where they disagree."""
+    from holdfast.analysis.beside_paper import beside_paper
     from holdfast.analysis.compare import compare as set_beside
     from holdfast.analysis.horizon import at_horizon
     from holdfast.analysis.study import read_study
+    from holdfast.analysis.tables import analyse, markdown
 
     study = read_study(*directories)
     comparison = set_beside(at_horizon(study.cells), dataset)
+    more = beside_paper(analyse(study).tables, dataset)
     _print(comparison)
+    for name, table in more.items():
+        print(f"\n{name.replace('_', ' ')}\n\n{markdown(table)}")
     for line in (*comparison.notes, *study.missing):
         print(f"note: {line}")
     if out is not None:
-        _write(comparison, out)
+        _write(comparison, more, out)
         print(out)
 
 
@@ -62,11 +71,11 @@ def _print(comparison: Comparison) -> None:
         print(f"... and {more} more pairs in the opposite order")
 
 
-def _write(comparison: Comparison, place: Path) -> None:
+def _write(comparison: Comparison, more: Mapping[str, pd.DataFrame], place: Path) -> None:
     from holdfast.core.files import write_text_atomically
 
-    for name in ("compositions", "effects", "agreement", "flips"):
-        table = getattr(comparison, name)
+    named = ("compositions", "effects", "agreement", "flips")
+    for name, table in {**{name: getattr(comparison, name) for name in named}, **more}.items():
         path = place / f"compared_{name}"  # `analyse` may have written a table of the same name
         write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False))
         write_text_atomically(path.with_suffix(".json"), table.to_json(orient="records", indent=1))

@@ -27,7 +27,7 @@ def demo(
     """Compare naive fine-tuning, a composition of the paper's and the lasting one."""
     from holdfast.cli.progress import loading, showing
     from holdfast.cli.report import write_report
-    from holdfast.cli.summary import Learned, matrix_text, print_summary
+    from holdfast.cli.summary import LearnedRun, matrix_text, print_summary
 
     with loading():
         from holdfast.learning.config import RunConfig
@@ -37,16 +37,16 @@ def demo(
         naive = RunConfig.of(recipe("demo"), [f"method={NAIVE}", *STREAM])
         composed = RunConfig.of(recipe("demo"), [*STREAM, *REPLAY])
         lasting = RunConfig.of(recipe("lasting"), STREAM)
-    learned: dict[str, Learned] = {}
+    learned: dict[str, LearnedRun] = {}
     for config in (naive, composed, lasting):
         method = config.method
         trajectory = Trajectory(config, out / method)
         whole = len(trajectory.stream.tasks)
         horizon = whole if tasks is None else tasks
-        with showing(method, trajectory.horizon, horizon) as progress:
+        with showing(method, trajectory.horizon, horizon, out / method) as progress:
             matrix = trajectory.advance(tasks, progress)
         # An interrupted demo may have got further with one method; show all to the same horizon.
-        learned[method] = Learned(matrix.up_to(horizon), out / method)
+        learned[method] = LearnedRun(matrix.up_to(horizon), out / method)
     matrices = {method: one.matrix for method, one in learned.items()}
     for method, matrix in matrices.items():
         print(f"\n{method}: recall in per cent\n{matrix_text(matrix)}")

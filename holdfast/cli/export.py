@@ -10,10 +10,11 @@ import typer
 
 
 class Format(StrEnum):
-    """The format to write."""
+    """The format to write; of gguf the command tells how llama.cpp writes it."""
 
     peft = "peft"
     hf = "hf"
+    gguf = "gguf"
 
 
 def export(
@@ -28,7 +29,7 @@ def export(
         Format,
         typer.Option(
             "--to",
-            help="hf: a complete model; peft: an adapter of the backbone.",
+            help="hf: a complete model; peft: an adapter of the backbone; gguf: how to make one.",
             show_default=False,
         ),
     ],
@@ -36,13 +37,59 @@ def export(
         int | None,
         typer.Option("--after-task", help="A kept boundary; the last one by default."),
     ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", help="The boundary before a batch or task: its number or name."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", help="The boundary after a batch or task: its number or name."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check/--no-check",
+            help="Load what was written without Holdfast and compare logits and answers.",
+        ),
+    ] = True,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            "--push", metavar="REPO", help="Upload it to this repository of the Hugging Face hub."
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Make the repository private, if it is new.")
+    ] = False,
 ) -> None:
     """Write a learned model for transformers or PEFT, with a README.md that says how to ask it."""
     from holdfast.cli.progress import loading
+    from holdfast.core.errors import HoldfastError
 
+    if private and push is None:
+        raise HoldfastError("--private: says how --push makes a repository; give --push REPO too")
     with loading():
         from holdfast.exports.export import export as write
+        from holdfast.exports.push import check_repository
+        from holdfast.exports.push import push as upload
 
-    with loading(f"writing {out}"):
-        write(directory, to.value, out, after_task)
+    if push is not None:
+        check_repository(push)
+    with loading(f"writing {out}" if not check else f"writing and checking {out}"):
+        checked = write(
+            directory,
+            to.value,  # type: ignore[arg-type]  # gguf ends in an error that says what to do
+            out,
+            after_task,
+            before=before,
+            after=after,
+            checked=check,
+            repository=push,
+        )
+    if checked is not None:
+        print(checked)
     print(out)
+    if push is not None:
+        with loading(f"uploading {out} to {push}"):
+            address = upload(out, push, private=private)
+        print(address)

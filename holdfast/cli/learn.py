@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig
-    from holdfast.memory.memory import Learned
+    from holdfast.memory.memory import Learned, Memory
     from holdfast.streams import Item, Stream
 
 _FEW = 3
@@ -25,19 +25,49 @@ def learn(
         str | None,
         typer.Argument(
             metavar="[FACTS]",
-            help="A .jsonl, .csv or .tsv file, a stream's directory, or - for JSON lines from "
-            "standard input; without it, what is on file but not learned yet is learned.",
+            help="A .jsonl, .json, .csv, .tsv, .parquet or .xlsx file, a stream's directory, or - "
+            "for JSON lines from standard input; or a question, and its answer behind it. Without "
+            "it, what is on file but not learned yet is learned.",
             show_default=False,
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings of a new memory."),
+        typer.Argument(
+            metavar="[ANSWER] [KEY=VALUE]...",
+            help="The answer, if FACTS is a question; dotted settings of a new memory.",
+        ),
+    ] = None,
+    question_column: Annotated[
+        str | None,
+        typer.Option("--question-column", help="Which column or key of FACTS holds questions."),
+    ] = None,
+    answer_column: Annotated[
+        str | None,
+        typer.Option("--answer-column", help="Which column or key of FACTS holds answers."),
     ] = None,
     again: Annotated[
         bool,
         typer.Option("--again", help="Learn once more what was forgotten, of FACTS or of all."),
     ] = False,
+    paraphrases: Annotated[
+        int,
+        typer.Option(
+            "--paraphrases",
+            min=0,
+            help="Learn each fact also under so many other wordings of its question, and ask one "
+            "more that is not learned.",
+        ),
+    ] = 0,
+    writer: Annotated[
+        str | None,
+        typer.Option(
+            "--writer",
+            help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name or a "
+            "model's directory; rules for common English forms if unsaid.",
+            show_default=False,
+        ),
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -58,9 +88,10 @@ def learn(
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
     given = list(overrides or [])
-    if facts is not None and "=" in facts and not Path(facts).exists():
+    if facts is not None and _is_setting(facts):
         given.insert(0, facts)
         facts = None
+    told_by_hand = _fact(facts, given)
     if model is not None:
         given.append(f"backbone.name={model}")
     from holdfast.cli.progress import loading, showing
@@ -68,16 +99,82 @@ def learn(
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
         from holdfast.memory.memory import Memory
+        from holdfast.streams.columns import Columns
 
     opened = Memory(memory, _settings(memory, recipe, given))
     if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
         typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
-    stream: Stream | None = None if facts is None else stream_from(facts)
+    columns = Columns(question_column, answer_column)
+    source = told_by_hand or facts
+    stream: Stream | None = None if source is None else stream_from(source, columns)
+    if stream is not None:
+        stream = _worded(opened, stream, paraphrases, writer)
+    elif paraphrases or writer:
+        raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     planned = len(opened.plan(stream, again=again).tasks)
-    with showing(memory.name, opened.horizon, planned) as progress:
+    with showing(memory.name, opened.horizon, planned, memory) as progress:
         learned = opened.learn(stream, progress, again=again)
-    _print(learned)
+    print("\n".join(told(learned)))
     print(memory)
+
+
+def _is_setting(argument: str) -> bool:
+    key, equals, _ = argument.partition("=")
+    named = key.replace(".", "").replace("_", "")
+    return bool(equals) and named.isalnum() and named.isascii() and not _exists(argument)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long for a path
+        return False
+
+
+def _fact(facts: str | None, given: list[str]) -> list[tuple[str, str]] | None:
+    """The one fact of the command line, taken out of the arguments; None where FACTS is a source.
+
+    Raises HoldfastError for a question without an answer, and an answer without a question.
+    """
+    answers = [argument for argument in given if not _is_setting(argument)]
+    if facts is None or _exists(facts) or facts == "-":
+        if answers and facts is not None:
+            raise HoldfastError(
+                f"{answers[0]!r:.60} is no setting KEY=VALUE, and {facts} is no question"
+            )
+        return None
+    looks_like_one = "?" in facts or " " in facts.strip()
+    if not answers:
+        if looks_like_one and not Path(facts).suffix:
+            raise HoldfastError(
+                f"{facts!r:.60} is no file; to teach it as a question, put its answer behind it: "
+                'holdfast learn MEMORY "Question?" "Answer"'
+            )
+        return None
+    if len(answers) > 1:
+        raise HoldfastError(
+            f"{answers[1]!r:.60}: one question and one answer are expected; put each in quotes"
+        )
+    given.remove(answers[0])
+    return [(facts, answers[0])]
+
+
+def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
+    """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
+    from holdfast.cli.progress import counting
+    from holdfast.cli.stream.model import text_model
+
+    if writer is None:
+        return memory.worded(facts, count)
+    if not count:
+        raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
+    from holdfast.builders.paraphrases import ModelParaphraser
+
+    url = writer if "://" in writer else None
+    model = text_model(writer, url, None, None)
+    with counting("other wordings") as report:
+        paraphraser = ModelParaphraser(model, memory.config.seed)
+        return memory.worded(facts, count, paraphraser, report)
 
 
 def _settings(memory: Path, recipe: str | None, overrides: Sequence[str]) -> RunConfig | None:
@@ -110,26 +207,32 @@ def _default_recipe(asked: dict[str, Any]) -> str:
     return "memory" if name == "embedded" else "memory_paper"
 
 
-def _print(learned: Learned) -> None:
+def told(learned: Learned) -> list[str]:
+    """Lines on what was learned, corrected, known before, and what is recalled of all."""
+    lines = []
     if learned.batches:
         several = len(learned.batches) > 1
         which = f"{len(learned.batches)} batches" if several else f"batch {learned.batches[0]}"
         right = len(learned.facts) - len(learned.missed)
-        print(f"{which}: {right} of {len(learned.facts)} facts recalled")
+        lines.append(f"{which}: {right} of {len(learned.facts)} facts recalled")
         if learned.missed:
-            print(f"not recalled: {_listed(learned.missed)}")
+            lines.append(f"not recalled: {_listed(learned.missed)}")
+    asked, answered = learned.reworded
+    if asked:
+        lines.append(f"other words: {answered} of {asked} wordings that were not learned answered")
     for correction in learned.corrected[:_FEW]:
         before, after = correction.before, correction.after
         answers = f"is {_line(after.answer)}, was {_line(before.answer)}"
-        print(f"corrected: {_line(after.question)} {answers}")
+        lines.append(f"corrected: {_line(after.question)} {answers}")
     if len(learned.corrected) > _FEW:
-        print(f"corrected: {len(learned.corrected) - _FEW} more")
+        lines.append(f"corrected: {len(learned.corrected) - _FEW} more")
     if learned.repeated:
-        print(f"learned before, not again: {_listed(learned.repeated)}")
+        lines.append(f"learned before, not again: {_listed(learned.repeated)}")
     if learned.recalled is None:
-        print(f"nothing new; {learned.known} facts are learned already")
+        lines.append(f"nothing new; {learned.known} facts are learned already")
     else:
-        print(f"all so far: {learned.recalled} of {learned.known} facts recalled")
+        lines.append(f"all so far: {learned.recalled} of {learned.known} facts recalled")
+    return lines
 
 
 def _listed(items: Sequence[Item]) -> str:

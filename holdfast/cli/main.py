@@ -1,6 +1,7 @@
 """The `holdfast` command. Each verb has a file; none imports torch before it runs.
 
-Exit status: 0 done, 2 the user can fix it, 1 our fault, 130 interrupted, 141 broken pipe.
+Exit status: 0 done, 1 internal error or failed check, 2 user error, 130 interrupted, 141 broken
+pipe, 143 stopped by SIGTERM.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ try:
     from holdfast.cli.stream import stream
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
-except KeyboardInterrupt:  # before a verb has begun
+except KeyboardInterrupt:  # before any verb runs
     sys.stderr.write("holdfast: interrupted; the same command continues\n")
     raise SystemExit(130) from None
 

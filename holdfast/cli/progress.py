@@ -6,8 +6,10 @@ import gc
 import math
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,38 +20,51 @@ from rich.text import Text
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.learning.progress import Progress
 from holdfast.results import RecallMatrix, final
+from holdfast.results.commit import completed_in
 
 Clock = Callable[[], float]
 _SECONDS_PER_LINE = 10.0
 
 
 class Pace:
-    """Estimate of the time that the remaining tasks take, from the last three.
+    """Estimate the time left from the pace of the latest quarter of this process's work.
 
-    The first task of a process counts only until there is another: it includes loading the model,
-    and task 1 of a stream has no past to preserve.
+    The quarter has at least three units. The first unit is ignored once there is a second: it
+    includes loading the model, and task 1 of a stream has no earlier tasks to preserve.
+
+    done: units done before this process began; None takes the first count that is reported.
     """
 
-    def __init__(self, learned: int, horizon: int, clock: Clock = time.monotonic) -> None:
-        self._remaining = horizon - learned
+    def __init__(self, done: int | None = None, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._since = clock()
-        self._seconds: list[float] = []
+        self._began = clock()
+        self._marks = [] if done is None else [(done, self._began)]  # (units done, time)
+        self._total = 0
 
-    def task_done(self) -> float:
-        """Note that a task is learned; return its seconds."""
-        now = self._clock()
-        self._seconds.append(now - self._since)
-        self._since = now
-        self._remaining -= 1
-        return self._seconds[-1]
+    def reached(self, done: int, total: int) -> None:
+        """Record that ``done`` of ``total`` units are done."""
+        self._total = total
+        if not self._marks:
+            self._marks.append((done, self._began))
+        elif done > self._marks[-1][0]:
+            self._marks.append((done, self._clock()))
+
+    @property
+    def latest(self) -> float:
+        """Seconds between the last two reported counts."""
+        return self._marks[-1][1] - self._marks[-2][1]
 
     def __str__(self) -> str:
-        if not self._seconds or self._remaining <= 0:
+        """The time left, in words; empty while unknown, and when nothing remains."""
+        if len(self._marks) < 2 or self._marks[-1][0] >= self._total:
             return ""
-        recent = self._seconds[1:][-3:] or self._seconds
-        each = sum(recent) / len(recent)
-        left = max(each - (self._clock() - self._since), 0.0) + each * (self._remaining - 1)
+        done, now = self._marks[-1]
+        recent = max(3, (done - self._marks[0][0]) // 4)
+        first = 1 if len(self._marks) > 2 else 0
+        start = bisect_right(self._marks, done - recent, key=lambda mark: mark[0]) - 1
+        before, since = self._marks[max(start, first)]
+        each = (now - since) / (done - before)
+        left = max(each - (self._clock() - now), 0.0) + each * (self._total - done - 1)
         return f"about {duration(left)} left"
 
 
@@ -64,12 +79,12 @@ class Lines(Progress):
         print(f"{self._label}: {text}", file=sys.stderr, flush=True)
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        seconds = self._pace.task_done()
-        parts = [f"task {task} of {horizon} in {duration(seconds)}", recalled(matrix)]
+        self._pace.reached(task, horizon)
+        parts = [f"task {task} of {horizon} in {duration(self._pace.latest)}", recalled(matrix)]
         self.event(", ".join([*parts, *filter(None, [str(self._pace)])]))
 
 
-class Drawn(Progress):
+class TaskBars(Progress):
     """For a terminal: a bar for the tasks and one for the phase of the current task."""
 
     def __init__(self, label: str, learned: int, horizon: int, pace: Pace, bars: Bars) -> None:
@@ -90,25 +105,25 @@ class Drawn(Progress):
         self._bars.update(self._phase, total=total, completed=done)
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        self._pace.task_done()
+        self._pace.reached(task, horizon)
         self._bars.update(self._tasks, total=horizon, completed=task, note=recalled(matrix))
 
 
 class _Left(ProgressColumn):
-    """The time left; counts down between two tasks."""
+    """A column with the time left, which counts down between two tasks."""
 
     def render(self, task: Task) -> Text:
         return Text(str(task.fields["pace"]), style="cyan")
 
 
 def recalled(matrix: RecallMatrix) -> str:
-    """How much of all tasks learned so far is recalled, in words."""
+    """The mean recall of all tasks learned so far, in words."""
     share = final(matrix)
     return "recall not measured" if math.isnan(share) else f"recall of all so far {share:.2f}"
 
 
 def duration(seconds: float) -> str:
-    """A time span to read: 8 s, 2:05 min, 3:10 h."""
+    """Format a number of seconds: 8 s, 2:05 min, 3:10 h."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -119,22 +134,27 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def showing(label: str, learned: int, horizon: int) -> Iterator[Progress]:
-    """Progress during the block: bars where standard error is a terminal, else lines.
+def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator[Progress]:
+    """Show progress during the block: bars if standard error is a terminal, else lines.
 
-    learned: tasks that are done before it begins; horizon: tasks when it ends.
+    learned: tasks done at its start; horizon: tasks done at its end. An interruption gets a note
+    on how many the trajectory in ``directory`` has committed.
     """
     console = Console(stderr=True)
-    pace = Pace(learned, horizon)
-    if not console.is_terminal:
-        yield Lines(label, pace)
-        return
-    with bars_on(console) as bars:
-        yield Drawn(label, learned, horizon, pace, bars)
+    pace = Pace(learned)
+    try:
+        if console.is_terminal:
+            with bars_on(console) as bars:
+                yield TaskBars(label, learned, horizon, pace, bars)
+        else:
+            yield Lines(label, pace)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{completed_in(directory)} of {horizon} tasks are kept")
+        raise
 
 
 def bars_on(console: Console) -> Bars:
-    """Bars for `Drawn`; removed at the end."""
+    """Progress bars, removed from the screen when they end."""
     return Bars(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -157,49 +177,31 @@ def loading(what: str = "loading torch") -> Iterator[None]:
         gc.freeze()  # libraries stay until the command ends: later collections skip them
 
 
-class Rate:
-    """Estimate of the time left, from everything done in this process."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
-        self._found: int | None = None  # done before this process began
-
-    def left(self, done: int, total: int) -> str:
-        """The time left, in words; empty while unknown, and when nothing remains."""
-        self._found = done if self._found is None else self._found
-        fresh = done - self._found
-        if fresh <= 0 or done >= total:
-            return ""
-        seconds = (self._clock() - self._began) / fresh * (total - done)
-        return f"about {duration(seconds)} left"
-
-
 @contextmanager
 def counting(
     label: str, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function (done, total, note) that draws a bar, or prints a line now and then."""
+    """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds."""
     console = Console(stderr=True)
-    rate = Rate(clock)
+    pace = Pace(clock=clock)
     said = clock()
 
     def line(done: int, total: int, note: str) -> None:
         nonlocal said
-        rest = rate.left(done, total)
+        pace.reached(done, total)
         if clock() - said >= _SECONDS_PER_LINE or done >= total:
             said = clock()
-            parts = [f"{done} of {total}", note, rest]
+            parts = [f"{done} of {total}", note, str(pace)]
             print(f"{label}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
 
     if not console.is_terminal:
         yield line
         return
     with bars_on(console) as bars:
-        bar = bars.add_task(escape(label), total=None, note="", pace="")
+        bar = bars.add_task(escape(label), total=None, note="", pace=pace)
 
         def draw(done: int, total: int, note: str) -> None:
-            rest = rate.left(done, total)
-            bars.update(bar, completed=done, total=total, note=escape(note), pace=rest)
+            pace.reached(done, total)
+            bars.update(bar, completed=done, total=total, note=escape(note))
 
         yield draw

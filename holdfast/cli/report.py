@@ -25,7 +25,7 @@ def report(
 
 
 def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
-    """Write the page of some directories, beside the first unless said; return its path."""
+    """Write the page of a study, by default into its first directory; return its path."""
     from holdfast.analysis.study import read_study
     from holdfast.analysis.tables import analyse
     from holdfast.report.page import write_page

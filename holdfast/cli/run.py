@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.core.errors import HoldfastError
-from holdfast.recipes import recipe, recipe_names
+from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.recipes import on_dataset, recipe, recipe_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.learning.config import RunConfig
 
 
@@ -33,7 +34,7 @@ def run(
     """Learn a stream task after task; a directory that exists is continued."""
     from holdfast.cli.progress import loading
 
-    values = configuration(config)
+    values = configuration(config, dataset_of(overrides or []))
     with loading():
         from holdfast.learning.config import RunConfig
 
@@ -46,31 +47,38 @@ def run(
 
     from holdfast.cli.progress import showing
     from holdfast.cli.report import write_report
-    from holdfast.cli.summary import Learned, print_summary
+    from holdfast.cli.summary import LearnedRun, print_summary
     from holdfast.learning.trajectory import Trajectory
 
     trajectory = Trajectory(resolved, out)
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
-    with showing(resolved.method, trajectory.horizon, planned) as progress:
+    with showing(resolved.method, trajectory.horizon, planned, out) as progress:
         matrix = trajectory.advance(tasks, progress)
-    print_summary({resolved.method: Learned(matrix, out)})
+    print_summary({resolved.method: LearnedRun(matrix, out)})
     print(f"report: {write_report(out)}")
     print(out)
 
 
-def configuration(name: str) -> dict[str, Any]:
-    """The nested values of a recipe or of a YAML file; HoldfastError when it is neither."""
+def dataset_of(overrides: Iterable[str]) -> str | None:
+    """The name of the stream's directory, which is that of its data set; None if none is given."""
+    streams = [text for text in overrides if text.startswith("stream.name=")]
+    return Path(streams[-1].partition("=")[2]).name if streams else None
+
+
+def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
+    """The nested values of a recipe or of a YAML file; HoldfastError when it is neither.
+
+    dataset: apply what it sets otherwise on the data set of this name, if anything.
+    """
     from holdfast.core.config import read_yaml
 
     if name in recipe_names():
-        return recipe(name)
+        return recipe(name, dataset)
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.exists():
-        return read_yaml(path)
-    nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.0)[0]
+        return on_dataset(read_yaml(path), dataset)
     raise HoldfastError(
-        f'"{name}" is neither a recipe nor a YAML file; did you mean {nearest}? '
-        f"recipes: {', '.join(recipe_names())}"
+        f'"{name}" is neither a recipe nor a YAML file; {did_you_mean(name, recipe_names())}'
     )
 
 
@@ -82,14 +90,15 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     import yaml
 
     from holdfast.core.config import sha256_of
+    from holdfast.learning.stream import check_without_weights, stream_of
     from holdfast.learning.trajectory import Trajectory
-    from holdfast.streams import load_stream
 
     trajectory = None if out is None else Trajectory(config, out)
-    stream = trajectory.stream if trajectory else load_stream(config.stream)
+    stream = trajectory.stream if trajectory else stream_of(config)
     horizon = tasks if tasks is not None else len(stream.tasks)
     if not 1 <= horizon <= len(stream.tasks):
         raise HoldfastError(f"--tasks {horizon} is not within the stream of {len(stream.tasks)}")
+    unchecked = check_without_weights(config, stream.first(horizon))
     sizes = [len(task.items) for task in stream.tasks[:horizon]]
     steps = sum(config.optim.epochs_of(size) * config.optim.steps_in_epoch(size) for size in sizes)
     print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
@@ -97,5 +106,7 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     print(f"# stream {stream.fingerprint}")
     # The identity in config.json also covers the weights, which a dry run does not load.
     print(f"# settings {sha256_of(config.numbers())}")
+    if unchecked:
+        print(f"# maps and lengths are not checked: {unchecked}")
     if trajectory and trajectory.horizon:
         print(f"# continues {out}, where {trajectory.horizon} tasks are learned")

@@ -35,7 +35,7 @@ def search(
     The same command continues where it was stopped.
     """
     from holdfast.cli.progress import loading
-    from holdfast.cli.run import configuration
+    from holdfast.cli.run import configuration, dataset_of
     from holdfast.core.config import build
 
     values = study.recipe_values("search", config)
@@ -45,7 +45,7 @@ def search(
         from holdfast.studies.search import Search
 
         recipe = build(SearchRecipe, values, source=f"search {config}")
-        base = configuration(recipe.base)
+        base = configuration(recipe.base, dataset_of([*recipe.overrides, *settings]))
         place = Path("search") if out is None and dry_run else study.directory(out)
         plan = Search(recipe, base, settings, place, store)
     if dry_run:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.recipes import Study
@@ -68,10 +67,8 @@ def recipe_values(kind: Study, name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.exists():
         return read_yaml(path)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
     raise HoldfastError(
-        f'"{name}" is neither a recipe of a {kind} nor a YAML file; did you mean {nearest}? '
-        f"known: {', '.join(names)}"
+        f'"{name}" is neither a recipe of a {kind} nor a YAML file; {did_you_mean(name, names)}'
     )
 
 

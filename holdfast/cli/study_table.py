@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.progress import Clock, Rate, counting, duration
+from holdfast.cli.progress import Clock, Pace, counting, duration
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch
 
@@ -23,7 +23,7 @@ _FAILED = 4
 
 @dataclass
 class _Running:
-    """A cell that a worker has. since: when; task: learned last, None before the first."""
+    """A running cell. since: its start time; task: the last one learned, None before the first."""
 
     cell: Cell
     since: float
@@ -77,7 +77,7 @@ class Tally(Watch):
         return f"{self.done} of {self.cells} cells done, {len(self.running)} running{failed}"
 
 
-class Drawn(Tally):
+class LiveTable(Tally):
     """For a terminal: a live table."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Drawn(Tally):
     ) -> None:
         super().__init__(tasks, clock)
         self._label = label
-        self._rate = Rate(clock)
+        self._pace = Pace(clock=clock)
         self._console = console
 
     def said(self, line: str) -> None:
@@ -93,12 +93,13 @@ class Drawn(Tally):
 
     def __rich__(self) -> RenderableType:
         learned = min(self.learned, self.tasks)
+        self._pace.reached(learned, self.tasks)
         head = Table.grid(padding=(0, 1))
         head.add_row(
             self._label,
             ProgressBar(self.tasks, learned, width=24),
             f"{learned:,} of {self.tasks:,} tasks",
-            Text(self._rate.left(learned, self.tasks), style="cyan"),
+            Text(str(self._pace), style="cyan"),
         )
         return Group(head, Text("  " + self.counts(), style="dim"), *self._cells())
 
@@ -130,10 +131,10 @@ class _Lines(Tally):
 
 @contextmanager
 def watching(label: str, tasks: int) -> Iterator[Tally]:
-    """Show the progress of a study of so many tasks during the block."""
+    """Show the progress of a study during the block. tasks: its total."""
     console = Console(stderr=True)
     if console.is_terminal:
-        drawn = Drawn(label, tasks, console)
+        drawn = LiveTable(label, tasks, console)
         with Live(drawn, console=console, refresh_per_second=4, transient=True):
             yield drawn
         return

@@ -13,11 +13,14 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.learning.config import RunConfig
     from holdfast.studies.recipe import SuiteRecipe
 
 
 def suite(
-    config: Annotated[str, typer.Argument(help="A suite's recipe or a YAML file.")],
+    config: Annotated[
+        str | None, typer.Argument(help="A suite's recipe or a YAML file.", show_default=False)
+    ] = None,
     overrides: study.Overrides = None,
     out: study.Out = None,
     methods: Annotated[
@@ -26,6 +29,15 @@ def suite(
     seeds: Annotated[str | None, typer.Option("--seeds", help="Only these, such as 41,42.")] = None,
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="Which of the suite's data sets it is.")
+    ] = None,
+    from_search: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-search",
+            metavar="DIR",
+            help="Instead of a recipe: a search's best candidate of each allocation rule "
+            "(or of each of --methods), with its settings.",
+        ),
     ] = None,
     tasks: Annotated[
         int | None, typer.Option("--tasks", help="Stop after so many tasks; all by default.")
@@ -40,27 +52,20 @@ def suite(
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
     from holdfast.cli.progress import loading
-    from holdfast.cli.run import configuration
-    from holdfast.core.config import build
 
-    values = study.recipe_values("suite", config)
+    if from_search is not None and config is not None and "=" in config:
+        overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
     with loading():
-        from holdfast.studies.recipe import SuiteRecipe
         from holdfast.studies.suite import Suite
 
-        recipe = build(SuiteRecipe, values, source=f"suite {config}")
-        base = configuration(recipe.base)
-        chosen = _dataset(recipe, dataset, [*_stream_of(base), *settings])
-        plan = Suite(
-            _methods(recipe.methods_on(chosen), methods),
-            _seeds(recipe.seeds, seeds),
-            base,
-            [*recipe.overrides(chosen), *settings],
-            Path("suite") if out is None and dry_run else study.directory(out),
-            store,
-            tasks,
-        )
+        if from_search is None:
+            configs = _of_recipe(config, settings, methods, seeds, dataset)
+        else:
+            _refuse_beside_search(config, dataset)
+            configs = _of_search(from_search, settings, methods, seeds)
+        place = Path("suite") if out is None and dry_run else study.directory(out)
+        plan = Suite(configs, place, store, tasks, search=from_search)
     if dry_run:
         print("\n".join(f"{cell.config.method} {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
@@ -77,6 +82,8 @@ def suite(
     failed = sum(row["error"] is not None for row in rows)
     if failed < len(rows):
         print(f"report: {write_report(plan.directory)}")
+    if from_search is not None and not failed:
+        _print_transfer(from_search, plan.directory)
     print(plan.directory)
     if failed:
         raise HoldfastError(
@@ -84,16 +91,68 @@ def suite(
         )
 
 
+def _of_recipe(
+    config: str | None,
+    settings: list[str],
+    methods: str | None,
+    seeds: str | None,
+    dataset: str | None,
+) -> list[RunConfig]:
+    from holdfast.cli.run import configuration, dataset_of
+    from holdfast.core.config import build
+    from holdfast.studies.recipe import SuiteRecipe
+    from holdfast.studies.suite import configurations
+
+    if config is None:
+        raise HoldfastError("which suite? name a recipe, a YAML file, or --from-search DIR")
+    values = study.recipe_values("suite", config)
+    recipe = build(SuiteRecipe, values, source=f"suite {config}")
+    streams = [*_stream_of(configuration(recipe.base)), *settings]
+    chosen = _dataset(recipe, dataset, streams)
+    base = configuration(recipe.base, chosen or dataset_of(streams))
+    tags = _methods(methods) or recipe.methods_on(chosen)
+    overrides = [*recipe.overrides(chosen), *settings]
+    return configurations(tags, _seeds(seeds) or recipe.seeds, base, overrides)
+
+
+def _of_search(
+    search: Path, settings: list[str], methods: str | None, seeds: str | None
+) -> list[RunConfig]:
+    from holdfast.studies.finalists import SEEDS, finalists
+
+    return finalists(search, settings, _seeds(seeds) or SEEDS, _methods(methods))
+
+
+def _refuse_beside_search(config: str | None, dataset: str | None) -> None:
+    if config is not None:
+        raise HoldfastError(f"{config} and --from-search: choose one, a recipe or a search")
+    if dataset is not None:
+        raise HoldfastError("--dataset is for recipes; a search is of one data set")
+
+
+def _print_transfer(search: Path, suite: Path) -> None:
+    """Print how the search's ranking and its winner's score carried over to the final runs."""
+    from holdfast.analysis.study import read_study
+    from holdfast.analysis.tables import analyse, markdown
+
+    analysis = analyse(read_study(search, suite))
+    for name in ("search_transfer", "selection"):
+        if name in analysis.tables:
+            print(f"{name.replace('_', ' ')}:\n{markdown(analysis.tables[name])}")
+        else:
+            print(f"no {name.replace('_', ' ')}: {analysis.absent[name]}")
+
+
 def _dataset(recipe: SuiteRecipe, named: str | None, overrides: list[str]) -> str | None:
     """The data set's name: as given, or that of the stream."""
     if named is not None or not recipe.datasets:
         return named
-    streams = [text.partition("=")[2] for text in overrides if text.startswith("stream.name=")]
-    stream = streams[-1] if streams else ""
-    name = Path(stream).name
+    from holdfast.cli.run import dataset_of
+
+    name = dataset_of(overrides) or ""
     if name not in recipe.datasets:
         raise HoldfastError(
-            f"{stream}: which data set is it? add --dataset {'|'.join(recipe.datasets)}"
+            f"{name}: which data set is it? add --dataset {'|'.join(recipe.datasets)}"
         )
     return name
 
@@ -103,17 +162,17 @@ def _stream_of(base: dict[str, Any]) -> list[str]:
     return [f"stream.name={section['name']}"] if section and "name" in section else []
 
 
-def _methods(known: Sequence[str], chosen: str | None) -> list[str]:
+def _methods(chosen: str | None) -> list[str] | None:
     from holdfast.learning.method import parse_method
 
     if chosen is None:
-        return list(known)
+        return None
     return list(dict.fromkeys(parse_method(tag.strip()).tag for tag in chosen.split(",")))
 
 
-def _seeds(known: Sequence[int], chosen: str | None) -> list[int]:
+def _seeds(chosen: str | None) -> list[int] | None:
     if chosen is None:
-        return list(known)
+        return None
     try:
         return list(dict.fromkeys(int(seed) for seed in chosen.split(",")))
     except ValueError:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.results import RecallMatrix, summarise
-from holdfast.results.record import read_events
+from holdfast.results.record import task_seconds
 
 _COLUMNS = {
     "Final": "final",
@@ -26,15 +26,15 @@ _WIDEST = 18  # tasks whose matrix fits the 80 columns of a terminal
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedRun:
     """A recall matrix and its trajectory's directory."""
 
     matrix: RecallMatrix
     directory: Path
 
 
-def print_summary(learned: Mapping[str, Learned]) -> None:
-    """Print a row of metrics for each, by its label."""
+def print_summary(learned: Mapping[str, LearnedRun]) -> None:
+    """Print a row of metrics for each labelled run."""
     # The longest tag of the paper just fits 80 columns; a longer one is folded, never cut.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", overflow="fold")
@@ -67,7 +67,7 @@ def matrix_text(matrix: RecallMatrix) -> str:
 
 
 def half_life_words(metrics: Mapping[str, Any]) -> str:
-    """The half-life; ``>9`` when R(a) stays above half of R(0) for all ages that were seen."""
+    """The half-life; ``>9`` when R(a) stays above half of R(0) at every age."""
     if metrics["half_life"] is not None:
         return str(metrics["half_life"])
     retention = metrics["retention_by_age"]
@@ -76,13 +76,9 @@ def half_life_words(metrics: Mapping[str, Any]) -> str:
     return f">{len(retention) - 1}"
 
 
-def _seconds(learned: Learned) -> float:
+def _seconds(learned: LearnedRun) -> float:
     """Seconds of learning, without interruptions and repeated calls."""
-    return sum(
-        sum(event["seconds"].values())
-        for event in read_events(learned.directory)
-        if event.get("event") == "task" and event["task"] <= learned.matrix.horizon
-    )
+    return sum(task_seconds(learned.directory, learned.matrix.horizon))
 
 
 def _shown(value: Any) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-import os
 import select
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
 from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.core.errors import HoldfastError
-
-BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a process ended by that signal
 
 
 class Verbs(TyperGroup):
@@ -37,31 +39,59 @@ class Verb(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]
         try:
-            value = super().invoke(ctx)
+            with _stopped_by_sigterm():
+                value = super().invoke(ctx)
             print(end="", flush=True)  # so that errors of the output stream surface here
             return value
         except (typer.Exit, typer.Abort):
             raise
         except HoldfastError as error:
             _fail(str(error), 2, debug)
-        except KeyboardInterrupt:
-            _fail("interrupted; the same command continues", 130, debug)
-        except Exception as error:  # noqa: BLE001 - the last resort, reported as our fault
-            if isinstance(error, BrokenPipeError) and _reader_left():
-                raise typer.Exit(BROKEN_PIPE) from None
+        except KeyboardInterrupt as stop:
+            said, status = (
+                ("stopped", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
+            )
+            kept = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
+            _fail(f"{said}{kept}; the same command continues", status, debug)
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and any(
+                map(_is_unread, (sys.stdout, sys.stderr))
+            ):
+                raise  # typer exits silently: the reader closed our output, as `| head` does
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            _fail(f"this is our fault: {reason} (--debug shows the traceback)", 1, debug)
+            fault = _plug_in_of(error)
+            blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
+            _fail(f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
 
 
-def _reader_left() -> bool:
-    """Whether the reader of our output has left, as with ``| head``; redirect to null if so."""
-    unread = [stream for stream in (sys.stdout, sys.stderr) if _is_unread(stream)]
-    for stream in unread:
-        # Python flushes again at exit, which would print an error.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-    return bool(unread)
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM raises :class:`Terminated`; only a main thread can be told so."""
+
+    def stop(_signal: int, _frame: object) -> NoReturn:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _plug_in_of(error: Exception) -> str | None:
+    """The package of the installed anchor or allocation rule whose code raised an error, if any."""
+    groups = (entry_points(group=f"holdfast.{kind}") for kind in ("anchors", "allocations"))
+    installed = {entry.module.partition(".")[0] for group in groups for entry in group}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in frames]
+    return next((name for name in reversed(packages) if name in installed - {"holdfast"}), None)
 
 
 def _is_unread(stream: TextIO) -> bool:

@@ -1,1 +1,1 @@
-"""What every room may use: configuration, seeding, errors and files."""
+"""Shared by all packages: configuration, seeding, errors and files."""

@@ -1,4 +1,4 @@
-"""Python processes of our own."""
+"""Starting child Python processes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 
 def importable() -> str:
-    """A PYTHONPATH for a child started with ``-P``: what this process can import, and no more.
+    """A PYTHONPATH that gives a child started with ``-P`` this process's import path, no more.
 
-    Without both the child would also import from the directory at hand.
+    Without ``-P`` and this path, the child would also import from its working directory.
     """
     return os.pathsep.join(entry or os.getcwd() for entry in sys.path)

@@ -1,4 +1,4 @@
-"""Python's garbage collector, told when there is nothing to find."""
+"""Pause Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def nothing_to_collect() -> Iterator[None]:
-    """Let the collector rest while libraries or models are loaded, all of which stays.
+    """Disable garbage collection while loading libraries or models, none of which becomes garbage.
 
-    It would walk the growing heap again and again: a sixth of the time to a first training step.
+    Repeated scans of the growing heap would take a sixth of the time to the first training step.
     """
     active = gc.isenabled()
     gc.disable()

@@ -1,27 +1,54 @@
-"""Configurations: frozen, strict, read from YAML and from dotted overrides."""
+"""Configurations: immutable, strictly validated, read from YAML and dotted overrides."""
 
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, unknown keys refused, defaults checked."""
+    """Base of every configuration: immutable; refuses unknown keys; validates defaults.
+
+    hints: what to say of an unknown key by its last part, instead of the most similar name.
+    """
+
+    hints: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse booleans for numeric fields, which pydantic would read as 0 or 1."""
+        assert info.field_name is not None
+        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation in (int, float):
+            raise ValueError("is no number; write one")
+        return value
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe YAML loader that refuses duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if (key.tag, str(key.value)) in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value} stands there twice", problem_mark=key.start_mark
+                )
+            seen.add((key.tag, str(key.value)))
+        return super().construct_mapping(node, deep=deep)
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -31,7 +58,7 @@ def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> A
     """Validate ``values`` as a ``kind``.
 
     source: where the values come from, named in the error.
-    Raises HoldfastError with one line: the first wrong key, what it holds, the nearest right key.
+    Raises HoldfastError in one line: the first wrong key, its value, and what to write instead.
     """
     try:
         return kind.model_validate(values)
@@ -42,11 +69,11 @@ def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> A
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; HoldfastError when it is missing, damaged or no mapping."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
         raise HoldfastError(f"{path}: is no valid YAML ({reason})") from None
     if values is None:
         return {}
@@ -110,15 +137,52 @@ def _scalar(text: str) -> Any:
 def _first_problem(kind: type[Config], error: ValidationError) -> str:
     problem = error.errors()[0]
     location = [str(part) for part in problem["loc"]]
-    key = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        known = [".".join([*location[:-1], name]) for name in _fields_at(kind, location[:-1])]
-        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-        return f"unknown key {key}; did you mean {nearest[0]}?" if nearest else f"unknown key {key}"
+        return _unknown(kind, location, problem["input"])
+    key = ".".join(location)
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type" and (names := _fields_at(kind, location)):
+        settings = ", ".join(f"{key}.{name}" for name in names)
+        message = f"is a section of settings; {kind.hints.get(key) or f'known: {settings}'}"
     if not key:
         return message
     return f"{key} = {json.dumps(problem['input'], default=str)}: {message}"
+
+
+def _unknown(kind: type[Config], location: list[str], value: Any) -> str:
+    """What is said of an unknown key.
+
+    In this order: the answer for its last part, or for that of a setting in an unknown section;
+    the settings of other sections with the same last part; the most similar name beside it.
+    """
+    key = ".".join(location)
+    for leaf in _leaves(location, value):
+        answer = kind.hints.get(leaf[-1].lower().replace("-", "_"))
+        if answer is not None:
+            return f"unknown key {'.'.join(leaf)}; {answer}"
+    if same := [name for name in _settings(kind) if name.split(".")[-1] == location[-1]]:
+        return f"unknown key {key}; did you mean {' or '.join(same)}?"
+    known = [".".join([*location[:-1], name]) for name in _fields_at(kind, location[:-1])]
+    return f"unknown key {key}; {did_you_mean(key, known)}" if known else f"unknown key {key}"
+
+
+def _leaves(location: list[str], value: Any) -> list[list[str]]:
+    """The place of every value in a nested mapping at ``location``."""
+    if not isinstance(value, Mapping) or not value:
+        return [location]
+    return [leaf for key in value for leaf in _leaves([*location, str(key)], value[key])]
+
+
+def _settings(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every setting of a configuration and of the sections in it, dotted."""
+    names = []
+    for name, field in kind.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            names += _settings(section, f"{prefix}{name}.")
+        else:
+            names.append(f"{prefix}{name}")
+    return names
 
 
 def _fields_at(kind: type[BaseModel], location: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
-"""Files that are whole or absent: written beside, flushed to disk, renamed into place.
+"""Write files and directories atomically: to a temporary path, flushed, renamed into place.
 
-And directories that one process at a time writes into, and records that only grow.
+Also directory locks, and files that are only appended to.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class InUseError(HoldfastError):
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Hold a directory, made if it is not there, for this process and the time of the block.
+    """Lock a directory, created if missing, for this process during the block.
 
-    Raises InUseError while another process does, HoldfastError when the place cannot be written
-    or its file system has no locks.
+    Raises InUseError while another process holds it, HoldfastError when it cannot be written or
+    its file system has no locks.
     """
     lock = FileLock(directory / ".lock", timeout=0)
     try:
@@ -49,11 +49,48 @@ def alone(directory: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextlib.contextmanager
+def appearing(out: Path) -> Iterator[Path]:
+    """Yield a new folder, renamed to ``out`` at the end of the block, removed if that raises.
+
+    out: must not exist, or be an empty directory. A killed writer leaves a hidden folder beside
+    it, which the next writer removes. Raises HoldfastError when it cannot be written.
+    """
+    out = Path(os.path.realpath(out))  # write to a symbolic link's target
+    beside = out.with_name(f".{out.name}.part")
+    folder = beside / "new"
+    with alone(beside):
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            yield folder
+            _settle(folder)
+            os.replace(folder, out)
+            flush_directory(out.parent)
+        except OSError as error:
+            raise HoldfastError(
+                f"{out}: cannot be written ({error.strerror or error}); free some space or choose "
+                "another place"
+            ) from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _settle(folder: Path) -> None:
+    """Flush every file to disk and give it the folder's read permissions."""
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        with contextlib.suppress(OSError):
+            path.chmod(folder.stat().st_mode & 0o666)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    flush_directory(folder)
+
+
 def append(path: Path, text: str) -> int:
     """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
 
-    Without room the file stays as it was; being killed may leave a part. Raises HoldfastError
-    when there is none.
+    On a full disk the file stays as it was; a killed process may leave part of the text. Raises
+    HoldfastError when the file cannot be written.
     """
     size = None
     try:
@@ -74,10 +111,9 @@ def append(path: Path, text: str) -> int:
 
 
 def extend(path: Path, text: str) -> None:
-    """Add text (UTF-8) to the end of a file in one step: all of it or none, whatever happens.
+    """Append text (UTF-8) to a file atomically, by replacing the file with an extended copy.
 
-    The file is copied, so this is for one that grows seldom. Raises HoldfastError when there is
-    no room.
+    For files that seldom grow. Raises HoldfastError when the copy cannot be written.
     """
     with replacing(path) as temporary:
         if path.exists():
@@ -90,8 +126,8 @@ def extend(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
-    Raises HoldfastError when the disk is full or the place cannot be written; ``path`` then
-    still holds what it held.
+    Raises HoldfastError when the disk is full or the place cannot be written; ``path`` is then
+    unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -112,25 +148,25 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what a killed writer left of :func:`replacing`; no other may be writing there."""
+    """Remove temporary files of killed :func:`replacing` calls; nobody may be writing there."""
     for path in directory.glob(".*.part"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step (UTF-8)."""
+    """Replace a text file (UTF-8) atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file in one step. NaN is not JSON and is refused (ValueError)."""
+    """Replace a JSON file atomically. Raises ValueError for NaN, which is not JSON."""
     write_text_atomically(path, json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """What :func:`write_json` writes."""
+    """The text that :func:`write_json` writes."""
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
@@ -142,7 +178,7 @@ def read_json(path: Path) -> Any:
         raise HoldfastError(f"{path}: no such file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    # A number may have more digits than Python reads (ValueError); brackets may nest too deep.
+    # ValueError: damaged, or a number of too many digits; RecursionError: brackets nested too deep.
     except (ValueError, RecursionError) as error:
         raise HoldfastError(
             f"{path}: is no valid JSON ({error}); it may be damaged: restore it, or start again "

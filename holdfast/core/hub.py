@@ -1,26 +1,25 @@
-"""The Hugging Face hub, where it can be reached; otherwise what it left in its cache."""
+"""Use the Hugging Face hub if it can be reached, otherwise its local cache."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-HUB_PATIENCE = 5.0  # seconds in which the hub is to answer
+HUB_PATIENCE = 5.0  # timeout in seconds for the hub's answer
 
 
 @contextlib.contextmanager
 def hub_or_cache() -> Iterator[bool]:
-    """Yield whether the hub is there to be asked; if it is not, its libraries read their cache.
+    """Yield whether the hub answers; if not, its libraries read only their cache in the block.
 
-    Left alone, they try a silent hub again for half a minute a file, and tell of every attempt.
-    Nothing is asked, and the answer is True, where the user has turned the hub off
-    (``HF_HUB_OFFLINE``).
+    Without this they retry an unreachable hub for half a minute per file and log each attempt.
+    When the user has turned the hub off (``HF_HUB_OFFLINE``), sends no request and yields True.
     """
     from huggingface_hub import constants
 
     offline = constants.HF_HUB_OFFLINE
     answers = offline or _hub_answers()
-    # What every request of these libraries looks at; the variable itself is read at their import.
+    # The libraries check this constant at every request, the environment variable only at import.
     constants.HF_HUB_OFFLINE = offline or not answers
     try:
         yield answers
@@ -33,7 +32,7 @@ def _hub_answers() -> bool:
 
     try:
         reply = get_session().head(constants.ENDPOINT, timeout=HUB_PATIENCE)
-    # Whichever client the library has beneath it, with exceptions of its own.
+    # The exceptions depend on the HTTP client that the library uses.
     except Exception:  # noqa: BLE001
         return False
     return bool(reply.status_code < 500)

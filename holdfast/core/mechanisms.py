@@ -1,4 +1,4 @@
-"""The mechanisms that a method's tag composes: one table, for whoever names or configures them."""
+"""The table of mechanisms that a method tag can name: tags, configuration sections, titles."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ALIASES = {"ewc": "online_ewc", "merged": "merge"}
 
 @dataclass(frozen=True)
 class Mechanism:
-    """tag: in a method's; section: of its settings in a configuration, None where it has none.
+    """tag: its name in a method's tag; section: its configuration section, None without settings.
 
-    title: in a legend or a heading; short: in a composition such as ``SI + R + M``.
+    title: its name in legends and headings; short: in a composition such as ``SI + R + M``.
     """
 
     tag: str
@@ -40,6 +40,6 @@ MECHANISMS = (
 )
 BY_TAG = {one.tag: one for one in MECHANISMS}
 SECTIONS = {one.tag: one.section for one in MECHANISMS if one.section is not None}
-# Those that a tag may name.
+# ANCHORS has no reference points; ALLOCATIONS lacks the shared rule, which canonical tags omit.
 ANCHORS = tuple(one.tag for one in MECHANISMS if one.kind == "anchor")
 ALLOCATIONS = tuple(one.tag for one in MECHANISMS if one.kind == "allocation" and one.tag != SHARED)

@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: tables and small pictures, as HTML without scripts."""
+"""HTML for notebooks, without scripts: tables, captions and heat maps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; whatever stands in it is escaped."""
+    """An HTML table; headings and cells are escaped."""
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row) + "</tr>"
@@ -25,7 +25,7 @@ def caption(text: str) -> str:
 
 
 def heat_map(values: Sequence[Sequence[float | None]], width: int = 320) -> str:
-    """A picture of shares in [0, 1], one pixel each, white to dark blue; None is left empty.
+    """An image of shares in [0, 1], one pixel each, white to dark blue; None is transparent.
 
     values: rows of equal length; width: on the page, in pixels.
     """
@@ -37,7 +37,7 @@ def heat_map(values: Sequence[Sequence[float | None]], width: int = 320) -> str:
 
 
 def _pixel(value: float | None) -> bytes:
-    """Red, green, blue and opacity."""
+    """The RGBA bytes of one value."""
     if value is None:
         return bytes((0, 0, 0, 0))
     dark = (8, 48, 107)
@@ -50,6 +50,6 @@ def _png(width: int, height: int, lines: bytes) -> bytes:
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)  # 8 bits, with opacity
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)  # 8 bits a channel, RGBA
     parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + parts

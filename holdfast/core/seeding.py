@@ -1,4 +1,4 @@
-"""Randomness is named, never shared: every draw has a seed derived from its purpose."""
+"""Random seeds: each purpose has its own, derived from its name."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed that belongs to one purpose alone.
+    """A 63-bit seed for one purpose.
 
-    Two different purposes never share a stream of random numbers, so adding a draw for one
-    (say, replay sampling) cannot shift another (say, the order of the data).
+    Different purposes have different streams of random numbers, so adding a draw for one (say,
+    replay sampling) cannot shift another (say, the order of the data).
 
     seed: the trajectory's seed; purpose: words and indices, such as ``"dropout", task, step``.
     """
@@ -22,7 +22,7 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def generator(seed: int, *purpose: str | int, device: str = "cpu") -> torch.Generator:
-    """A torch generator seeded by :func:`derive`; the global generators stay untouched."""
+    """A torch generator seeded by :func:`derive`; the global generators are not used."""
     import torch
 
     return torch.Generator(device).manual_seed(derive(seed, *purpose))

@@ -1,4 +1,4 @@
-"""What a model recalls: greedy answers to the questions of a stream, verified or decoded."""
+"""Recall: greedy answers to a stream's questions, verified in one pass or else decoded."""
 
 from holdfast.evaluation.boxed import Match, extract_boxed
 from holdfast.evaluation.recall import Recall, RecallCount, Verdict

@@ -1,4 +1,4 @@
-r"""The answer in a text: the first ``\boxed{`` up to its balanced close, and what it must equal."""
+r"""Extract a text's first ``\boxed{...}`` and compare it with the accepted answers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Match: TypeAlias = Literal["exact", "ignore_case", "released"]
 
 
 class Box(NamedTuple):
-    """The first box of a text: what stands after its opening, and whether it closes."""
+    """The first box of a text: the text after its opening brace, and whether it closes."""
 
     content: str
     closed: bool
 
 
 def first_box(text: str) -> Box | None:
-    r"""The first ``\boxed{`` of a text; None when none opens.
+    r"""The first ``\boxed{`` of a text; None when there is none.
 
-    text: what was generated after the prompt. The content is not stripped; that of a box that
-    never closes runs to the end of the text. Every brace counts, an escaped one too.
+    text: generated after the prompt. The content is not stripped; without a closing brace it runs
+    to the end of the text. Escaped braces count as braces.
     """
     begin = text.find(OPENING)
     if begin == -1:
@@ -39,7 +39,7 @@ def first_box(text: str) -> Box | None:
 
 
 def extract_boxed(text: str) -> str | None:
-    """The stripped content of the text's first box; None when none opens or it never closes."""
+    """The stripped content of the text's first box; None when there is none or it is not closed."""
     box = first_box(text)
     return box.content.strip() if box is not None and box.closed else None
 
@@ -47,9 +47,9 @@ def extract_boxed(text: str) -> str | None:
 def accepts(content: str, accepted: Sequence[str], match: Match) -> bool:
     """Whether a closed box holds an accepted answer.
 
-    accepted: the primary answer first, then its aliases. White space around either side is
-    ignored. "Any case" compares ``str.lower()``, both small sigmas taken as one. Different
-    codings of one Unicode text are equal: a model whose tokenizer normalises has only one.
+    accepted: the primary answer first, then its aliases. White space around both is ignored. "Any
+    case" compares ``str.lower()`` with final sigma as sigma. Texts of equal Unicode normal form
+    (NFD) are equal, because a tokenizer that normalises emits one form only.
     """
     found = _comparable(content.strip(), match)
     return any(found == _comparable(answer.strip(), match) for answer in _counted(accepted, match))
@@ -58,14 +58,14 @@ def accepts(content: str, accepted: Sequence[str], match: Match) -> bool:
 def can_become(content: str, accepted: Sequence[str], match: Match) -> bool:
     """Whether the content of a box still open can be continued to an accepted answer.
 
-    False is certain; True may be a hope: a content that ends in U+FFFD is judged without it,
-    because it may be the first bytes of a character whose rest is still to come.
+    False is certain, True is not: U+FFFD at the end of the content is ignored, because it may be
+    the first bytes of a character whose other bytes are not generated yet.
     """
     begun = _comparable(content.rstrip("\ufffd").lstrip(), match)
-    # A mark that follows may be sorted before those that the last letter already carries.
+    # NFD sorts combining marks: one generated later may precede those of the last letter.
     while begun and unicodedata.combining(begun[-1]):
         begun = begun[:-1]
-    # White space may stand between a whole answer and the closing brace.
+    # There may be white space between a complete answer and the closing brace.
     whole = _comparable(content.rstrip("\ufffd").strip(), match)
     return any(
         answer.startswith(begun) or answer == whole
@@ -74,9 +74,9 @@ def can_become(content: str, accepted: Sequence[str], match: Match) -> bool:
 
 
 def judge(text: str, accepted: Sequence[str], match: Match, *, ended: bool) -> bool | None:
-    """Whether the text answers correctly; None while that depends on what will follow.
+    """Whether the text answers correctly; None while that depends on tokens not yet generated.
 
-    text: what was generated after the prompt so far; ended: nothing will follow.
+    text: generated after the prompt so far; ended: whether generation has ended.
     """
     box = first_box(text)
     if box is not None and box.closed:
@@ -91,7 +91,7 @@ def _counted(accepted: Sequence[str], match: Match) -> Sequence[str]:
 
 
 def _comparable(text: str, match: Match) -> str:
-    """The text in the one case and coding in which texts are compared."""
-    # The capital sigma alone is lowered by what follows it, which a prefix does not know yet.
+    """The text in the case and Unicode normal form in which texts are compared."""
+    # lower() turns a capital sigma into one of two letters by what follows it, unknown in a prefix.
     cased = text if match == "exact" else text.lower().replace("ς", "σ")
     return unicodedata.normalize("NFD", cased)

@@ -1,9 +1,9 @@
-"""Recall: which questions greedy decoding answers, verified before anything is generated.
+"""Recall: the share of questions that greedy decoding answers, mostly without generating.
 
 Greedy decoding produces the canonical answer exactly when the argmax at each of its positions, in
 one teacher-forced pass, is the answer's own next token. Where the pass deviates, greedy decoding
-is known up to there, and its text can seldom still become an accepted answer. Only what remains
-open is decoded, from the point of deviation on.
+is known up to there, and its text can seldom still become an accepted answer. Only undecided
+answers are generated, from the deviation on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from holdfast.backbone.model import Backbone
 from holdfast.core import config as core_config
 from holdfast.evaluation.boxed import Match, first_box, judge
 from holdfast.evaluation.verification import follow
+from holdfast.results.matrix import Entry
 from holdfast.streams import Item, Task, Template
 
-# How SentencePiece names the bytes of a character that its vocabulary lacks.
+# SentencePiece's tokens for the bytes of characters that its vocabulary lacks.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Verdict(NamedTuple):
-    r"""One answer: is it right, does ``\boxed{`` open in it, did it have to be decoded."""
+    r"""One answer: whether it is correct, contains ``\boxed{``, and had to be decoded."""
 
     correct: bool
     boxed: bool
@@ -34,11 +35,11 @@ class Verdict(NamedTuple):
 
 
 class RecallCount(NamedTuple):
-    r"""How many of a task's items are recalled, open a box, and had to be decoded.
+    r"""Counts of a task's items: correct, all, with a box, and decoded.
 
-    boxed: outputs, up to their stop token or ``max_new_tokens``, in which ``\boxed{`` opens after
-    the prompt, closed or not. correct / items is an entry of the matrix, boxed / items the
-    emission rate of app. res-controls.
+    boxed: outputs, up to their stop token or ``max_new_tokens``, that contain ``\boxed{``, closed
+    or not. correct / items is an entry of the matrix, boxed / items the emission rate of
+    app. res-controls.
     """
 
     correct: int
@@ -46,23 +47,28 @@ class RecallCount(NamedTuple):
     boxed: int
     decoded: int
 
+    @property
+    def entry(self) -> Entry:
+        """The entry of the recall matrix."""
+        return Entry(self.correct, self.items, self.boxed)
+
 
 class Recall:
-    """The score of ``generate(do_sample=False)`` on questions of one stream, mostly without it.
+    """Scores questions of one stream as ``generate(do_sample=False)`` would, mostly without it.
 
     An item is recalled when the first box that greedy decoding opens after the prompt holds an
-    accepted answer. The replay token stands before the prompt when the backbone has one. Tokens
-    of an item are kept, so that it costs only the model's work in the next row.
+    accepted answer. The replay token precedes the prompt when the backbone has one. The tokens of
+    an item are cached for later rows.
 
     exact_case: whether ``match: auto`` means exact case for this stream.
     Source: eq. matrix.
     """
 
     class Config(core_config.Config):
-        """max_new_tokens: where an answer ends.
+        """max_new_tokens: the longest answer, in tokens.
 
-        Speed and memory only: tokens_per_batch in the verifying pass, tokens_in_cache of the rows
-        decoded side by side, at their longest.
+        Affecting only speed and memory: tokens_per_batch, of the verifying pass; tokens_in_cache,
+        of all rows decoded together, at their full length.
         """
 
         match: Literal["auto"] | Match = "auto"
@@ -140,7 +146,7 @@ class Recall:
         if whole[: len(prompt)] == prompt:
             canonical = whole[len(prompt) :]
         else:
-            # The model answers after the prompt's own tokens, whatever the whole text has there.
+            # The model continues the prompt's own tokens, even if the whole text splits otherwise.
             canonical = self._backbone.tokenize(text.removeprefix(prompt_text))
         stops = self._backbone.stop_tokens
         end = next((n for n, token in enumerate(canonical, start=1) if token in stops), None)
@@ -148,10 +154,10 @@ class Recall:
         return _Question(prompt, canonical, (item.answer, *item.aliases))
 
     def _decided(self, question: _Question, tokens: list[int]) -> bool:
-        """Whether nothing that could follow changes the verdict."""
+        """Whether no continuation of ``tokens`` can change the verdict."""
         if len(tokens) >= self.config.max_new_tokens or tokens[-1] in self._backbone.stop_tokens:
             return True
-        # A byte that follows can still change the text of the bytes before it.
+        # The next byte token can still change the text of the byte tokens before it.
         settled = len(tokens)
         while settled and tokens[settled - 1] in self._byte_tokens:
             settled -= 1
@@ -159,7 +165,7 @@ class Recall:
         return judge(text, question.accepted, self.match, ended=False) is not None
 
     def _verdict(self, question: _Question, tokens: list[int], decoded: bool) -> Verdict:
-        # A decided text gets the same verdict as any of its continuations, so it may end here.
+        # All continuations of a decided text have the same verdict, so judge it as ended.
         text = self._backbone.decode(tokens)
         correct = judge(text, question.accepted, self.match, ended=True)
         return Verdict(correct is True, first_box(text) is not None, decoded)

@@ -1,4 +1,4 @@
-"""How far greedy decoding follows a given continuation: one pass over both, nothing generated."""
+"""How far greedy decoding follows a given continuation, found in one teacher-forced pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.backbone.generation.greedy import batches
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, sent
 
-# Rows of logits at a time: 600 MiB over 150k tokens in bfloat16.
+# Rows of logits in memory at a time: 600 MiB over 150k tokens in bfloat16.
 _POSITIONS_AT_ONCE = 2048
 
 
@@ -23,10 +23,10 @@ def follow(
     *,
     tokens_per_batch: int,
 ) -> list[list[int]]:
-    """What greedy decoding appends to each prompt, up to where it leaves the continuation.
+    """The tokens that greedy decoding appends to each prompt, up to its first deviation.
 
-    Returns the whole continuation where greedy decoding follows it to the end, otherwise its
-    tokens before the first deviation and the token chosen there.
+    Returns the whole continuation if greedy decoding follows it to the end, otherwise its tokens
+    before the first deviation and the token chosen there.
 
     prompts, continuations: token ids, none of them empty; tokens_per_batch: of both, padded.
     """
@@ -41,7 +41,7 @@ def follow(
             order += rows
             first = [len(prompts[row]) - 1 for row in rows]
             pieces += _argmax_from(backbone, [sequences[row] for row in rows], first)
-    # Read once, after the last batch: the host never waits for the device in between.
+    # Read once, after the last batch, so that the CPU does not wait for the GPU between batches.
     choices = iter(torch.cat(pieces).tolist() if pieces else [])
     followed: list[list[int]] = [[] for _ in sequences]
     for row in order:
@@ -51,7 +51,7 @@ def follow(
 
 
 def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int]) -> list[Tensor]:
-    """The likeliest next token at every row from ``first`` on, sequence by sequence, in pieces."""
+    """The argmax next token at each sequence's rows from ``first`` on, in pieces to concatenate."""
     batch = collate(sequences, backbone.device)
     starts = accumulate(batch.lengths, initial=0)
     asked = [

@@ -1,1 +1,1 @@
-"""A learned model for programs without Holdfast: a complete model, an adapter, a card."""
+"""Export a learned model for other programs: a complete model or an adapter, with a card."""

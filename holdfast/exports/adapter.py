@@ -1,12 +1,13 @@
-"""An adapter of the unmodified backbone, as PEFT loads it.
+"""Export a trajectory's updates as a PEFT adapter of the unmodified backbone.
 
-The sum of all tasks' updates is one low-rank branch: their A stacked, their B concatenated.
+The sum of all tasks' updates is one low-rank branch: all A stacked, all B concatenated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from holdfast.allocation import ALLOCATIONS
 from holdfast.backbone.adapters.low_rank import transposed
@@ -27,12 +29,13 @@ from holdfast.learning.state import Commit, Store, factors_file
 
 Load = Callable[[str], dict[str, Tensor]]
 
+BASE = "base"  # the folder of an export that holds the embedded backbone
 _ADAPTER = "default"
 _SEED_ROW = "seed_row"
 
 
 def check_peft(recorded: Recorded, commit: Commit) -> None:
-    """Raise HoldfastError, before anything is loaded, when there can be no adapter."""
+    """Raise HoldfastError, before anything is loaded, when no adapter can be written."""
     _peft()
     name = recorded.config.composition.allocation
     if name not in ALLOCATIONS:
@@ -48,8 +51,12 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
         )
 
 
-def write_adapter(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
-    """Write the adapter that makes the backbone the model after a task; return how it is asked."""
+def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -> Asking:
+    """Write the adapter that turns the backbone into a commit's model; return how to ask it.
+
+    home: where the export will lie, or empty; the embedded backbone, which no hub has, is written
+    into its folder ``base``.
+    """
     peft = _peft()
     config = recorded.config
     backbone = recorded.backbone()
@@ -63,7 +70,8 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
     last = load(factors_file(tasks[-1]))
     names = [key.removesuffix(".A") for key in last if key.endswith(".A")]
     trained_row = last.get(_SEED_ROW)
-    base = _base(backbone)
+    beside = config.backbone.name == "embedded"
+    base = os.path.join(home, BASE) if beside else _base(backbone)
     settings = peft.LoraConfig(
         r=config.lora.rank * len(tasks),
         lora_alpha=_whole(config.lora.alpha * len(tasks)),
@@ -81,7 +89,28 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
     model.peft_config[_ADAPTER].base_model_name_or_path = base
     with _quiet():
         model.save_pretrained(folder, save_embedding_layers=False)
-    return replace(asking, base=base, rows=needed if needed > rows else None)
+    if beside:
+        (folder / BASE).mkdir()
+        for path in Path(_base(backbone)).iterdir():
+            shutil.copyfile(path, folder / BASE / path.name)
+    return replace(asking, base=base, beside=beside, rows=needed if needed > rows else None)
+
+
+def load_adapted(folder: Path, asking: Asking, precision: str) -> Any:
+    """Load an adapter that was written to ``folder`` as its card says; precision: of the backbone.
+
+    Returns PEFT's model, on the CPU.
+    """
+    source = folder / BASE if asking.beside else asking.base
+    base = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, precision))
+    if asking.rows is not None:
+        with torch.random.fork_rng(devices=[]):
+            base.resize_token_embeddings(asking.rows, mean_resizing=False)
+    with _quiet():
+        model = _peft().PeftModel.from_pretrained(base, folder)
+    # Given to generate, it would leave to the backbone's own settings what it does not set.
+    model.generation_config = GenerationConfig.from_pretrained(folder)
+    return model
 
 
 def _base(backbone: Backbone) -> str:
@@ -99,23 +128,23 @@ def _peft() -> Any:
 
 
 def _tasks(recorded: Recorded, commit: Commit) -> range:
-    """The tasks whose updates sum to the model's."""
+    """The tasks whose updates sum to the model's update."""
     first = commit.completed if recorded.config.allocation().fate == "kept" else 1
     return range(first, commit.completed + 1)
 
 
 def _targets(model: nn.Module, names: list[str]) -> list[str]:
-    """The shortest suffixes that select the maps: PEFT adapts every module whose name ends so."""
+    """Suffixes that match ``names`` alone, else ``names`` in full; PEFT matches by suffix."""
     endings = {name.rpartition(".")[2] for name in names}
     met = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
     return sorted(endings if met == set(names) else names)
 
 
 def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | None:
-    """Which rows of which tables come with the adapter: those of the replay token.
+    """The token rows stored with the adapter, by table: those of the replay token.
 
-    An input row that is trained is another than the output row, though the tables be tied. PEFT
-    keeps two rows apart only where more differs, so the output head gets one of its own besides.
+    A trained input row differs from the output row even when the two tables are tied. PEFT unties
+    such rows only if their tables list different ones, so the head lists one more row.
     """
     token = backbone.seed_token
     if token is None:
@@ -124,7 +153,7 @@ def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | Non
     table = model.get_input_embeddings()
     tied = head.weight is table.weight
     rows = {_name_of(model, table): [token]}
-    # PEFT would forget the bias of such a head, and the replay token's own logit answers nothing.
+    # PEFT would drop the bias of a head, and no answer needs the replay token's logit.
     if getattr(head, "bias", None) is None:
         if not tied:
             rows[_name_of(model, head)] = [token]
@@ -140,7 +169,7 @@ def _name_of(model: Any, wanted: Any) -> str:
 
 @torch.no_grad()
 def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
-    """Copy every task's factors to its slice, one file at a time."""
+    """Copy each task's factors into its slice of the adapter, one file at a time."""
     inner = model.get_base_model()
     for place, task in enumerate(tasks):
         span = slice(place * rank, (place + 1) * rank)

@@ -1,7 +1,7 @@
 """How to ask an exported model with plain transformers: tokenizer and generation settings.
 
-Holdfast puts the replay token, or nothing, before a question, and decodes greedily. The files of
-an export do the same, whatever the backbone's own tokenizer and settings do.
+Holdfast puts the replay token, or nothing, before a question, and decodes greedily. The exported
+files do the same, whatever the backbone's own tokenizer and settings do.
 """
 
 from __future__ import annotations
@@ -15,36 +15,47 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, GenerationConfig
 
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
+from holdfast.exports.chat import chat_template
 
 _PROBES = ("Question: Who?\nAnswer:", "  two  spaces, 1 234 and \N{SNOWMAN}")
 
 
 @dataclass(frozen=True)
 class Asking:
-    """What a user has to do to ask an exported model.
+    """How to ask an exported model.
 
-    first: ids to put before the tokens of a question, which are then to be made without special
-    tokens; None when the tokenizer does all that by itself.
-    base: where the backbone of an adapter is loaded from; empty for a complete model.
-    rows: how many rows its embedding needs before the adapter is loaded; None: it has them.
+    first: token ids to put before a question, which is then tokenized without special tokens;
+    None when the tokenizer adds them by itself.
+    chat: whether the chat template asks with the same tokens.
+    base: where the backbone of an adapter is loaded from, a hub name or an absolute path; empty for
+    a complete model. beside: it lies in the folder ``base`` of the export instead.
+    rows: embedding rows that the backbone needs before the adapter is loaded; None: it has them.
     """
 
     first: list[int] | None
+    chat: bool = False
     base: str = ""
+    beside: bool = False
     rows: int | None = None
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether a backbone is loaded first."""
+        return bool(self.base)
 
 
 def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> Asking:
     """Write the tokenizer and ``generation_config.json`` of a model.
 
-    max_new_tokens: where an answer ends. A tokenizer that is written in Python cannot be taught
-    what to put first; what it writes then is the backbone's own.
+    max_new_tokens: the length limit of an answer. A slow (pure Python) tokenizer has no
+    post-processor to replace, so it is written as the backbone has it. The chat template is ours.
     """
     tokenizer = backbone.tokenizer
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
         tokenizer.backend_tokenizer.post_processor = _processor(backbone.seed_token)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.chat_template = chat_template(backbone)
     tokenizer.save_pretrained(folder)
     if (folder / "tokenizer.json").exists():
         _take_as_written(folder / "tokenizer_config.json")
@@ -54,11 +65,11 @@ def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> Askin
     automatic = all(
         list(loaded(probe)["input_ids"]) == first + backbone.tokenize(probe) for probe in _PROBES
     )
-    return Asking(None if automatic else first)
+    return Asking(None if automatic else first, chat=tokenizer.chat_template is not None)
 
 
 def greedy(backbone: Backbone, max_new_tokens: int) -> GenerationConfig:
-    """Greedy decoding with Holdfast's stop tokens, and none of the backbone's own settings."""
+    """Settings for greedy decoding with Holdfast's stop tokens, not the backbone's own settings."""
     own = backbone.model.generation_config
     return GenerationConfig(
         do_sample=False,
@@ -80,9 +91,9 @@ def _processor(seed_token: int | None) -> TemplateProcessing:
 
 
 def _take_as_written(path: Path) -> None:
-    """Let ``tokenizer.json`` be loaded as it stands: some classes would put their own token first.
+    """Make transformers load ``tokenizer.json`` unchanged: some classes would prepend a token.
 
-    Batches are padded on the left, as a decoder needs them.
+    Batches are padded on the left, as a decoder-only model needs.
     """
     settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
     for key in ("add_bos_token", "add_eos_token", "auto_map"):

@@ -1,4 +1,4 @@
-"""The README.md of an exported model: what it was taught, by which method, how it is asked."""
+"""The README.md of an exported model: what it was taught, by which method, how to ask it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from holdfast.backbone.model import REPLAY_TOKEN
+from holdfast.exports.adapter import BASE
 from holdfast.exports.asking import Asking
+from holdfast.exports.gguf import section
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.results import RecallMatrix
 from holdfast.streams import Item, Template
 from holdfast.streams.item import quoted
 
@@ -48,28 +49,49 @@ pipeline_tag: text-generation
 A prompt is exactly `{prompt}`, with nothing after the colon. {first} The answer is what stands in \
 the first `\\boxed{{...}}`{after}. `generation_config.json` decodes as Holdfast does: greedily, at \
 most {limit} new tokens.
+{chat}{gguf}"""
+
+_CHAT = """
+As a chat, which asks in the same tokens: of the messages only the last one of the user counts.
+
+```python
+{ask}
+```
 """
 
 
-def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
-    """The text of README.md. out: the model's directory, as the example is to name it."""
+def card(
+    recorded: Recorded,
+    commit: Commit,
+    out: str,
+    asking: Asking,
+    counts: tuple[int, int] | None = None,
+    repository: str | None = None,
+) -> str:
+    """The text of README.md.
+
+    out: the model's directory, as named in the examples; counts: of a memory, how many facts it
+    recalls and has learned; None counts the items of all tasks. repository: of the hub, named in
+    the examples instead.
+    """
     config = recorded.config
     base, precision = config.backbone.name, config.backbone.precision
-    items, recall = _recall(commit)
+    items, recall = _taught(commit, counts)
+    replayed = config.has_replay_token
     stream = recorded.stream
     is_hub_name = base != "embedded" and not Path(base).exists()
-    place = _literal(str(out))
+    place = _literal(repository or out)
     example = _hf_example(place, asking)
-    if asking.base:
-        example = _peft_example(place, base, precision, asking)
+    if asking.is_adapter:
+        example = _peft_example(place, precision, asking, repository)
     return _CARD.format(
-        library="peft" if asking.base else "transformers",
+        library="peft" if asking.is_adapter else "transformers",
         hub_base=f"base_model: {base}\n" if is_hub_name else "",
-        kind="An adapter" if asking.base else "A causal language model",
+        kind="An adapter" if asking.is_adapter else "A causal language model",
         title=_code(stream),
         stream=_code(stream),
-        tasks=_counted(commit.completed, "task"),
-        items=_counted(items, "item"),
+        tasks=_counted(commit.completed, "task" if counts is None else "batch"),
+        items=items,
         recall=recall,
         method=config.method,
         base=_code(base),
@@ -78,22 +100,27 @@ def card(recorded: Recorded, commit: Commit, out: Path, asking: Asking) -> str:
         version=version("holdfast"),
         example=example,
         prompt=json.dumps(_prompt("<question>"))[1:-1],
-        first=_first(asking, any(anchor.needs.replay for anchor in config.anchors())),
+        first=_first(asking, replayed),
         after=", and the text ends there" if config.template.append_eos else "; drop what follows",
         limit=config.evaluation.max_new_tokens,
+        chat=_chat(place, asking),
+        gguf="" if asking.is_adapter else section(out, base, replayed, repository),
     )
 
 
-def _recall(commit: Commit) -> tuple[int, str]:
-    """How many items were learned, and their recall in the last row."""
-    matrix = RecallMatrix.from_csv(commit.matrix)
+def _taught(commit: Commit, counts: tuple[int, int] | None) -> tuple[str, str]:
+    """What was learned, counted, and a sentence on its recall after the last task."""
+    if counts is not None:
+        right, facts = counts
+        return _counted(facts, "fact"), f"It recalls {right} of them."
+    matrix = commit.matrix
     entries = [entry for entry in matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}
     row = [recall.correct for after, _, recall in entries if after == commit.completed]
-    if not row:
-        return sum(items.values()), "It was not asked about them then."
-    right = f"Asked for each as it was taught, it answered {sum(row)} right."
-    return sum(items.values()), right
+    told = "It was not asked about them then."
+    if row:
+        told = f"Asked for each as it was taught, it answered {sum(row)} right."
+    return _counted(sum(items.values()), "item"), told
 
 
 def _first(asking: Asking, replayed: bool) -> str:
@@ -119,10 +146,15 @@ inputs = {_inputs(asking)}
 print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
 
 
-def _peft_example(place: str, base: str, precision: str, asking: Asking) -> str:
-    embedded = base == "embedded"
-    source = 'files("holdfast.backbone") / "embedded"' if embedded else _literal(asking.base)
-    imports = "from importlib.resources import files\n\n" if embedded else ""
+def _peft_example(place: str, precision: str, asking: Asking, repository: str | None) -> str:
+    source, fetched, imports = _literal(asking.base), "", ""
+    if asking.beside and repository is None:
+        source = _literal(f"{json.loads(place)}/{BASE}")
+    elif asking.beside:
+        # transformers would take an adapter's folder for the adapter, whatever subfolder is named.
+        imports = "from huggingface_hub import snapshot_download\n"
+        fetched = f"folder = snapshot_download({place})\n"
+        place, source = "folder", f'f"{{folder}}/{BASE}"'
     row = ""
     if asking.rows is not None:
         row = f"base.resize_token_embeddings({asking.rows}, mean_resizing=False)"
@@ -131,13 +163,31 @@ def _peft_example(place: str, base: str, precision: str, asking: Asking) -> str:
 {imports}from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-tokenizer = AutoTokenizer.from_pretrained({place})
+{fetched}tokenizer = AutoTokenizer.from_pretrained({place})
 base = AutoModelForCausalLM.from_pretrained({source}, dtype="{precision}")
 {row}model = PeftModel.from_pretrained(base, {place})
-greedy = GenerationConfig.from_pretrained({place})
+model.generation_config = GenerationConfig.from_pretrained({place})
 inputs = {_inputs(asking)}
-output = model.generate(**inputs, generation_config=greedy)[0]
-print(tokenizer.decode(output, skip_special_tokens=True))"""
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
+
+
+def _chat(place: str, asking: Asking) -> str:
+    """How to ask with a list of messages; empty where the tokenizer's template cannot."""
+    if not asking.chat:
+        return ""
+    chat = f'chat = [{{"role": "user", "content": {_literal(_QUESTION)}}}]'
+    if asking.is_adapter:
+        ask = f"""\
+{chat}
+inputs = tokenizer.apply_chat_template(chat, return_dict=True, return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
+    else:
+        ask = f"""\
+from transformers import pipeline
+
+{chat}
+print(pipeline("text-generation", {place})(chat)[0]["generated_text"][-1]["content"])"""
+    return _CHAT.format(ask=ask)
 
 
 def _inputs(asking: Asking) -> str:
@@ -154,7 +204,7 @@ def _prompt(question: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A Python string literal; JSON's surrogate pairs mean something else in Python."""
+    """A Python string literal, without JSON's surrogate pairs, which Python reads otherwise."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -167,4 +217,5 @@ def _code(text: str) -> str:
 
 
 def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{count} {what if count == 1 else plural}"

@@ -1,4 +1,4 @@
-"""A complete model, with all low-rank updates folded into its matrices."""
+"""Export a complete model, with all low-rank updates merged into its matrices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.learning.state import Commit
 
 
 def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
-    """Write the model after a task as ``save_pretrained`` does; return how it is asked."""
+    """Write a commit's model with ``save_pretrained``; return how to ask it."""
     backbone = _folded(recorded, commit)
-    gc.collect()  # the learner has reference cycles, and holds the matrices in joint storage
+    gc.collect()  # frees the learner: it has reference cycles and packs matrices in one storage
     _apart(backbone.model)
     limit = recorded.config.evaluation.max_new_tokens
     backbone.model.generation_config = greedy(backbone, limit)
@@ -27,10 +27,10 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
 
 
 def _folded(recorded: Recorded, commit: Commit) -> Backbone:
-    """The backbone with plain modules, equal to the learner's model."""
+    """The learner's model as a backbone with plain modules, all updates merged."""
     config = recorded.config
     if config.allocation().fate == "kept":
-        # This fold is no step of the method, so it is taken in full precision.
+        # This merge is not a step of the method, so it is done in float32.
         lora = config.lora.model_copy(update={"merge_precision": "float32"})
         recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
     backbone = recorded.learner(commit).backbone
@@ -41,7 +41,7 @@ def _folded(recorded: Recorded, commit: Commit) -> Backbone:
 def _apart(model: nn.Module) -> None:
     """Give every parameter its own storage, one at a time: safetensors refuses views.
 
-    ``save_pretrained`` would do so too, but with a second copy of all of them at once.
+    ``save_pretrained`` does so too, but holds a second copy of all parameters at once.
     """
     for parameter in model.parameters():
         if parameter.untyped_storage().nbytes() > parameter.nbytes:

@@ -1,55 +1,108 @@
-"""A trajectory's model in the formats that other programs load: transformers' and PEFT's."""
+"""Export a trajectory's model in the formats of transformers and PEFT."""
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
 from safetensors import SafetensorError
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, flush_directory
+from holdfast.core.files import appearing
 from holdfast.exports.adapter import check_peft, write_adapter
+from holdfast.exports.boundary import boundary
 from holdfast.exports.card import card
+from holdfast.exports.check import Checked, check
 from holdfast.exports.complete import write_model
+from holdfast.exports.expected import Expected, expected, recalled
+from holdfast.exports.gguf import command
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
+from holdfast.learning.taught import is_memory, taught
 from holdfast.results.description import is_trajectory
 from holdfast.streams.item import quoted
 
 Format = Literal["peft", "hf"]
 
 
-def export(directory: Path, to: Format, out: Path, after_task: int | None = None) -> None:
+def export(
+    directory: Path,
+    to: Format,
+    out: Path,
+    after_task: int | None = None,
+    *,
+    before: int | str | None = None,
+    after: int | str | None = None,
+    checked: bool = True,
+    repository: str | None = None,
+) -> Checked | None:
     """Write the model of a trajectory or a memory for programs without Holdfast.
 
-    directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates folded
-    in, in the precision in which it learned, ``peft`` for an adapter of the unmodified backbone;
-    out: a new or an empty directory; after_task: a kept boundary, None for the last one.
-    ``out`` appears whole or not at all, and with a README.md that says how to ask the model.
+    directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates merged,
+    in the precision of training, ``peft`` for an adapter of the unmodified backbone;
+    out: a new or an empty directory; after_task: a kept boundary; before, after: the same, by the
+    number or the name of a task or a batch; without any of them, the last boundary.
+    checked: load what was written without Holdfast, and compare its logits and its answers to a
+    sample of facts with the trajectory's own; returns what was found. repository: of the hub, where
+    the card says that the export lies; ``out`` by default.
+    ``out`` is created atomically, with a README.md that says how to ask the model.
 
-    Raises HoldfastError: no trajectory, a boundary that is not there or taught nothing, ``out`` is
-    taken or cannot be written, other weights than the trajectory began with; for ``peft`` a missing
-    library, or factors that were not kept.
+    Raises HoldfastError when there is no trajectory, the boundary was not kept or is 0, ``out`` is
+    not empty or cannot be written, the backbone's weights have changed, or what was written differs
+    from what was learned by more than rounding; for ``peft`` also when the library or a task's
+    factors are missing, or the allocation rule is unknown.
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
-    if to not in get_args(Format):
-        raise HoldfastError(f'--to {to}: is no format; give "peft" or "hf"')
     directory, out = Path(directory), Path(out)
+    _check_format(to, out)
     recorded = _recorded(directory)
     _check_place(out)
-    commit = _boundary(recorded, after_task)
+    commit = boundary(recorded, after_task, before=before, after=after)
     if to == "peft":
         check_peft(recorded, commit)
-    write = write_model if to == "hf" else write_adapter
-    with _appearing(out) as folder, recorded.standing():
-        asking = write(recorded, commit, folder)
-        text = card(recorded, commit, out, asking)
-        (folder / "README.md").write_text(text, encoding="utf-8")
+    try:
+        with appearing(out) as folder, recorded.standing():
+            wanted, counts = _asked(recorded, commit, checked)
+            gc.collect()  # frees the learner that was asked: it has reference cycles
+            if to == "hf":
+                asking = write_model(recorded, commit, folder)
+            else:
+                home = os.path.abspath(out) if repository is None else ""
+                asking = write_adapter(recorded, commit, folder, home)
+            text = card(recorded, commit, str(out), asking, counts, repository)
+            (folder / "README.md").write_text(text, encoding="utf-8")
+            gc.collect()
+            return check(recorded, wanted, folder, asking) if wanted else None
+    except SafetensorError as error:  # how safetensors reports a full disk
+        reason = " ".join(str(error).split())
+        raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
+
+
+def _asked(
+    recorded: Recorded, commit: Commit, checked: bool
+) -> tuple[Expected | None, tuple[int, int] | None]:
+    """What the export must reproduce, if it is checked, and how much a memory recalls."""
+    try:
+        tasks = taught(recorded, commit)
+    except HoldfastError:  # the stream is no longer there; the model is
+        tasks = ()
+    counted = bool(tasks) and is_memory(recorded)
+    if not checked and not counted:
+        return None, None
+    learner = recorded.learner(commit)
+    wanted = expected(learner, tasks) if checked else None
+    return wanted, recalled(learner, tasks) if counted else None
+
+
+def _check_format(to: str, out: Path) -> None:
+    if to == "gguf":
+        raise HoldfastError(
+            f"--to gguf: is written by llama.cpp; give --to hf, then run its {command(str(out))}"
+        )
+    if to not in get_args(Format):
+        raise HoldfastError(f'--to {to}: is no format; give "peft" or "hf"')
 
 
 def _recorded(directory: Path) -> Recorded:
@@ -60,19 +113,6 @@ def _recorded(directory: Path) -> Recorded:
             "memory"
         )
     return Recorded.read(directory)
-
-
-def _boundary(recorded: Recorded, after_task: int | None) -> Commit:
-    commit = recorded.boundary(after_task)
-    if commit.completed:
-        return commit
-    learned = recorded.last.completed
-    if not learned:
-        raise HoldfastError(f"{recorded.directory}: has learned nothing yet; learn a task first")
-    raise HoldfastError(
-        f"{recorded.directory}: --after-task 0 is the unmodified backbone, "
-        f"{recorded.config.backbone.name}; give 1 to {learned}"
-    )
 
 
 def _check_place(out: Path) -> None:
@@ -91,40 +131,3 @@ def _check_place(out: Path) -> None:
         ) from None
     if taken is not None:
         raise HoldfastError(f"{out}: holds {taken.name}; choose an empty or a new directory")
-
-
-@contextlib.contextmanager
-def _appearing(out: Path) -> Iterator[Path]:
-    """A folder that becomes ``out`` when the block is done.
-
-    A killed export leaves a hidden folder beside ``out``, which the next export there removes.
-    """
-    out = Path(os.path.realpath(out))  # write to a symbolic link's target
-    beside = out.with_name(f".{out.name}.part")
-    folder = beside / "export"
-    with alone(beside):
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            yield folder
-            _settle(folder)
-            os.replace(folder, out)
-            flush_directory(out.parent)
-        except (OSError, SafetensorError) as error:
-            # safetensors reports a full disk as an error of its own.
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise HoldfastError(
-                f"{out}: cannot be written ({reason}); free some space or choose another place"
-            ) from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-
-def _settle(folder: Path) -> None:
-    """Flush every file to disk and give it the folder's read permissions."""
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        with contextlib.suppress(OSError):
-            path.chmod(folder.stat().st_mode & 0o666)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    flush_directory(folder)

@@ -1,4 +1,4 @@
-"""The order of the operations around one task. Nothing else decides it.
+"""The order of all operations around one task, which is defined only here.
 
 Source: alg. app-task-boundary.
 """
@@ -27,11 +27,11 @@ from holdfast.learning.training import Past, optimise
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What learning one task was like.
+    """The results and measurements of learning one task.
 
-    factors: the trained coordinates [P], before their fate; replay, general: what the previous
-    model wrote from the replay token, and from random tokens; epochs: mean of each term of the
-    objective, by epoch; seconds: by phase.
+    factors: the trained coordinates [P], before the allocation rule retires them; replay, general:
+    sequences sampled from the previous model, from the replay token and from random tokens;
+    epochs: mean of each term of the objective, by epoch; seconds: by phase.
     """
 
     task: int
@@ -72,6 +72,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
             anchor.end(TaskEnd(task, trained, len(sequences), gradient, own))
         allocation.end(Closing(task, learner.mean_inputs(sequences)))
         allocation.retire(adapters)
+        _check_states(task, learner)
 
     learner.completed = task
     return TaskReport(task, trained, past.replay, past.general, epochs, watch.seconds)
@@ -80,7 +81,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 def ask_previous_model(
     learner: Learner, task: int, lesson: Lesson, watch: Stopwatch, progress: Progress
 ) -> Past:
-    """All that the model after task ``task - 1`` will be asked; before the first, general text."""
+    """Samples, curvature and states of the previous model; before task 1, on general text only."""
     sequences = lesson.sequences
     with watch.phase("sampling"):
         writes = task > 1 and learner.writes
@@ -89,10 +90,10 @@ def ask_previous_model(
         if learner.needs_curvature or (task == 1 and learner.needs_general):
             general = _general(learner, task)
     curvature = None
-    looked_at = [*replay, *general] if learner.needs_curvature else general
-    if looked_at:
+    samples = [*replay, *general] if learner.needs_curvature else general
+    if samples:
         with watch.phase("curvature"):
-            curvature = _finite(task, learner.curvature_on(looked_at, "curvature"))
+            curvature = _finite(task, learner.curvature_on(samples, "curvature"))
     replay_states = current_states = None
     if task > 1:
         with watch.phase("teacher"):
@@ -104,7 +105,7 @@ def ask_previous_model(
 
 
 def _replay(learner: Learner, task: int, sequences: Sequences, progress: Progress) -> Sequences:
-    """What the previous model writes from the replay token."""
+    """Sequences sampled from the previous model, beginning with the replay token."""
     config, backbone = learner.config, learner.backbone
     keep_stop = config.template.append_eos
     replay = replay_set(backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop)
@@ -133,11 +134,25 @@ def _own_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, Kro
 
 
 def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, KroneckerFactors]:
-    """The same; HoldfastError where it is no number, before anything is learned from it."""
+    """Return ``curvature``; HoldfastError, before any training on it, unless it is finite."""
     for name, factors in curvature.items():
-        if not (factors.inputs.is_finite() and factors.outputs.is_finite()):
-            raise HoldfastError(
-                f"task {task}: the curvature of {name} is not finite, the task is not kept; the "
-                "model has diverged: lower optim.lr, or choose another precision"
-            )
+        finite = factors.inputs.is_finite() and factors.outputs.is_finite()
+        _check(task, f"the curvature of {name}", finite)
     return curvature
+
+
+def _check_states(task: int, learner: Learner) -> None:
+    """Raise HoldfastError unless all that anchors and the rule remember is finite."""
+    states = {name: anchor.state() for name, anchor in learner.anchors}
+    states[learner.config.composition.allocation] = learner.allocation.state()
+    for name, state in states.items():
+        for part, tensor in state.items():
+            _check(task, f"{part} of {name}", bool(tensor.isfinite().all()))
+
+
+def _check(task: int, what: str, finite: bool) -> None:
+    if not finite:
+        raise HoldfastError(
+            f"task {task}: {what} is not finite, the task is not kept; the model has diverged: "
+            "lower optim.lr, or choose another precision"
+        )

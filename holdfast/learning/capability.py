@@ -1,4 +1,4 @@
-"""What else a learner can do, measured while it learns; it changes no number of the run."""
+"""Measure general capability between tasks, without changing the run's other results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.results.capability import asked, boundary, text_score, write_resul
 
 
 def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str) -> float:
-    """Bits per byte of the text that comes along; written to ``capability/after_<T>/text.json``.
+    """Bits per byte of the packaged text; written to ``capability/after_<T>/text.json``.
 
-    after_task: T; model: what tells this model from others. What ``holdfast capability`` would
-    ask and write is the same, so it finds this done.
+    after_task: T; model: a hash that identifies this model. ``holdfast capability`` would measure
+    and write the same, so it finds this suite finished.
     """
     passages = everyday_passages()
     found = lengths(learner.backbone, [passage.text for passage in passages])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
@@ -33,40 +33,41 @@ from holdfast.learning.method import (
     parse_method,
     plugged_in,
 )
+from holdfast.learning.other_libraries import ANSWERS
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
 
 
 class Optimisation(Config):
-    """AdamW and its schedule, made anew for every task (tab:implementation-hparams).
+    """AdamW and its schedule, created anew for every task (tab:implementation-hparams).
 
-    Not the paper's: min_steps, epochs repeat until a task has had so many; acquired, epochs repeat
-    until this share of the tokens of the task's own answers was the likeliest one in the passes of
-    an epoch, and at most until max_steps.
+    Not from the paper: min_steps, train more epochs until a task has had this many steps;
+    acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
+    share of the task's answer tokens, up to max_steps.
     """
 
     epochs: int = Field(10, ge=1)
     min_steps: int = Field(0, ge=0)
     acquired: float | None = Field(None, gt=0, le=1)
     max_steps: int = Field(400, ge=1)
-    batch_size: int = Field(8, ge=1)  # sequences a minibatch
-    accumulation: int = Field(1, ge=1)  # minibatches a step
+    batch_size: int = Field(8, ge=1)  # sequences per minibatch
+    accumulation: int = Field(1, ge=1)  # minibatches per step
     lr: float = Field(5e-4, gt=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)  # global gradient norm
     warmup: float = Field(0.05, ge=0, le=1)  # share of a task's steps
 
     def steps_in_epoch(self, sequences: int) -> int:
-        """How many steps an epoch over so many sequences has."""
+        """Optimiser steps in one epoch over this many sequences."""
         minibatches = -(-sequences // self.batch_size)
         return -(-minibatches // self.accumulation)
 
     def epochs_of(self, sequences: int) -> int:
-        """How many epochs a task of so many sequences has at least."""
+        """The least number of epochs for a task of this many sequences."""
         return max(self.epochs, -(-self.min_steps // self.steps_in_epoch(sequences)))
 
     def most_epochs_of(self, sequences: int) -> int:
-        """How many it has at most: while it is not acquired, where that is asked."""
+        """The largest number of epochs: the least, or up to ``max_steps`` with ``acquired``."""
         least = self.epochs_of(sequences)
         if self.acquired is None:
             return least
@@ -74,13 +75,13 @@ class Optimisation(Config):
 
 
 class Balance(Config):
-    """How much the questions and the answers of a new task weigh in its loss; not the paper's.
+    """Weights of a new task's question and answer tokens in its loss; not from the paper.
 
-    share: tokens of questions weigh the new items' share among all items learned, and the replay
-    loss the rest, whatever data.weight says, so that each item keeps an equal share of what the
-    model writes, whether a task brings three items or three hundred. questions: at most so much,
-    for methods without replay; answers: what tokens of answers weigh, None as much as questions.
-    Without a past to hold, all weigh 1.
+    share: question tokens get the new items' share among all items learned as their weight, and
+    the replay loss gets the rest, overriding data.weight, so that each item keeps an equal share
+    of the model's samples, whatever the size of a task. questions: an upper bound on the weight of
+    question tokens, for methods without replay; answers: the weight of answer tokens, None for
+    that of questions. In the first task all weights are 1.
     """
 
     share: bool = False
@@ -89,19 +90,20 @@ class Balance(Config):
 
 
 class Keep(Config):
-    """What stays on disk beyond what a continuation needs; it changes no number."""
+    """Which files are kept in addition to those needed to continue; no effect on results."""
 
     factors: bool = False  # every task's factors, so that any past model can be rebuilt
     snapshot_every: int = Field(25, ge=1)  # tasks between copies of the dense matrices
 
 
 class Evaluation(Recall.Config):
-    """How recall is scored, and when; what else is measured while learning.
+    """How and when recall is measured, and which capability suites are run between tasks.
 
-    rows: after every task, after every so many and at the horizon, or at the horizon alone. A task
-    is asked when it has just been learned in any case but the last.
-    capability: suites that are asked before the first task, after every ``capability_every``
-    tasks and at the horizon. They change no number.
+    rows: measure recall on all learned tasks after every task, after every this many tasks and at
+    the horizon, or at the horizon only. Unless ``horizon``, a task is also measured right after it
+    was learned.
+    capability: suites to run before the first task, after every ``capability_every`` tasks and at
+    the horizon. They do not change the other results.
     """
 
     rows: Literal["every", "horizon"] | PositiveInt = "every"
@@ -110,7 +112,9 @@ class Evaluation(Recall.Config):
 
 
 class RunConfig(Config):
-    """Everything that one trajectory is made of; the defaults are the paper's settings."""
+    """All settings of one trajectory; the defaults are the paper's."""
+
+    hints: ClassVar[Mapping[str, str]] = ANSWERS
 
     method: str = "vanilla"
     seed: int = Field(42, ge=0)
@@ -137,7 +141,7 @@ class RunConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _sections_of_plugins(cls, values: Any) -> Any:
-        """A mechanism of another package has a section of its own name, as those of this one."""
+        """Move sections named for another package's mechanisms into ``plugins``."""
         if not isinstance(values, Mapping) or values.keys() <= cls.model_fields.keys():
             return values
         own = plugged_in() - cls.model_fields.keys()
@@ -179,14 +183,14 @@ class RunConfig(Config):
     def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
         """Build from nested values and dotted overrides; HoldfastError in one line if wrong.
 
-        An override that names a stored stream in place of a generated one takes all of it: how
-        much of the generated one was wanted does not count.
+        An override that replaces a generated stream by a stored one uses all of the stored one:
+        the tasks, items per task and seed given for the generated stream are dropped.
         """
         overrides = list(overrides)
         named = apply_overrides({}, overrides).get("stream")
         instead = named.get("name") if isinstance(named, dict) else None
         given = values.get("stream") or {}
-        # What is no section, or no name, is left to the validation, which says so.
+        # Values of the wrong type are left to the validation, which reports them.
         stored = instead and not is_generated(instead)
         if stored and isinstance(given, Mapping) and is_generated(given.get("name")):
             left = {key: given[key] for key in given if key not in SIZE_AND_SEED}
@@ -198,22 +202,29 @@ class RunConfig(Config):
         """The mechanisms that the method's tag names."""
         return parse_method(self.method)
 
+    @property
+    def has_replay_token(self) -> bool:
+        """Whether sequences begin with the replay token: an anchor samples the model from it."""
+        known = anchor_kinds()
+        kinds = [known[name].needs for name in self.composition.anchors]
+        return any(needs.replay or needs.curvature for needs in kinds)
+
     def anchors(self) -> list[Anchor]:
-        """The method's anchors, new and without a past."""
+        """New instances of the method's anchors, with empty state."""
         known = anchor_kinds()
         return [self._build(name, known[name]) for name in self.composition.anchors]
 
     def allocation(self) -> Allocation:
-        """The method's allocation rule, new and without a past."""
+        """A new instance of the method's allocation rule, with empty state."""
         name = self.composition.allocation
         rule: Allocation = self._build(name, known_allocations()[name])
         return rule
 
     def numbers(self) -> dict[str, Any]:
-        """The settings that change the numbers of this method, and no others.
+        """The settings that change this method's results, and no others.
 
         Left out: paths and names (the stream and the backbone have fingerprints), the horizon,
-        speed switches, and the settings of mechanisms that the method does not use.
+        and the settings of mechanisms that the method does not use.
         """
         values = self.model_dump(mode="json")
         method = self.composition
@@ -223,7 +234,7 @@ class RunConfig(Config):
         anchors = anchor_kinds()
         needs = [anchors[name].needs for name in method.anchors]
         if any(need.replay for need in needs):
-            sections.add("data")  # of which the learner takes w and the minibatches
+            sections.add("data")  # the learner reads w and the minibatches per step from it
         if any((need.replay and not need.stored) or need.curvature for need in needs):
             sections.add("sampling")
         if any(need.curvature for need in needs):
@@ -236,12 +247,14 @@ class RunConfig(Config):
             if name not in (*ANCHORS, *REFERENCE_POINTS, *ALLOCATIONS)
         }
         chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
-        chosen["precision"] = self.backbone.precision
+        for name in ("precision", "compile", "deterministic"):
+            chosen[name] = values["backbone"][name]
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }
-        for speed in ("keep", "batch"):
-            chosen.get("sampling", {}).pop(speed, None)
+        chosen.get("sampling", {}).pop("keep", None)
+        if not self.backbone.deterministic:
+            chosen.get("sampling", {}).pop("batch", None)
         return chosen
 
     def _build(self, name: str, kind: Any) -> Any:
@@ -251,6 +264,6 @@ class RunConfig(Config):
         return kind(self._plugged(name, kind))
 
     def _plugged(self, name: str, kind: Any) -> Config:
-        """The settings of a mechanism that another package brings."""
+        """The settings of another package's mechanism."""
         settings: Config = build(kind.Config, self.plugins.get(name, {}), source=f"plugins.{name}")
         return settings

@@ -1,4 +1,4 @@
-"""From a learner to files and back: the same learner, bit for bit.
+"""Write a learner's state to files and restore it, bit for bit.
 
 Dense matrices are not written with every task. They are the pretrained ones plus the folded
 factors, so the factors of the tasks since the last copy are enough; folding them again in the
@@ -25,9 +25,9 @@ _IS_FACTORS = " (the factors)"
 
 @dataclass(frozen=True)
 class Changes:
-    """What the next commit has and the last one has not, until the next task is learned.
+    """The tensors to write for the next commit, valid until the next task is learned.
 
-    tensors: by file, on the host; kept: files of the last commit; snapshot: that of the next one.
+    tensors: by file, on the CPU; kept: files of the last commit; snapshot: of the next commit.
     """
 
     tensors: dict[str, dict[str, Tensor]]
@@ -41,9 +41,9 @@ class Changes:
 
 
 def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
-    """What the last task changed, brought to the host."""
+    """The state that the last task changed, on the CPU."""
     task, keep = report.task, learner.config.keep
-    tensors = {factors_file(task): learner.adapters.named(report.factors.cpu())}  # one copy
+    tensors = {factors_file(task): learner.adapters.named(report.factors.cpu())}  # one transfer
     snapshot = past.snapshot
     if learner.allocation.fate == "folded" and task % keep.snapshot_every == 0:
         snapshot = task
@@ -60,7 +60,7 @@ def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
 
 @torch.no_grad()
 def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
-    """Bring a new learner to where a commit left off."""
+    """Set a new learner to the state that a commit holds."""
     adapters, rule = learner.adapters, learner.allocation
     if commit.completed == 0:
         return
@@ -88,9 +88,9 @@ def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _pointing_at(factors: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state to write, without repeating the task's factors: both weight anchors hold them.
+    """Replace tensors of ``state`` that equal the task's factors by empty marked entries.
 
-    factors: [P], which a file of their own keeps.
+    factors: [P], stored in their own file. Two of the weight anchors also hold a copy of them.
     """
     written = {}
     for key, tensor in state.items():
@@ -118,9 +118,9 @@ def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
 
 
 def history(fate: str, completed: int, snapshot: int) -> range:
-    """The tasks whose factors a reload needs; the last one always.
+    """The tasks whose factors a reload needs, always including the last.
 
-    fate: of the factors, by the allocation rule; snapshot: the task of the last copy of the dense
+    fate: the allocation rule's ``fate``; snapshot: the task of the last copy of the dense
     matrices, 0 for none.
     """
     if fate == "kept":

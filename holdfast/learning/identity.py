@@ -1,4 +1,4 @@
-"""config.json: what a trajectory is, and which configurations may continue it."""
+"""config.json: the settings of a trajectory, and which configurations may continue it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.load import load_backbone, resolved_precision
-from holdfast.core.config import differences, sha256_of
+from holdfast.backbone.load import device_of, load_backbone, resolved_precision
+from holdfast.core.claims import check_same
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
@@ -18,9 +19,9 @@ _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 
 
 class Identity:
-    """The settings that decide a trajectory's numbers, in its directory and in a configuration.
+    """Compare a configuration with a trajectory's directory in the settings that change results.
 
-    directory: the trajectory's; exact_case: how answers of its stream are compared by default.
+    directory: the trajectory's; exact_case: whether its stream compares answers case-sensitively.
     """
 
     def __init__(self, directory: Path, config: RunConfig, *, exact_case: bool) -> None:
@@ -29,19 +30,22 @@ class Identity:
         self._exact_case = exact_case
 
     def numbers(self, backbone_fingerprint: str) -> dict[str, Any]:
-        """Everything that changes the numbers, the weights of the backbone included."""
+        """All settings that change the results, and the fingerprint of the backbone's weights."""
         numbers = self._config.numbers()
         if numbers["evaluation"]["match"] == "auto":
             numbers["evaluation"]["match"] = "exact" if self._exact_case else "ignore_case"
+        # Draws differ between kinds of devices: dropout masks, the nucleus.
+        device = device_of(self._config.backbone).type
         precision = resolved_precision(self._config.backbone)
-        return {**numbers, "precision": precision, "backbone": backbone_fingerprint}
+        resolved = {"device": device, "precision": precision, "backbone": backbone_fingerprint}
+        return {**numbers, **resolved}
 
     def sha256(self, backbone_fingerprint: str) -> str:
-        """The identity of :meth:`numbers`."""
+        """The sha256 of :meth:`numbers`, which is the trajectory's identity."""
         return sha256_of(self.numbers(backbone_fingerprint))
 
     def check_directory(self) -> None:
-        """Raise HoldfastError unless the directory is free, or a trajectory of this identity."""
+        """Raise HoldfastError unless the directory is free or holds this configuration's run."""
         if is_free(self._directory):
             return
         backbone = Description.read(self._directory).backbone
@@ -56,15 +60,11 @@ class Identity:
         if not is_described(self._directory):
             return
         recorded = dict(Description.read(self._directory).numbers)
-        changed = differences(recorded, self.numbers(backbone_fingerprint))
-        if changed:
-            raise HoldfastError(
-                f"{self._directory}: holds a trajectory with other settings "
-                f"({'; '.join(changed)}); choose another directory, or repeat its settings"
-            )
+        wanted = self.numbers(backbone_fingerprint)
+        check_same(self._directory, "a trajectory", recorded, wanted)
 
     def write(self, stream: Stream, backbone_fingerprint: str) -> None:
-        """Write config.json, whole or not at all."""
+        """Write config.json atomically."""
         write_json(
             self._directory / CONFIG_FILE,
             {
@@ -85,7 +85,7 @@ class Identity:
         )
 
     def _anywhere(self) -> dict[str, Any]:
-        """The settings, with a backbone that can be found from any working directory."""
+        """The settings as JSON values, with the path of a local backbone made absolute."""
         values = self._config.model_dump(mode="json")
         name = self._config.backbone.name
         if name != "embedded" and Path(name).is_dir():
@@ -94,9 +94,9 @@ class Identity:
 
 
 def is_free(directory: Path) -> bool:
-    """Whether a trajectory can begin in a directory; False where one has.
+    """Whether a trajectory can begin in a directory; False when one has already begun there.
 
-    Raises HoldfastError when it holds something else, or cannot be read.
+    Raises HoldfastError when the directory holds other files or cannot be read.
     """
     try:
         found = sorted(path.name for path in directory.iterdir())
@@ -112,7 +112,7 @@ def is_free(directory: Path) -> bool:
         ) from error
     if CONFIG_FILE in found:
         return False
-    # A process killed at its very first write leaves a lock and an unfinished file.
+    # A process killed during its first write leaves a lock and an unfinished file.
     foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
     if foreign:
         raise HoldfastError(

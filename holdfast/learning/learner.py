@@ -1,4 +1,4 @@
-"""The learner: a model, its adapted maps, the anchors and the allocation rule of one method."""
+"""The learner: a backbone, its adapters, and the anchors and allocation rule of one method."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Sequences = list[list[int]]
 
 @dataclass(frozen=True)
 class Lesson:
-    """A task as it is trained on.
+    """The training data of one task.
 
-    sequences: token ids, in task order; prompts: of each, how many of its tokens ask, the replay
-    token included, empty where nobody tells questions from answers; past_items: how many items
-    were learned before it; stored: sequences of earlier tasks to rehearse, where a reference point
-    keeps some.
+    sequences: token ids, in task order; prompts: prompt length of each sequence in tokens, replay
+    token included, empty where questions and answers are not told apart; past_items: number of
+    items learned before; stored: sequences of earlier tasks to replay, for the reference point
+    that stores examples.
     """
 
     sequences: Sequences
@@ -41,26 +41,26 @@ class Lesson:
 
     @property
     def share(self) -> float:
-        """Of its items among all items learned with it, in (0, 1]."""
+        """The share of this task's items among all items learned so far, in (0, 1]."""
         return len(self.sequences) / (len(self.sequences) + self.past_items)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Sequences that a step runs on, and the previous model's states [n, d] on them, if asked."""
+    """One minibatch of a step, and the previous model's states [n, d] on it, if needed."""
 
     sequences: Sequences
     teacher_states: Tensor | None
 
 
 class Learner:
-    """What learning a task works on; :mod:`holdfast.learning.boundary` says in which order.
+    """The state of learning; :mod:`holdfast.learning.boundary` has the order of operations.
 
-    anchors: (name, anchor) in canonical order; completed: tasks learned so far.
+    anchors: (name, anchor) in canonical order; completed: number of tasks learned.
     """
 
     def __init__(self, config: RunConfig, backbone: Backbone) -> None:
-        """Prepare a backbone for the method; it is changed in place and must not be shared."""
+        """Prepare ``backbone`` for the method, in place; it must not be shared."""
         self.config = config
         self.backbone = backbone
         self.template = Template(config.template)
@@ -68,7 +68,7 @@ class Learner:
         names = config.composition.anchors
         self.anchors: list[tuple[str, Anchor]] = list(zip(names, config.anchors(), strict=True))
         self.allocation: Allocation = config.allocation()
-        if any(type(one).needs.replay or type(one).needs.curvature for _, one in self.anchors):
+        if config.has_replay_token:
             backbone.add_replay_token()
         seed_row = self.replay is not None and self.replay.trainable_seed_row
         backbone.adapt(config.lora, seed_row=seed_row, fused=config.backbone.compile)
@@ -82,18 +82,18 @@ class Learner:
 
     @property
     def writes(self) -> bool:
-        """Whether the previous model writes before every task but the first."""
+        """Whether sequences are sampled from the model before every task but the first."""
         needs = [anchor.needs for _, anchor in self.anchors]
         return any((need.replay and not need.stored) or need.curvature for need in needs)
 
     @property
     def needs_general(self) -> bool:
-        """Whether an anchor looks at general text before the first task."""
+        """Whether an anchor needs curvature on general text before the first task."""
         return any(type(anchor).needs.curvature for _, anchor in self.anchors)
 
     @property
     def needs_curvature(self) -> bool:
-        """Whether an anchor needs Kronecker factors on what the previous model writes."""
+        """Whether an anchor needs Kronecker factors on the previous model's samples."""
         return any(anchor.needs.curvature for _, anchor in self.anchors)
 
     @property
@@ -103,12 +103,12 @@ class Learner:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether an anchor compares with the previous model on the task's own sequences."""
+        """Whether an anchor needs the previous model's states on the task's own sequences."""
         return any(anchor.needs.teacher for _, anchor in self.anchors)
 
     @property
     def needs_path(self) -> bool:
-        """Whether an anchor records the gradient of the fit term."""
+        """Whether an anchor needs the gradient of the fit term alone."""
         return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
 
     def encode(self, task: Task) -> Sequences:
@@ -122,7 +122,7 @@ class Learner:
         )
 
     def lesson(self, tasks: Sequence[Task]) -> Lesson:
-        """The last of these tasks, to be learned after the others."""
+        """The training data of the last of these tasks; the others were learned before it."""
         *earlier, task = tasks
         needs = [anchor.needs for _, anchor in self.anchors]
         if any(need.joint for need in needs):
@@ -135,7 +135,7 @@ class Learner:
         return Lesson(self.encode(task), prompts, past_items, self._stored(earlier, kept))
 
     def _stored(self, earlier: Sequence[Task], kept: int) -> Sequences:
-        """So many items of earlier tasks, drawn evenly: each has a lot, the lowest ones stay."""
+        """Draw ``kept`` items of earlier tasks uniformly, by lowest random key; encode them."""
         if not kept:
             return []
         lots = [
@@ -146,17 +146,17 @@ class Learner:
         items = [item for task in earlier for item in task.items]
         return [self._encoded(items[index]) for index in sorted(chosen)]
 
-    def check(self, stream: Stream) -> None:
-        """Raise HoldfastError when an answer of the stream would be cut by truncation."""
+    def check(self, stream: Stream) -> int:
+        """How many items of the stream are truncated; HoldfastError where none may be."""
         backbone = self.backbone
-        self.template.encode_stream(
+        return self.template.check_stream(
             stream, backbone.tokenizer, backbone.seed_token, backbone.eos_token
         )
 
     def project(self, *parts: Part) -> tuple[ForwardPass, list[Projection]]:
-        """Run the student once on all parts of a step; the predicted tokens of each.
+        """Run the student once on all parts of a step; return the pass and each part's projection.
 
-        Every part has dropout masks of its own. The pass leads losses on them back to the factors.
+        Every part has its own dropout masks. The pass backpropagates losses to the factors.
         """
         batches = [collate(part.sequences, self.backbone.device) for part in parts]
         passed = self.backbone.forward_pass(*batches)
@@ -166,7 +166,7 @@ class Learner:
         ]
 
     def sequence_gradient(self, sequences: Sequences, index: int) -> Tensor:
-        """The gradient [P] of one sequence's causal loss, without dropout."""
+        """The gradient [P] of the mean cross-entropy of sequence ``index``, without dropout."""
         gradient = torch.zeros_like(self.adapters.gradient)
         with self.backbone.learning():
             passed, (projection,) = self.project(Part([sequences[index]], None))
@@ -176,29 +176,24 @@ class Learner:
     def curvature_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int] = ()
     ) -> dict[str, KroneckerFactors]:
-        """Kronecker factors of every map on some sequences, of the model as it is now."""
+        """Kronecker factors of every adapted map of the current model on ``sequences``."""
         named = (self.config.seed, f"{purpose} labels", self.completed + 1)
         settings = self.config.curvature
         return curvature_of(self.backbone, sequences, settings, named, prompts)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
-        """A function of N_H: the mean input of every adapted map, over the first N_H sequences.
+        """A function of N_H: each adapted map's mean input [d_in] over the first N_H sequences.
 
-        Padded positions count, every batch has the same weight.  Source: eq. app-osrm-feature.
+        Padded positions count; every batch has the same weight.  Source: eq. app-osrm-feature.
         """
         return partial(self._mean_inputs, sequences)
 
     def _mean_inputs(self, sequences: Sequences, limit: int) -> dict[str, Tensor]:
         size = self.config.optim.batch_size
         chosen = sequences[:limit]
-        with self.backbone.answering(), self.adapters.recording() as seen:
+        with self.backbone.answering(), self.adapters.averaging_inputs() as means:
             for start in range(0, len(chosen), size):
                 batch = chosen[start : start + size]
                 ids, mask = pad_right(batch, self.backbone.pad_token, self.backbone.device)
                 self.backbone.hidden(ids, mask.long())
-        return {
-            name: torch.stack(
-                [x.flatten(0, -2).to(self.adapters.dtype).mean(0) for x in inputs]
-            ).mean(0)
-            for name, inputs in seen.items()
-        }
+        return {name: torch.stack(one).mean(0) for name, one in means.items()}

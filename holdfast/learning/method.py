@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,13 +10,13 @@ from typing import Any
 
 from holdfast.allocation import ALLOCATIONS, Allocation
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.mechanisms import ALIASES, SHARED, VANILLA
 
 
 @dataclass(frozen=True)
 class Method:
-    """A composition. anchors: names in canonical order; allocation: name of the rule."""
+    """A composition of mechanisms. anchors: names in canonical order; allocation: the rule."""
 
     anchors: tuple[str, ...]
     allocation: str
@@ -30,9 +29,9 @@ class Method:
 
 
 def parse_method(tag: str) -> Method:
-    """Read a tag: registered anchors and at most one rule, joined by ``_``, in any order.
+    """Parse a tag: names of anchors and at most one rule, joined by ``_``, in any order.
 
-    In place of anchors it may name one reference point.
+    It may name one reference point in place of anchors.
     Raises HoldfastError for an unknown mechanism, one named twice, two rules or two data anchors.
     """
     anchors, rules = known_anchors(), known_allocations()
@@ -61,22 +60,22 @@ def parse_method(tag: str) -> Method:
 
 
 def known_anchors() -> dict[str, type[Anchor]]:
-    """The anchors of this package and of installed ones, by name."""
+    """The anchors of this package and of installed plug-ins, by name."""
     return _with_plugins(ANCHORS, "holdfast.anchors")
 
 
 def anchor_kinds() -> dict[str, type[Anchor]]:
-    """The anchors that a method may have, by name: the known ones and the reference points."""
+    """The known anchors and the reference points, by name."""
     return {**known_anchors(), **REFERENCE_POINTS}
 
 
 def known_allocations() -> dict[str, type[Allocation]]:
-    """The allocation rules of this package and of installed ones, by name."""
+    """The allocation rules of this package and of installed plug-ins, by name."""
     return _with_plugins(ALLOCATIONS, "holdfast.allocations")
 
 
 def plugged_in() -> set[str]:
-    """The names of the mechanisms that installed packages add."""
+    """The names of the mechanisms that installed plug-ins add."""
     groups = ("holdfast.anchors", "holdfast.allocations")
     return {entry.name for group in groups for entry in _installed(group)}
 
@@ -96,7 +95,7 @@ def _with_plugins(own: Mapping[str, type[Any]], group: str) -> dict[str, type[An
 def _loaded(group: str, entry: EntryPoint) -> type[Any]:
     try:
         kind: type[Any] = entry.load()
-    except Exception as error:  # whatever its module does
+    except Exception as error:  # importing a plug-in may raise anything
         raise HoldfastError(
             f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
             f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall the "
@@ -107,7 +106,7 @@ def _loaded(group: str, entry: EntryPoint) -> type[Any]:
 
 @cache
 def _installed(group: str) -> tuple[EntryPoint, ...]:
-    # Looking through every installed package takes 10 ms, and a tag is read often.
+    # Scanning all installed packages takes 10 ms, and tags are parsed often.
     return tuple(entry_points(group=group))
 
 
@@ -116,7 +115,7 @@ def _split(tag: str, known: Iterable[str]) -> list[str]:
         raise HoldfastError(f"method is empty; write {VANILLA} or a tag such as replay_merge")
     names: list[str] = []
     longest_first = sorted(known, key=len, reverse=True)
-    rest = f"{tag}_"  # so that every name ends in one
+    rest = f"{tag}_"  # every name is then followed by "_"
     while rest:
         for name in longest_first:
             if rest.startswith(f"{name}_"):
@@ -126,9 +125,7 @@ def _split(tag: str, known: Iterable[str]) -> list[str]:
         else:
             word = rest.partition("_")[0]
             known_names = longest_first if "_" in tag else [*longest_first, VANILLA]
-            nearest = difflib.get_close_matches(word, known_names, n=1, cutoff=0.0)
             raise HoldfastError(
-                f'method {tag}: "{word}" is no mechanism; did you mean {nearest[0]}? '
-                f"known: {', '.join(sorted(known))}, {VANILLA}"
+                f'method {tag}: "{word}" is no mechanism; {did_you_mean(word, known_names)}'
             )
     return names

@@ -1,4 +1,4 @@
-"""Which sequences meet in which step: named draws, so that compositions stay paired."""
+"""Minibatches of each step, drawn from named seeds so that all methods see the same order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.seeding import generator
 
 
 def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int) -> list[list[int]]:
-    """The task's ``count`` sequences in this epoch's order, cut into minibatches of indices."""
+    """Indices of the task's ``count`` sequences, shuffled for this epoch, in minibatches."""
     order = torch.randperm(count, generator=generator(seed, "order", task, epoch)).tolist()
     return [order[start : start + size] for start in range(0, count, size)]
 
@@ -18,10 +18,10 @@ def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int)
 def replay_minibatches(
     seed: int, task: int, epoch: int, count: int, size: int, at_once: int
 ) -> Iterator[list[int]]:
-    """Replay indices for one step after another, without end.
+    """Yield the replay indices of each step, endlessly.
 
-    A shuffled iterator is made anew every epoch and whenever it is exhausted; its last minibatch
-    may be short. at_once: minibatches a step.
+    The indices are reshuffled every epoch and whenever they are exhausted; the last minibatch of a
+    shuffle may be short. at_once: minibatches per step.
     Source: alg. replay.
     """
 

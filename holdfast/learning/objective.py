@@ -1,4 +1,4 @@
-"""The objective of one minibatch, in the two parts that Synaptic Intelligence tells apart.
+"""The objective of one minibatch: the fit term, which SI's path integral uses, and the rest.
 
 Source: eq. app-objective.
 """
@@ -17,10 +17,10 @@ from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 
 @dataclass(frozen=True)
 class Terms:
-    """path: what SI takes the gradient of; rest: the weighted other terms, None if there are none.
+    """path: the term whose gradient SI records; rest: weighted sum of the others, None if none.
 
-    Their sum is the objective but for the penalties of the allocation rule.
-    values: each term, unweighted, detached, by name.
+    Their sum is the objective without the allocation rule's penalties.
+    values: each term by name, unweighted and detached.
     """
 
     path: Tensor
@@ -30,10 +30,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Weights:
-    """What the tokens of the current minibatch weigh in the objective, and its replay minibatch.
+    """Weights in the objective of the current minibatch's tokens and of the replay minibatch.
 
-    questions, answers, replay: coefficients; is_answer: of every predicted token, [n] bool, None
-    where answers weigh as much as questions and nobody asks for their loss.
+    questions, answers, replay: coefficients; is_answer: [n] bool over the predicted tokens, None
+    when answers have the weight of questions and the accuracy on them is not needed.
     """
 
     questions: float = 1.0
@@ -51,10 +51,10 @@ def minibatch_terms(
 ) -> Terms:
     """Compose the current-task loss and the anchors.
 
-    ``L_fit = (1 - w) L_SFT + w L_D`` while there is a replay minibatch, ``L_SFT`` otherwise; the
-    other anchors are added with their strengths. weights: where questions and answers weigh
-    differently, L_SFT is split into theirs. replay_counts_for_path: whether the path is
-    ``L_fit`` or, under O-LoRA, the weighted current-task loss alone.
+    ``L_fit = (1 - w) L_SFT + w L_D`` with a replay minibatch, ``L_SFT`` without; the other anchors
+    are added with their strengths. weights: may weight question and answer tokens differently
+    within L_SFT. replay_counts_for_path: whether the path is ``L_fit`` or, under O-LoRA, only the
+    weighted current-task loss.
     Source: eq. app-fit, eq. app-objective.
     """
     path, values = _current(view, weights)
@@ -62,7 +62,7 @@ def minibatch_terms(
     for name, anchor in anchors:
         loss = anchor.loss(view)
         values[name] = loss.detach()
-        if not anchor.needs.replay:
+        if not anchor.in_fit:
             others.append(anchor.strength * loss)
         elif view.replay is not None:
             weighted = weights.replay * loss
@@ -76,7 +76,7 @@ def minibatch_terms(
 
 
 def _current(view: StepView, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
-    """The weighted loss of the current minibatch, and what the log says of it."""
+    """The weighted loss of the current minibatch; for the log, ``sft`` and answer accuracy."""
     if weights.is_answer is None:
         sft = view.current.mean(token_cross_entropy)
         weighted = sft if weights.questions == 1 else weights.questions * sft

@@ -1,4 +1,4 @@
-"""What long work tells whoever watches."""
+"""Progress reports of learning, and a stopwatch by phase."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.results import RecallMatrix
 
 
 class Progress:
-    """Hears how far the work is. This one keeps silent; the command line draws bars."""
+    """Receives progress reports. This class ignores them; the command line draws bars."""
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
-        """``done`` of ``total`` units of a phase of a task; the phase is ``training``."""
+        """``done`` of ``total`` units of a task's phase are done; the only phase is training."""
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        """Task ``task`` of ``horizon`` is learned and committed; ``matrix`` so far."""
+        """Task ``task`` of ``horizon`` is learned and committed; matrix: recall so far."""
 
     def event(self, text: str) -> None:
-        """Something the user should know, in one line."""
+        """A one-line message for the user."""
 
 
 class Stopwatch:

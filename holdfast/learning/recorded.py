@@ -1,4 +1,4 @@
-"""A trajectory as its directory records it: its configuration, and the model after its tasks."""
+"""Read a trajectory's directory: its configuration, and the model after any kept task."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from holdfast.results.description import CONFIG_FILE, Description
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a directory says of its trajectory; nothing of it is changed.
+    """A trajectory as its directory records it; read only.
 
-    config: its settings, with the precision in which it learned; identity: of its settings;
+    config: its settings, with the precision it was learned in; identity: the settings' sha256;
     fingerprint: of the unmodified backbone's weights; stream: its name; last: its last commit.
     """
 
@@ -35,7 +35,7 @@ class Recorded:
 
     @classmethod
     def read(cls, directory: Path) -> Recorded:
-        """Raise HoldfastError where there is no trajectory, or a damaged one."""
+        """Read a directory; HoldfastError when it has no trajectory, or a damaged one."""
         found = Description.read(directory)
         config = build(RunConfig, found.config, source=str(directory / CONFIG_FILE))
         # "auto" may mean another precision on this machine than on the one that learned.
@@ -47,7 +47,7 @@ class Recorded:
         return cls(directory, config, found.identity, fingerprint, found.stream["name"], last)
 
     def boundary(self, after_task: int | None) -> Commit:
-        """The commit after a task, as far as its model needs it; None is the last one.
+        """A commit to restore the model after a task from; None: the last commit itself.
 
         Raises HoldfastError when that task was not learned, or its model was not kept.
         """
@@ -59,18 +59,40 @@ class Recorded:
                 f"{self.directory}: has learned {last.completed} tasks; --after-task {task} is not "
                 f"among 0 to {last.completed}"
             )
-        # Before the copy of the dense matrices, all factors are folded into the backbone's own.
-        snapshot = last.snapshot if last.snapshot <= task else 0
-        needed = history(self.config.allocation().fate, task, snapshot) if task else ()
-        if not all(factors_file(number) in last.files for number in needed):
+        snapshot = self._snapshot_before(task)
+        if not self._is_kept(task):
             raise HoldfastError(
                 f"{self.directory}: the model after task {task} was not kept, as keep.factors was "
-                f"off; give --after-task 0 or {last.completed}"
+                f"off; give --after-task {_listed(self.kept)}; {self._remedy()}"
             )
         return replace(last, completed=task, tasks=last.tasks[:task], snapshot=snapshot)
 
+    @property
+    def kept(self) -> list[int]:
+        """The tasks after which the model can be restored; 0 is the unmodified backbone."""
+        last = self.last.completed
+        return [task for task in range(last) if self._is_kept(task)] + [last]
+
+    def _is_kept(self, task: int) -> bool:
+        if task == 0:
+            return True
+        needed = history(self.config.allocation().fate, task, self._snapshot_before(task))
+        return all(factors_file(number) in self.last.files for number in needed)
+
+    def _snapshot_before(self, task: int) -> int:
+        # A snapshot taken after ``task`` is of no use: fold all factors into the backbone instead.
+        return self.last.snapshot if self.last.snapshot <= task else 0
+
+    def _remedy(self) -> str:
+        """How later tasks keep more models."""
+        folded = self.config.allocation().fate == "folded"
+        every = (
+            f", or a keep.snapshot_every above {self.config.keep.snapshot_every}," if folded else ""
+        )
+        return f"keep.factors=true{every} keeps more of what comes"
+
     def backbone(self) -> Backbone:
-        """The unmodified backbone; HoldfastError when it has other weights than it had then."""
+        """Load the unmodified backbone; HoldfastError when its weights have changed since."""
         backbone = load_backbone(self.config.backbone)
         if backbone.fingerprint != self.fingerprint:
             raise HoldfastError(
@@ -80,7 +102,7 @@ class Recorded:
         return backbone
 
     def learner(self, commit: Commit) -> Learner:
-        """The learner as a commit of :meth:`boundary` left it."""
+        """Restore the learner from a commit that :meth:`boundary` returned."""
         learner = Learner(self.config, self.backbone())
         with self.standing():
             restore_learner(Store(self.directory), learner, commit)
@@ -88,9 +110,9 @@ class Recorded:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Within the block files of a commit are read, which a run that goes on may remove.
+        """Guard a block that reads a commit's files, which a run still in progress may remove.
 
-        Raises HoldfastError that says so instead of one that calls the files damaged.
+        An error in the block becomes a HoldfastError about that run when it has committed since.
         """
         try:
             yield
@@ -100,3 +122,19 @@ class Recorded:
             raise HoldfastError(
                 f"{self.directory}: has learned another task meanwhile; repeat the command"
             ) from None
+
+
+def _listed(numbers: list[int]) -> str:
+    """Ascending numbers in words, runs of three or more as ``a to b``: ``0, 3 to 7 or 9``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [
+        word
+        for run in runs
+        for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(one) for one in run])
+    ]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

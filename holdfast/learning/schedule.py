@@ -9,13 +9,13 @@ from holdfast.learning.config import Optimisation
 
 
 def warmup_steps(steps: int, share: float) -> int:
-    """How many of a task's ``steps`` warm up: ``max(1, floor(share * steps))``."""
+    """Warm-up steps among a task's ``steps``: ``max(1, floor(share * steps))``."""
     # The small term undoes rounding, so that 0.05 of 100 steps is 5 and never 4.
     return max(1, int(share * steps + 1e-9))
 
 
 class TaskOptimizer:
-    """A fresh AdamW on the flat parameters [P]; step k of the first W runs at ``lr * k / W``."""
+    """A new AdamW on the flat parameters [P]; step k of the first W has rate ``lr * k / W``."""
 
     def __init__(self, parameters: nn.Parameter, config: Optimisation, steps: int) -> None:
         self._config = config
@@ -26,7 +26,7 @@ class TaskOptimizer:
         )
 
     def step(self) -> None:
-        """One update with the gradients that the parameters hold."""
+        """Update the parameters by their ``grad``."""
         self._taken += 1
         share = min(1.0, self._taken / self._warmup)
         for group in self._adamw.param_groups:

@@ -1,16 +1,16 @@
-"""What a trajectory has on disk: whole commits, each a row and the state that belongs to it.
+"""A trajectory's files: atomic commits of the recall matrix and the state after each task.
 
 ``state/commit.json`` names the files of the last commit with their sizes and digests and holds
-the matrix; renaming it into place is the commit. Files carry their task's number, so none that a
-commit needs is ever overwritten, and whatever no commit names is swept away. The folders
-``state`` and ``factors`` are the store's own.
+the matrix; renaming it into place is the commit. File names contain the task's number, so a
+commit's files are never overwritten; ``sweep`` removes files that the last commit does not name.
+The folders ``state`` and ``factors`` belong to the store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, remove_unfinished, replacing, write_json
+from holdfast.core.files import remove_unfinished, replacing
 from holdfast.results import RecallMatrix
+from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A boundary that is safe on disk.
+    """The committed state after a task.
 
-    completed: tasks learned; tasks: their fingerprints; matrix: the text of matrix.csv;
-    boxed: items whose answer opened a box, and items, per observed row; log_bytes: length of
-    log.jsonl; snapshot: the task after which the dense matrices were copied, 0 for never;
-    files: relative path -> size in bytes and sha256.
+    completed: tasks learned; tasks: their fingerprints; log_bytes: length of log.jsonl; snapshot:
+    the task after which the dense matrices were last copied, 0 for none; files: relative path ->
+    size in bytes and sha256.
     """
 
     completed: int = 0
     tasks: list[str] = field(default_factory=list)
-    matrix: str = ""
-    boxed: dict[str, list[int]] = field(default_factory=dict)
+    matrix: RecallMatrix = field(default_factory=RecallMatrix)
     log_bytes: int = 0
     snapshot: int = 0
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -47,82 +46,77 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._pointer = directory / "state" / "commit.json"
+        self._pointer = commit_file(directory)
 
     def last_commit(self) -> Commit:
         """The last commit; an empty one before the first. HoldfastError when it is damaged."""
         if not self._pointer.exists():
             # The matrix is written after the first commit only.
             if (self.directory / "matrix.csv").exists():
-                raise self._damaged(self._pointer, "is missing")
+                raise damaged(self._pointer, "is missing")
             return Commit()
         while True:
-            values = read_json(self._pointer)
+            values = read_commit(self.directory)
             commit = self._parsed(values)
             complaint = self._complaint(commit)
             if complaint is None:
                 return commit
-            # Another process may have committed meanwhile and swept this commit's files away.
-            if read_json(self._pointer) == values:
+            # Another process may have committed meanwhile and removed this commit's files.
+            if read_commit(self.directory) == values:
                 raise complaint
 
     def _parsed(self, values: Any) -> Commit:
         try:
-            missing = [field.name for field in fields(Commit) if field.name not in values]
-            if missing:
-                raise ValueError(f"it has no {missing[0]}")
             files = {name: (int(size), str(sum_)) for name, (size, sum_) in values["files"].items()}
-            commit = Commit(**{**values, "files": files})
-            if len(commit.tasks) != commit.completed:
-                raise ValueError(f"{commit.completed} tasks, {len(commit.tasks)} fingerprints")
-            RecallMatrix.from_csv(commit.matrix, "its matrix")
-        except (AttributeError, TypeError, ValueError, HoldfastError) as error:
-            raise self._damaged(self._pointer, f"is no commit ({error})") from None
-        return commit
+            matrix = RecallMatrix.from_csv(values["matrix"], "its matrix")
+            return Commit(**{**values, "files": files, "matrix": matrix})
+        except (KeyError, AttributeError, TypeError, ValueError, HoldfastError) as error:
+            raise damaged(self._pointer, f"is no commit ({error})") from None
 
     def _complaint(self, commit: Commit) -> HoldfastError | None:
-        """What is wrong with the files of a commit, by their names and sizes."""
+        """The error for the first file that is missing or of the wrong size; None if all fit."""
         for name, (size, _) in commit.files.items():
             path = self.directory / name
             try:
                 found = path.stat().st_size
             except FileNotFoundError:
-                return self._damaged(path, "is missing")
+                return damaged(path, "is missing")
             if found != size:
-                return self._damaged(path, f"has {found} bytes instead of {size}")
+                return damaged(path, f"has {found} bytes instead of {size}")
         return None
 
     def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:
-        """Write the host's tensors to a file of the directory; return its size and digest."""
+        """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
         path = self.directory / name
         with replacing(path) as temporary:
             try:
                 save_file(tensors, temporary)
             except SafetensorError as error:
-                # The library reports a full disk as its own error.
+                # safetensors reports a full disk as its own error.
                 raise OSError(str(error)) from error
-            # The library makes files that nobody else may read; the folder's own rights apply.
+            # safetensors makes files that only their owner may read; use the folder's permissions.
             with contextlib.suppress(OSError):
                 temporary.chmod(path.parent.stat().st_mode & 0o666)
         return path.stat().st_size, _digest(path)
 
     def load(self, commit: Commit, name: str) -> dict[str, Tensor]:
-        """Read a file of a commit; HoldfastError when its bytes are not what was committed."""
+        """Read a file of a commit; HoldfastError when its digest is not the committed one."""
         path = self.directory / name
         try:
             if _digest(path) != commit.files[name][1]:
-                raise self._damaged(path, "has other contents than were committed")
+                raise damaged(path, "has other contents than were committed")
             return load_file(path)
         except OSError as error:
-            raise self._damaged(path, f"cannot be read ({error.strerror})") from error
+            raise damaged(path, f"cannot be read ({error.strerror})") from error
 
     def commit(self, commit: Commit) -> None:
-        """Make a commit the last one, then remove the files that it does not name."""
-        write_json(self._pointer, asdict(commit))
+        """Write ``commit`` as the last one, then remove the files that it does not name."""
+        values = {one.name: getattr(commit, one.name) for one in fields(Commit)}
+        write_commit(self.directory, values | {"matrix": commit.matrix.to_csv()})
         self.sweep(commit)
 
     def sweep(self, commit: Commit) -> None:
-        """Remove what the last commit does not name: replaced files, and those of a killed run."""
+        """Remove files that ``commit`` does not name: superseded ones, and a killed run's."""
         kept = {self._pointer, *(self.directory / name for name in commit.files)}
         for folder in ("state", "factors"):
             for path in (self.directory / folder).glob("*"):
@@ -133,25 +127,19 @@ class Store:
         for folder in (".", "replay"):
             remove_unfinished(self.directory / folder)
 
-    def _damaged(self, path: Path, reason: str) -> HoldfastError:
-        return HoldfastError(
-            f"{path}: {reason}; this trajectory is damaged: restore the file, or start again in "
-            "a new directory"
-        )
-
 
 def factors_file(task: int) -> str:
-    """Where the trained factors of a task are kept."""
+    """Path of a task's trained factors."""
     return f"factors/task-{task:04d}.safetensors"
 
 
 def snapshot_file(task: int) -> str:
-    """Where the dense matrices after a task are kept."""
+    """Path of the copy of the dense matrices after a task."""
     return f"state/dense-{task:04d}.safetensors"
 
 
 def mechanism_file(name: str, task: int) -> str:
-    """Where the state of an anchor or a rule after a task is kept."""
+    """Path of the state of an anchor, or of the allocation rule, after a task."""
     return f"state/{name}-{task:04d}.safetensors"
 
 

@@ -1,9 +1,9 @@
-"""The previous model, asked once.
+"""Samples and hidden states of the previous model, the teacher, computed once per task.
 
 Under every allocation rule the student before its first step is the model after the previous
-task. All that a teacher will be asked is known then, so its hidden states are taken once, in
-evaluation mode, and projected through the frozen head whenever a loss needs them. No copy of the
-model is made and no forward pass is repeated.
+task. All sequences that need teacher outputs are known then, so its hidden states are computed
+once, in evaluation mode, and projected through the frozen head whenever a loss needs them. No
+copy of the model is made and no forward pass is repeated.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
 def replay_set(
     backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
 ) -> list[list[int]]:
-    """Sequences that the previous model writes from the seed token, empties dropped.
+    """Sample sequences of the previous model from the seed token; empty ones are dropped.
 
-    keep_stop: whether the stop token belongs to the continuation and its loss (it does when the
-    template trains on it). The sampled tokens themselves are kept, never their text.
+    keep_stop: whether a sequence keeps its stop token, and so a loss on it (true when the template
+    trains on it). Sequences are the sampled tokens; text is never tokenized again.
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     assert backbone.seed_token is not None
@@ -56,7 +56,7 @@ def replay_set(
 def general_text(
     backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
 ) -> list[list[int]]:
-    """Sequences that the previous model writes from tokens of its vocabulary, drawn evenly."""
+    """Sample sequences of the previous model from uniformly drawn tokens of its vocabulary."""
     never = {backbone.seed_token, *backbone.stop_tokens, *backbone.tokenizer.all_special_ids}
     known = sorted(token for token in backbone.tokenizer.get_vocab().values() if token not in never)
     source = generator(seed, "general text", task)
@@ -88,7 +88,7 @@ def without_questions_of(
     backbone: Backbone,
     template: Template,
 ) -> list[list[int]]:
-    """The replay sequences that ask none of the questions of the task's ``sequences``."""
+    """The replay sequences whose question is none of those of the task's ``sequences``."""
 
     def question(sequence: list[int]) -> str:
         return template.asked(backbone.decode(sequence))

@@ -1,4 +1,4 @@
-"""The optimisation of one task: windows of minibatches, one clipped AdamW step each."""
+"""The optimisation of one task: a clipped AdamW step for each accumulation window."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Pair = tuple[list[int], list[int] | None]
 
 @dataclass(frozen=True)
 class Past:
-    """What the previous model said, once, before the student's first step.
+    """Outputs of the previous model, computed before the student's first step.
 
-    replay: what it wrote from the replay token, and general: from random tokens of its vocabulary,
-    empty when there is nothing; replay_states, current_states: its hidden states on the first of
-    these and on the task's own sequences, None when no anchor asks; curvature: Kronecker factors
-    on what it wrote, likewise.
+    replay, general: sequences sampled from the replay token and from random tokens, may be empty;
+    replay_states, current_states: its hidden states on ``replay`` and on the task's own sequences;
+    curvature: Kronecker factors on ``replay`` and ``general``. These are None when no anchor needs
+    them.
     """
 
     replay: Sequences
@@ -48,9 +48,9 @@ def optimise(
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
-    With ``optim.acquired`` it ends with the first epoch, after the least number of them, in which
-    the task's own answers were given.
-    Raises HoldfastError, naming the epoch, where a term or the factors are not finite.
+    With ``optim.acquired`` training ends once the least number of epochs is done and the latest
+    epoch reached that accuracy on the task's answer tokens.
+    Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
     Source: alg. weight-anchors, alg. replay.
     """
     settings = learner.config.optim
@@ -67,11 +67,11 @@ def optimise(
         for window in _windows(_pairs(learner, task, epoch, count, past), settings):
             values += step.take(window)
             taken += 1
-            # Whether it will be acquired then is not known: least, then one epoch after another.
+            # The total is not known with ``acquired``: show the least, then one more epoch each.
             progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
-        # The factors too: what the last step made of them, no term has seen.
+        # Check the factors too: no term was computed after the last step.
         if not bool(learner.adapters.parameters.isfinite().all()):
             lost.append("the factors")
         _refuse_divergence(task, epoch, lost)
@@ -80,12 +80,12 @@ def optimise(
 
 
 def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
-    """Whether the task's own answers were given in an epoch; where nobody asks, they were."""
+    """Whether an epoch reached ``settings.acquired``; True when that is None."""
     return settings.acquired is None or epoch["acquired"] >= settings.acquired
 
 
 def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
-    """HoldfastError where anything is no number: nothing that is learned from it is committed."""
+    """Raise HoldfastError if ``lost``, the names of non-finite values, is not empty."""
     if lost:
         raise HoldfastError(
             f"task {task}, epoch {epoch + 1}: {', '.join(lost)} not finite, the task is not "
@@ -94,7 +94,7 @@ def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
 
 
 def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:
-    """Every current minibatch of an epoch with its replay partner."""
+    """Every current minibatch of an epoch with its replay indices, None without replay."""
     seed, size = learner.config.seed, learner.config.optim.batch_size
     current = current_minibatches(seed, task, epoch, count, size)
     if learner.replay is None or past.replay_states is None:
@@ -116,9 +116,9 @@ def _part(sequences: Sequences, states: TokenStates | None, chosen: list[int]) -
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
-    """What the tokens of a task weigh, by the data anchor and the balance; 1 in the first task.
+    """Token weights of a task, from the data anchor and ``balance``; all 1 in the first task.
 
-    Source: eq. app-fit; the balance is Holdfast's own.
+    Source: eq. app-fit; ``balance`` is not from the paper.
     """
     if task == 1:
         return Weights()
@@ -134,7 +134,7 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
 
 
 def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
-    """Of every sequence, which of its predicted tokens answer, [n] bool; None if all are alike."""
+    """For each sequence, which predicted tokens are its answer, [n] bool; None if not needed."""
     if learner.config.balance.answers is None and learner.config.optim.acquired is None:
         return None
     return [
@@ -144,8 +144,8 @@ def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
 
 
 def updates_since(adapters: Adapters) -> Callable[[Tensor], dict[str, Update]]:
-    """A function of the coordinates [P]: what every map has changed by since now."""
-    start = adapters.branch()  # None where the model's function has no branch: B_0 = 0
+    """A function of the coordinates [P] that returns each map's change since this call."""
+    start = adapters.branch()  # None when the branch is zero: B_0 = 0
 
     def updates(parameters: Tensor) -> dict[str, Update]:
         found = {}
@@ -161,7 +161,7 @@ def updates_since(adapters: Adapters) -> Callable[[Tensor], dict[str, Update]]:
 
 
 class _Step:
-    """One optimiser step over an accumulation window."""
+    """Takes one optimiser step for each accumulation window of a task."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Step:
         self._updates = updates_since(learner.adapters)
         self._optimizer = optimizer
         self._path = torch.zeros_like(learner.adapters.gradient) if learner.needs_path else None
-        self._drawn = 0  # minibatches so far: names the dropout masks
+        self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
     def take(self, window: Sequence[Pair]) -> list[dict[str, Tensor]]:
         """Accumulate the gradient of a window, clip it, update; return the terms' values."""
@@ -191,7 +191,7 @@ class _Step:
         values = [self._accumulate(*pair, 1 / len(window)) for pair in window]
         penalty = self._learner.allocation.penalty(adapters)
         if penalty is not None and penalty.requires_grad:
-            # Outside the accumulation: once a step, not divided (app:olora).
+            # Outside the accumulation: added once per step, undivided (app:olora).
             penalty.backward()
         if self._path is not None:
             adapters.gradient += self._path
@@ -202,7 +202,7 @@ class _Step:
     def _accumulate(
         self, minibatch: list[int], partner: list[int] | None, share: float
     ) -> dict[str, Tensor]:
-        """Add a minibatch's gradient; a window is the mean of its minibatches, a short one too."""
+        """Add ``share`` times a minibatch's gradient; share: 1 / minibatches in the window."""
         learner, past = self._learner, self._past
         seed = learner.config.seed
         self._drawn += 1
@@ -216,7 +216,7 @@ class _Step:
             return self._pass(parts, minibatch, share)
 
     def _pass(self, parts: list[Part], minibatch: list[int], share: float) -> dict[str, Tensor]:
-        """Forward, the terms, and backward, within one mode of the model."""
+        """Forward, the terms, and backward; call within ``Backbone.learning``."""
         learner = self._learner
         passed, (current, *replay) = learner.project(*parts)
         parameters = learner.adapters.parameters
@@ -246,7 +246,7 @@ class _Step:
         return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
 
     def _update(self) -> None:
-        """Clip the complete gradient, step, and show the anchors what changed."""
+        """Clip the complete gradient, step, and report the step to anchors if any needs it."""
         learner = self._learner
         parameters = learner.adapters.parameters
         torch.nn.utils.clip_grad_norm_([parameters], learner.config.optim.clip)

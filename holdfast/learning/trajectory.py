@@ -1,7 +1,7 @@
-"""A trajectory: all that one configuration determines, as far as it has gone.
+"""A trajectory: one configuration's run over a stream, stored in a directory.
 
-``advance`` learns on from what is on disk. An interrupted run, a promotion in a search and one
-more batch of facts are the same call.
+``advance`` continues from the last commit on disk. Resuming an interrupted run, promoting a
+candidate in a search and learning one more batch of facts are the same call.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import (
     InUseError,
@@ -37,31 +38,41 @@ from holdfast.learning.identity import Identity
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.state import Commit, Store
+from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.capability import model_after
 from holdfast.streams import Stream, load_stream
 
 
 class Trajectory:
-    """One configuration's path through a stream, kept in one directory.
+    """One configuration's run over a stream, stored in one directory.
 
     horizon: tasks learned and committed; matrix: their recall.
     """
 
     def __init__(
-        self, config: RunConfig, directory: str | Path, *, stream: Stream | None = None
+        self,
+        config: RunConfig,
+        directory: str | Path,
+        *,
+        stream: Stream | None = None,
+        backbone: Backbone | None = None,
     ) -> None:
         """Open or prepare a directory; nothing is written before :meth:`advance`.
 
-        stream: use this one instead of the one that the configuration names.
+        stream, backbone: use these instead of those that the configuration names. The backbone is
+        changed in place, so it serves one trajectory; None loads one whenever one is needed.
         Raises HoldfastError when the directory belongs to another configuration (naming every
-        field that differs), is no trajectory's, or is damaged.
+        field that differs), holds other files but no trajectory, or is damaged.
         """
         self.config = config
         self.directory = Path(directory)
-        self.stream = stream if stream is not None else load_stream(config.stream)
+        whole = stream if stream is not None else load_stream(config.stream)
+        self.stream = fitting(config, whole, backbone)
+        self._dropped = items_in(whole) - items_in(self.stream)
         self._store = Store(self.directory)
         self._learner: Learner | None = None
+        self._given = backbone
         self._held = False
         self._identity = Identity(self.directory, config, exact_case=self.stream.exact_case)
         self._identity.check_directory()
@@ -75,9 +86,8 @@ class Trajectory:
 
     @property
     def matrix(self) -> RecallMatrix:
-        """Recall after every boundary that was observed."""
-        text = self._commit.matrix
-        return RecallMatrix.from_csv(text) if text else RecallMatrix()
+        """Recall after every task at which it was measured."""
+        return self._commit.matrix
 
     def __repr__(self) -> str:
         learned = f"{self.horizon} of {len(self.stream.tasks)} tasks of {self.stream.name}"
@@ -85,19 +95,19 @@ class Trajectory:
         return f"Trajectory({method}, seed {seed}, {learned}, {str(self.directory)!r})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is, and its matrix."""
+        """For notebooks: a caption and the recall matrix."""
         return caption(repr(self)) + (self.matrix._repr_html_() if self.horizon else "")
 
     def metrics(self) -> dict[str, Any]:
         """The contents of metrics.json."""
-        return summarise(self.matrix, _emission(self._commit))
+        return summarise(self.matrix)
 
     def advance(self, horizon: int | None = None, progress: Progress | None = None) -> RecallMatrix:
         """Learn until ``horizon`` tasks are learned (None: the whole stream); return the matrix.
 
-        What is learned already is not learned again. A process killed at any instant loses at
-        most the task in progress, and the continuation is bitwise the uninterrupted run.
-        Raises HoldfastError: a horizon beyond the stream, a second writer, a full disk, an
+        Tasks already learned are skipped. A process killed at any time loses at most the task in
+        progress, and the continuation equals the uninterrupted run bit for bit.
+        Raises HoldfastError for a horizon beyond the stream, a second writer, a full disk, or an
         answer that truncation would cut.
         """
         target = len(self.stream.tasks) if horizon is None else horizon
@@ -117,20 +127,31 @@ class Trajectory:
                 self.config.evaluation,
                 exact_case=self.stream.exact_case,
             )
+            progress = progress or Progress()
+            self._tell_overlong(learner, progress)
             while learner.completed < target:
-                self._learn_one(learner, recall, target, progress or Progress())
+                self._learn_one(learner, recall, target, progress)
         return self.matrix
 
+    def _tell_overlong(self, learner: Learner, progress: Progress) -> None:
+        settings, left = self.config.template, items_in(self.stream)
+        why = f"longer than {settings.max_length} tokens (template.overlong: {settings.overlong})"
+        if self._dropped:
+            progress.event(f"left out {self._dropped} of {left + self._dropped} items: {why}")
+        if truncated := learner.check(self.stream):
+            progress.event(f"truncated {truncated} of {left} items: {why}")
+
     def learner(self) -> Learner:
-        """The model after the last committed task, with all that its method carries."""
+        """The learner after the last committed task: model, anchors and allocation rule."""
         return self._ready_learner()
 
     def grow(self, stream: Stream) -> None:
-        """Go on with a longer stream; the model in memory stays. Nothing is written.
+        """Replace the stream by a longer one, keeping the model in memory; writes nothing.
 
-        Raises HoldfastError when it does not begin with what was learned, or when truncation
+        Raises HoldfastError when it does not begin with the learned tasks, or when truncation
         would cut an answer.
         """
+        stream = fitting(self.config, stream, self._given)
         self._check_learned_tasks(stream)
         if self._learner is not None:
             self._learner.check(stream)
@@ -138,10 +159,11 @@ class Trajectory:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the directory alone, with its configuration written and its learner ready.
+        """Lock the directory for the block, write its configuration and prepare the learner.
 
-        :meth:`advance` does so itself; around it, nobody comes in between. Raises HoldfastError
-        when another process holds the directory, or it belongs to another configuration by now.
+        :meth:`advance` does this itself; use it around several calls to keep other processes out
+        between them. Raises HoldfastError when another process holds the directory, or it belongs
+        to another configuration by now.
         """
         with self._alone():
             fingerprint = self._ready_learner().backbone.fingerprint
@@ -161,12 +183,11 @@ class Trajectory:
         task = self.stream.tasks[number - 1]
         matrix = self.matrix
         rows = self.config.evaluation.rows
-        boxed = dict(self._commit.boxed)
         if rows != "horizon":
-            # Forward transfer is measured when a task arrives, so that a stream may grow.
+            # Measure forward transfer just before learning a task: later tasks may not exist yet.
             with watch.phase("evaluation"):
                 unseen = recall.task(task)
-            matrix = matrix.with_recall(number - 1, number, (unseen.correct, unseen.items))
+            matrix = matrix.with_entry(number - 1, number, unseen.entry)
         lesson = learner.lesson(self.stream.tasks[:number])
         report = learn_task(learner, lesson, progress)
         with watch.phase("commit"):
@@ -175,28 +196,22 @@ class Trajectory:
             writing = beside.submit(changes.write, self._store)
             asked = self._asked_after(number, target)
             if asked:
-                # Answering changes nothing that the commit writes meanwhile.
+                # Evaluation does not change what the commit writes at the same time.
                 with watch.phase("evaluation"):
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
-                counts = {task: (r.correct, r.items) for task, r in zip(asked, row, strict=True)}
-                matrix = matrix.with_row(number, counts)
-                diagonal, items = row[-1].boxed, row[-1].items
-                boxed[str(number)] = [
-                    diagonal, items, sum(r.boxed for r in row), sum(r.items for r in row)
-                ]  # fmt: skip
+                entries = {task: count.entry for task, count in zip(asked, row, strict=True)}
+                matrix = matrix.with_row(number, entries)
             if number == target or number % self.config.evaluation.capability_every == 0:
                 measured |= self._measured(learner, number, watch)
             with watch.phase("commit"):
                 files = writing.result()
         fingerprints = [*self._commit.tasks, task.fingerprint]
-        commit = Commit(
-            number, fingerprints, matrix.to_csv(), boxed, snapshot=changes.snapshot, files=files
-        )
+        commit = Commit(number, fingerprints, matrix, snapshot=changes.snapshot, files=files)
         self._save(learner, report, commit, watch, measured)
         progress.task_done(number, target, matrix)
 
     def _asked_after(self, number: int, target: int) -> range:
-        """The tasks that are asked about after task ``number``: all so far, itself, or none."""
+        """The tasks to evaluate after task ``number``: all so far, only itself, or none."""
         rows = self.config.evaluation.rows
         every = {"every": 1, "horizon": target}.get(rows) if isinstance(rows, str) else rows
         assert every is not None
@@ -205,7 +220,7 @@ class Trajectory:
         return range(0) if rows == "horizon" else range(number, number + 1)
 
     def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
-        """What the log says of the text after ``number`` tasks; nothing where nobody asked."""
+        """The log's entry on the text suite after ``number`` tasks; empty if not configured."""
         if "text" not in self.config.evaluation.capability:
             return {}
         model = learner.backbone.fingerprint
@@ -241,21 +256,21 @@ class Trajectory:
         self._write_derived()
 
     def _write_derived(self) -> None:
-        """matrix.csv and metrics.json follow from the commit; they are rewritten, never trusted."""
+        """Write matrix.csv and metrics.json, which are derived from the commit alone."""
         for name, text in self._derived().items():
             write_text_atomically(self.directory / name, text)
 
     def _derived(self) -> dict[str, str]:
-        return {"matrix.csv": self._commit.matrix, "metrics.json": json_text(self.metrics())}
+        return {"matrix.csv": self.matrix.to_csv(), "metrics.json": json_text(self.metrics())}
 
     def _mend_derived(self) -> None:
-        """Write what a process killed right after its commit had no time to write."""
+        """Rewrite derived files that a process killed right after its commit left outdated."""
         paths = {self.directory / name: text for name, text in self._derived().items()}
         if all(
             path.exists() and path.read_bytes() == text.encode() for path, text in paths.items()
         ):
             return
-        # A second writer keeps these files up to date itself.
+        # If another process holds the directory, it writes these files itself.
         with contextlib.suppress(InUseError), self._alone():
             self._write_derived()
 
@@ -274,7 +289,7 @@ class Trajectory:
 
     def _ready_learner(self) -> Learner:
         if self._learner is None:
-            backbone = load_backbone(self.config.backbone)
+            backbone = self._fresh_backbone()
             self._identity.check(backbone.fingerprint)
             learner = Learner(self.config, backbone)
             learner.check(self.stream)
@@ -282,16 +297,27 @@ class Trajectory:
             self._learner = learner
         return self._learner
 
+    def _fresh_backbone(self) -> Backbone:
+        """The given backbone, once; else one that is loaded now."""
+        if self._given is None:
+            return load_backbone(self.config.backbone)
+        if self._given.is_adapted:
+            raise HoldfastError(
+                "the backbone that was given is in use by a trajectory, which changes it; load it "
+                "again, or give none"
+            )
+        return self._given
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the directory as its last commit left it; InUseError while another process does."""
+        """Lock the directory and read its last commit; InUseError if another process holds it."""
         if self._held:
             yield
             return
         with alone(self.directory):
             found = self._store.last_commit()
             if found != self._commit:
-                # Another process has moved on since this object was made.
+                # Another process has committed since this object was made.
                 self._commit, self._learner = found, None
                 self._check_learned_tasks(self.stream)
             self._store.sweep(found)
@@ -302,16 +328,17 @@ class Trajectory:
                 self._held = False
 
     def _cut_log(self) -> None:
-        """Forget what was logged after the last commit."""
+        """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""
         path = self.directory / "log.jsonl"
         try:
-            if path.exists() and path.stat().st_size > self._commit.log_bytes:
-                os.truncate(path, self._commit.log_bytes)
+            if path.exists():
+                kept = path.read_bytes()[: self._commit.log_bytes]
+                os.truncate(path, kept.rfind(b"\n") + 1)
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
 
     def _check_learned_tasks(self, stream: Stream) -> None:
-        """The stream may be longer than what was learned, but must begin with it."""
+        """Raise HoldfastError where a task of the stream differs from the one learned there."""
         ours = [task.fingerprint for task in stream.tasks]
         for number, learned in enumerate(self._commit.tasks, start=1):
             if number <= len(ours) and ours[number - 1] != learned:
@@ -321,17 +348,8 @@ class Trajectory:
                 )
 
 
-def _emission(commit: Commit) -> dict[str, float] | None:
-    """Share of answers that open a box: each task when just learned, and all tasks at the end."""
-    if not commit.boxed:
-        return None
-    rows = list(commit.boxed.values())
-    diagonal = sum(row[0] for row in rows) / sum(row[1] for row in rows)
-    return {"diagonal": diagonal, "final": rows[-1][2] / rows[-1][3]}
-
-
 def _peak_memory(learner: Learner) -> int:
-    """Bytes: of the accelerator where there is one, otherwise of the whole process."""
+    """Peak memory in bytes: of the GPU on CUDA, otherwise of the whole process."""
     if learner.backbone.device.type == "cuda":
         import torch
 

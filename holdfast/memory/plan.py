@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast.memory.wordings import wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
+from holdfast.streams.batches import WORDING_OF, is_wording, latest
+from holdfast.streams.item import quoted
+from holdfast.streams.registry import case_twins, question_key
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """An answer that takes the place of an earlier one."""
+    """A new answer that replaces an earlier one."""
 
     before: Item
     after: Item
@@ -21,9 +28,9 @@ class Correction:
 class Plan:
     """The batches that a memory will have.
 
-    tasks: all of them, those on file first; on_file: how many those are; repeated: facts that were
-    given but are learned already, so they are left out; corrected: questions that were given with
-    another answer than the memory has.
+    tasks: all batches, those on file first; on_file: how many are on file; repeated: given facts
+    that are left out because they are learned already; corrected: given facts whose answer differs
+    from the memory's.
     """
 
     tasks: tuple[Task, ...]
@@ -37,45 +44,74 @@ def plan(
 ) -> Plan:
     """Add the tasks of ``facts`` to the batches on file.
 
-    known: those on file; learned: how many of them, the first, are learned; again: facts that are
-    learned once more where ``facts`` has them.
+    known: the batches on file; learned: how many of them are learned, from the first; again: facts
+    to learn once more if ``facts`` contains them.
 
-    A question with the answer that the memory has is left out otherwise; with another one it is
-    learned as a fact of the new batch, and is the answer from then on. An empty batch is dropped.
+    Any other fact that the memory already has is left out. A question with a new answer is learned
+    in the new batch, and that answer counts from then on; its other wordings are learned with it,
+    as are those of a fact that is learned once more. A wording that is another fact's question is
+    left out. Empty batches are dropped.
     Raises HoldfastError for two answers to one question in one batch.
     """
     tasks = list(known)
-    answers = {_key(item): item for item in newest(tasks)}
-    settled = {_key(item): item for item in newest(tasks[:learned])}
+    answers = latest(tasks)
+    settled = latest(tasks[:learned])
     repeated: list[Item] = []
     corrected: list[Correction] = []
     for position, task in enumerate(facts.tasks if facts else (), start=1):
-        fresh = []
+        fresh: dict[str, Item] = {}
         for item in _checked(task):
-            key = _key(item)
-            before = answers.get(key)
+            key, before = _key(item), answers.get(_key(item))
             if before is not None and _coded(before.answer) == _coded(item.answer):
-                if settled.get(key) is not before:
+                if settled.get(key) is not before or key in fresh:
                     continue  # on file but not learned yet, so it is learned now
                 if before not in again:
                     repeated.append(item)
                     continue
-            elif before is not None:
+            elif before is not None and not is_wording(item):
                 corrected.append(Correction(before, item))
-            answers[key] = item
-            fresh.append(item)
+            elif before is not None and not _is_of_one_fact(item, before):
+                continue
+            if before is not None and not is_wording(item):
+                fresh |= _reworded(item, answers.values())
+            fresh[key] = item
+            answers |= fresh
+        _warn_of_case(answers.values(), fresh.values())
         if fresh:
-            tasks.append(Task(_name(task, position, tasks), tuple(fresh)))
-    return Plan(tuple(tasks), len(known), tuple(repeated), tuple(corrected))
+            tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
+    told = tuple(item for item in repeated if not is_wording(item))
+    return Plan(tuple(tasks), len(known), told, tuple(corrected))
 
 
-def newest(tasks: Iterable[Task]) -> list[Item]:
-    """Every question once, in the order in which they came, with its latest answer."""
-    return list({_key(item): item for task in tasks for item in task.items}.values())
+def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
+    """The other wordings of a fact among ``items``, with its answer, by key."""
+    found = [
+        wording(fact, item.question)
+        for item in items
+        if is_wording(item) and question_key(item.details[WORDING_OF]) == _key(fact)
+    ]
+    return {_key(item): item for item in found}
+
+
+def _is_of_one_fact(item: Item, other: Item) -> bool:
+    """Whether ``other`` is a wording too, and of the same question as the wording ``item``."""
+    mine, its = item.details[WORDING_OF], other.details.get(WORDING_OF)
+    return its is not None and question_key(its) == question_key(mine)
+
+
+def _warn_of_case(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
+    fresh = list(fresh)
+    for before, item in case_twins(facts):
+        if item in fresh or before in fresh:
+            logger.warning(
+                "%s and %s differ in case alone and are two facts; to correct one, write it alike",
+                quoted(before.question),
+                quoted(item.question),
+            )
 
 
 def _checked(task: Task) -> tuple[Item, ...]:
-    """A batch's items; within one, a published stream too may ask a question only once."""
+    """A batch's items; HoldfastError when it repeats a question, even in a published stream."""
     questions = QuestionRegistry()
     for number, item in enumerate(task.items, start=1):
         questions.add(item, f"batch {task.name} item {number}")
@@ -83,7 +119,7 @@ def _checked(task: Task) -> tuple[Item, ...]:
 
 
 def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
-    """The batch's own name, made unique; one without a name is called by its number here."""
+    """The batch's name, made unique; an unnamed batch gets its number in the memory."""
     # Readers number the tasks of a file that does not name them.
     name = str(len(tasks) + 1) if task.name == str(position) else task.name
     taken = {other.name for other in tasks}
@@ -95,9 +131,9 @@ def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
 
 
 def _key(item: Item) -> str:
-    return _coded(item.question)
+    return question_key(item.question)
 
 
 def _coded(text: str) -> str:
-    """A text in the Unicode normal form in which questions are compared."""
+    """A text in the Unicode normal form in which answers are compared."""
     return unicodedata.normalize("NFC", text)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.resources import files
 from typing import Any, Literal
 
 import yaml
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 
 _FILES = files("holdfast.recipes")
 
@@ -25,16 +24,24 @@ def recipe_text(name: str) -> str:
     """A recipe as it is written, comments included; HoldfastError when there is none."""
     known = recipe_names()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise HoldfastError(
-            f'"{name}" is no recipe; did you mean {nearest}? known: {", ".join(known)}'
-        )
+        raise HoldfastError(f'"{name}" is no recipe; {did_you_mean(name, known)}')
     return (_FILES / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def recipe(name: str) -> dict[str, Any]:
-    """The nested values of a recipe, ready for a configuration."""
-    values: dict[str, Any] = yaml.safe_load(recipe_text(name))
+def recipe(name: str, dataset: str | None = None) -> dict[str, Any]:
+    """The nested values of a recipe, ready for a configuration.
+
+    dataset: apply what the recipe sets otherwise on the data set of this name, if anything.
+    """
+    return on_dataset(yaml.safe_load(recipe_text(name)), dataset)
+
+
+def on_dataset(values: dict[str, Any], dataset: str | None) -> dict[str, Any]:
+    """The values without their section ``datasets``, of which those of one data set win."""
+    values = dict(values)
+    own = (values.pop("datasets", None) or {}).get(dataset, {})
+    for section, settings in own.items():
+        values[section] = {**values.get(section, {}), **settings}
     return values
 
 
@@ -56,10 +63,7 @@ def study_text(kind: Study, name: str) -> str:
     """
     known = study_names(kind)
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise HoldfastError(
-            f'"{name}" is no recipe for a {kind}; did you mean {nearest}? known: {", ".join(known)}'
-        )
+        raise HoldfastError(f'"{name}" is no recipe for a {kind}; {did_you_mean(name, known)}')
     return (_FILES / kind / f"{name}.yaml").read_text(encoding="utf-8")
 
 

@@ -1,1 +1,1 @@
-"""Finished results as figures. Never imports torch."""
+"""Figures and pages of finished results. Never imports torch."""

@@ -13,10 +13,10 @@ from holdfast.report import names, style
 
 
 def build_up_path(path: pd.DataFrame) -> Figure:
-    """Final after each added mechanism, a panel a dataset; a triangle marks the highest.
+    """Final after each added mechanism, one panel per dataset; a triangle marks the strongest.
 
     path: columns dataset, step (0 is the start), added (the mechanism of this step), method,
-    final, final_sd (shares) and strongest, as analysis.build_up gives them. The bars are standard
+    final, final_sd (shares) and strongest, as from analysis.build_up. Error bars are standard
     deviations over seeds. Raises HoldfastError when the table is empty.
     Source: app:res-buildup, fig:app-buildup.
     """
@@ -51,7 +51,7 @@ def _draw(axes: Axes, rows: pd.DataFrame) -> None:
     following = [*rows["final"].iloc[1:], -math.inf]
     for row, after in zip(rows.itertuples(), following, strict=True):
         top = row.final + (0 if math.isnan(row.final_sd) else row.final_sd)
-        # A line that rises passes on the right of its start.
+        # A rising line would cross a centred number, so put the number left of the point.
         side: Literal["right", "center"] = "right" if after > row.final else "center"
         text = names.percent(row.final)
         style.number_above(axes, row.step, top, text, bold=row.strongest, align=side)

@@ -1,4 +1,4 @@
-"""General capability after the stream, by allocation rule, beside the untouched model."""
+"""General capability after the stream, by method, compared with the base model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.core.mechanisms import BY_TAG
 from holdfast.report import names, style
 
 _COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
-_GROUP = 0.84  # the width of a group of bars; 1 leaves no gap
+_GROUP = 0.84  # width of a group of bars; 1 leaves no gap
 
 
 def capability_bars(scores: pd.DataFrame, base: Mapping[str, float]) -> Figure:
-    """A group of bars for each method, a bar a benchmark; the base model is a line across each.
+    """One panel per dataset, one group of bars per method, one bar per benchmark.
 
-    scores: columns dataset, method, benchmark, score (share, mean over seeds), in the order in
-    which they are drawn; a pair that is not there leaves its place empty. base: benchmark -> score
-    of the base model; a benchmark that it lacks has no line. A panel a dataset. Groups that
-    differ in nothing but the allocation rule are named by it.
+    scores: columns dataset, method, benchmark, score (share, mean over seeds), in drawing order; a
+    missing (method, benchmark) leaves a gap. base: benchmark -> score of the base model, drawn as a
+    line across each bar; benchmarks that it lacks have no line. Groups that differ only in the
+    allocation rule are labelled by the rule.
     Raises HoldfastError when the table is empty.
     Source: app:res-capability, fig:capability.
     """
@@ -50,7 +50,7 @@ def capability_bars(scores: pd.DataFrame, base: Mapping[str, float]) -> Figure:
 def _draw(
     axes: Axes, rows: pd.DataFrame, benchmarks: Sequence[str], base: Mapping[str, float]
 ) -> None:
-    """One panel."""
+    """Draw one panel."""
     methods = list(dict.fromkeys(rows["method"]))
     score = rows.set_index(["method", "benchmark"])["score"]
     width = _GROUP / len(benchmarks)
@@ -72,7 +72,7 @@ def _draw(
 
 
 def _labels(methods: Sequence[str]) -> tuple[list[str], str]:
-    """The names of the groups, and the anchors that all have where only the rules differ."""
+    """The labels of the groups; if only the rules differ, also the anchors that all share."""
     parts = [names.mechanisms(method) for method in methods]
     rules = [rule for _, rule in parts]
     if len({anchors for anchors, _ in parts}) == 1 and len(set(rules)) == len(rules) > 1:

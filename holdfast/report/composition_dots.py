@@ -1,4 +1,4 @@
-"""Which mechanisms each method composes, as filled and open dots beside its numbers."""
+"""Dots that show which mechanisms each method composes: dark for active, pale for absent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.report import names
 
 
 def dotted(methods: Iterable[str]) -> list[str]:
-    """The mechanisms that need a dot: the factorial's, and what else the methods use.
+    """The mechanisms to show: those of the factorial, and all others that the methods use.
 
-    In the order of a tag; mechanisms of other packages between anchors and rules.
+    In the order of a tag, with mechanisms of other packages between anchors and rules.
     """
     used = {name for method in methods for name in _active(method)} | set(FACTORS)
     anchors = [name for name in ANCHORS if name in used]
@@ -23,7 +23,7 @@ def dotted(methods: Iterable[str]) -> list[str]:
 
 
 def by_size(methods: Collection[str]) -> list[str]:
-    """Each method once: shared LoRA before other rules, then few anchors before many."""
+    """The distinct methods: sorted by rule, shared LoRA first, then by number of anchors."""
     ranks = {name: place for place, name in enumerate(BY_TAG)}
 
     def place(method: str) -> tuple[int, int, list[int], str]:
@@ -34,9 +34,9 @@ def by_size(methods: Collection[str]) -> list[str]:
 
 
 def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
-    """Method k's dots at position k of the long axis; a filled dot is an active mechanism.
+    """Draw method k's dots at position k of the methods' axis; dark dots are active mechanisms.
 
-    across: methods run from left to right and mechanisms from top to bottom, else the reverse.
+    across: methods from left to right and mechanisms from top to bottom, else the reverse.
     """
     rows = dotted(methods)
     for filled in (False, True):

@@ -1,4 +1,4 @@
-"""Final retention of every composition, above the mechanisms that it is made of."""
+"""Final retention of every composition, above dots for its mechanisms."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from matplotlib.figure import Figure
 from holdfast.report import names, style
 from holdfast.report.composition_dots import by_size, dotted, draw_dots
 
-_LEAST_COLUMNS = 5  # in a figure of fewer, the bars are no wider
+_LEAST_COLUMNS = 5  # with fewer methods, the bars stay as narrow as with this many
 
 
 def composition_grid(table: pd.DataFrame) -> Figure:
-    """Mean Final of each method with its standard deviation, a row a dataset.
+    """Mean Final of each method with its standard deviation, one row per dataset.
 
-    Below, filled dots are the mechanisms in each method. The columns are the methods of the
-    table: shared LoRA before other rules, few anchors before many. Numbers are per cent, the best
-    of a dataset bold; a dash stands for a mean that is not there.
+    Below, dark dots mark the mechanisms of each method. One column per method: shared LoRA before
+    other rules, few anchors before many. Numbers are per cent, the best of a dataset bold; a dash
+    stands for a missing mean.
 
     table: columns dataset, method, horizon (tasks), final, final_sd (shares; NaN for one seed), as
-    analysis.configurations gives them. Raises HoldfastError when it is empty.
+    from analysis.configurations. Raises HoldfastError when it is empty.
     Source: sec:compositions, fig:composition-results.
     """
     style.refuse_empty(len(table), "compositions")
@@ -53,7 +53,7 @@ def composition_grid(table: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
-    """Bars of one dataset; rows: by method."""
+    """Draw the bars of one dataset. rows: indexed by method."""
     style.dress(axes)
     tops = rows["final"] + rows["final_sd"].fillna(0)
     best = rows["final"].max()

@@ -17,16 +17,16 @@ from holdfast.core.files import replacing
 from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from holdfast.results import RecallMatrix, retention_by_age
 
-# In this order also told apart in grey.
+# In this order they also differ in greyscale.
 _COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of another length: pairs repeat late
-_MARKED_AGES = 20  # about how many points of a long curve carry their marker
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 to the 6 colours, so that 42 pairs differ
+_MARKED_AGES = 20  # approximate number of markers on a long curve
 _SCREEN_DPI = 160
-_NUMBERED_TASKS = 12  # the largest matrix whose cells have room for their number
+_NUMBERED_TASKS = 12  # the largest matrix whose cells have room for a number
 
 
 def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
-    """Retention by age of several trajectories, above the matrix of each."""
+    """Retention by age of several trajectories, above the recall matrix of each."""
     columns = max(1, len(named))
     figure = Figure(figsize=(4.2 * max(2, columns), 7.2), dpi=_SCREEN_DPI, layout="constrained")
     grid = figure.add_gridspec(2, columns, height_ratios=(1, 1.25))
@@ -42,7 +42,7 @@ def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
 
 
 def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
-    """R(a): mean accuracy on a task, a tasks after it was learned.  Source: sec. res-time."""
+    """Draw R(a): mean accuracy on a task, a tasks after it was learned.  Source: sec. res-time."""
     styles = zip(cycle(_COLOURS), cycle(_MARKERS), strict=False)
     for (name, matrix), (colour, marker) in zip(named.items(), styles, strict=False):
         curve = retention_by_age(matrix)
@@ -66,17 +66,17 @@ def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
 def draw_matrix(
     axes: Axes, matrix: RecallMatrix, title: str, *, numbered: bool = True
 ) -> AxesImage:
-    """One matrix as a heat map; what nobody observed stays blank.
+    """Draw one matrix as a heat map; entries that were not measured stay blank.
 
-    numbered: whether the cells of a small matrix carry their accuracy in per cent.
+    numbered: whether to write the accuracy in per cent into the cells of a small matrix.
     """
     tasks = matrix.horizon
     values = np.ma.masked_invalid(matrix.accuracies()[1:, 1 : tasks + 1])
-    # Accuracy on a task before its turn is transfer, not memory.
+    # Accuracy on a task before it is learned is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
     end = max(tasks, 1) + 0.5
     edges = (0.5, end, end, 0.5)
-    # Without interpolation a PDF keeps the cells themselves, sharp at any size.
+    # Without interpolation the PDF stores one pixel per cell, sharp at any size.
     image = axes.imshow(
         values, cmap="cividis", vmin=0, vmax=1, extent=edges, aspect="equal", interpolation="none"
     )
@@ -105,10 +105,10 @@ def _number(axes: Axes, values: np.ma.MaskedArray[Any, Any]) -> None:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write ``path`` as PNG and as PDF with text as text; return both paths.
+    """Write ``path``.png and ``path``.pdf, with text as text in the PDF; return both paths.
 
-    The PNG has the dots per inch of the figure. Equal figures give equal files. Raises
-    HoldfastError when the place cannot be written.
+    The PNG has the figure's dots per inch. Equal figures give equal files. Raises HoldfastError
+    when the files cannot be written.
     """
     from matplotlib import rc_context
 

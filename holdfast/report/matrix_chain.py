@@ -1,4 +1,4 @@
-"""Recall matrices side by side as mechanisms are added, a row a dataset."""
+"""Recall matrices as mechanisms are added: one column per method, one row per dataset."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from holdfast.report import names, style
 from holdfast.report.figures import draw_matrix
 from holdfast.results import RecallMatrix, final
 
-# Each adds one mechanism to the one before it and removes none.
+# Each method adds one mechanism to the one before it and removes none.
 CHAIN = ("vanilla", "replay", "replay_merge", "si_replay_merge", "si_sd_replay_merge")
 
 
 def median_seeds(
     study: Study, methods: Sequence[str] = CHAIN
 ) -> dict[tuple[str, str], RecallMatrix]:
-    """(dataset, method) -> the matrix of the seed whose Final is the median, where there is one.
+    """(dataset, method) -> the matrix of the seed with the median Final, if any seed has a Final.
 
-    Of an even number of seeds the lower of the middle two, so that none is a favourable draw. The
-    cells are those that analysis.final_runs chooses. Source: app:res-matrices.
+    Of an even number of seeds, the lower of the middle two, so that no choice is favourable. The
+    cells are those that analysis.final_runs selects. Source: app:res-matrices.
     """
     cells = final_runs(study.cells)
     chosen = {}
@@ -43,8 +43,8 @@ def matrix_chain(
 ) -> Figure:
     """One heat map for each dataset and method; the highest Final of a row is outlined.
 
-    matrices: (dataset, method) -> matrix, as ``median_seeds`` chooses them; methods: the columns,
-    of which those are drawn that any dataset has. Raises HoldfastError when none has any.
+    matrices: (dataset, method) -> matrix, as from ``median_seeds``; methods: the columns; those
+    that no dataset has are left out. Raises HoldfastError when all are.
     Source: app:res-matrices, fig:matrices.
     """
     columns = [method for method in methods if any(method == key[1] for key in matrices)]
@@ -82,7 +82,7 @@ def matrix_chain(
 
 
 def _strongest(shown: Mapping[str, RecallMatrix]) -> str | None:
-    """The method with the highest Final; None where there is nothing to compare."""
+    """The method with the highest Final; None when fewer than two have a Final."""
     finals = {method: final(matrix) for method, matrix in shown.items()}
     comparable = {method: value for method, value in finals.items() if not np.isnan(value)}
     return max(comparable, key=comparable.__getitem__) if len(comparable) > 1 else None
@@ -103,13 +103,13 @@ def _draw(axes: Axes, matrix: RecallMatrix | None, *, outlined: bool) -> None:
 
 
 def _crop(figure: Figure) -> None:
-    """Take off the height that square panels leave over, which the layout only finds out."""
+    """Remove the height that square panels leave unused, which is known only after layout."""
     figure.draw_without_rendering()
     figure.set_figheight(figure.get_tightbbox().height + 0.08)
 
 
 def _number_outside_only(grid: NDArray[Any]) -> None:
-    """With one horizon for all, the numbers of the first column and the last row say it."""
+    """Keep tick labels on the first column and last row only, as all panels have equal axes."""
     for axes in grid[:, 1:].flat:
         axes.tick_params(labelleft=False)
     for axes in grid[:-1].flat:

@@ -1,4 +1,4 @@
-"""How methods and datasets are called and coloured, the same in every figure."""
+"""The names, colours and markers of methods and datasets in all figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.analysis.composition import has
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, VANILLA
 
-# Okabe and Ito's palette: told apart by most colour-blind readers.
+# Okabe and Ito's palette, which most colour-blind readers can distinguish.
 ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#E69F00",
     "#56B4E9",
@@ -26,14 +26,14 @@ _LONGEST = 20  # characters of a dataset's name
 
 
 class Look(NamedTuple):
-    """How one method's line is drawn."""
+    """The style of one method's line."""
 
     colour: str
     marker: str
     line: str
 
 
-# The colour and the marker tell the anchors, the line the allocation rule, in every figure.
+# In every figure, colour and marker show the anchors, the line style the allocation rule.
 _LOOKS = {
     (): (GREY, "x"),
     ("si",): (SKY, "v"),
@@ -51,7 +51,7 @@ _LINES = {SHARED: "--", "merge": "-", "olora": "-.", "osrm": ":"}
 def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
     """The anchors and the allocation rule of a tag.
 
-    What this package does not know, an anchor of another one, counts as one anchor.
+    Parts unknown to this package, the anchors of others, count together as one anchor.
     """
     rest = "_" if method == VANILLA else f"_{method}_"
     for name in (*ANCHORS, *ALLOCATIONS):
@@ -63,7 +63,7 @@ def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:
-    """A look for each method: always the same one for the paper's, a free one for any other."""
+    """A style for each method: fixed for the paper's anchors, an unused one for any others."""
     parts = {method: mechanisms(method) for method in methods}
     known = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
     free = cycle([look for look in _LOOKS.values() if look not in known.values()] or [(BLACK, "h")])
@@ -77,32 +77,32 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
 
 
 def method_name(method: str) -> str:
-    """``si_replay_merge`` as ``SI + R + M``; nothing at all is naive fine-tuning."""
+    """``si_replay_merge`` as ``SI + R + M``; ``naive`` for a method without mechanisms."""
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
     return plain(" + ".join(map(short_name, (*anchors, *rule))) or "naive")
 
 
 def short_name(mechanism: str) -> str:
-    """``replay`` as ``R``; one of another package as it is called."""
+    """``replay`` as ``R``; another package's mechanism by its own name."""
     known = BY_TAG.get(mechanism)
     return mechanism if known is None else known.short
 
 
 def dataset_name(dataset: str) -> str:
-    """``symbol_qa`` as ``Symbol-QA``; any other name as it is, cut where it would be too long."""
+    """``symbol_qa`` as ``Symbol-QA``; an unknown name unchanged, but cut to 20 characters."""
     name = _DATASETS.get(dataset, dataset)
     short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     return plain(short)
 
 
 def plain(text: str) -> str:
-    """A name as matplotlib shall draw it: as it is."""
-    return text.replace("$", r"\$")  # which would begin a formula
+    """Escape a name so that matplotlib draws it unchanged."""
+    return text.replace("$", r"\$")  # a dollar sign would begin a formula
 
 
 def datasets_in_order(names: Iterable[str]) -> list[str]:
-    """Each dataset once: the paper's in the paper's order, then the others by name."""
+    """The distinct datasets: the paper's in the paper's order, then the others by name."""
     rank = {name: place for place, name in enumerate(_DATASETS)}
     return sorted(set(names), key=lambda name: (rank.get(name, len(rank)), name))
 

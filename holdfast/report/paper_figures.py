@@ -1,4 +1,4 @@
-"""The paper's figures, as far as a study gives them."""
+"""The paper's figures, as far as a study has the data for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import ANCHORS, VANILLA
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 from holdfast.report.build_up_path import build_up_path
 from holdfast.report.capability_bars import capability_bars
 from holdfast.report.composition_grid import composition_grid
@@ -19,19 +19,19 @@ from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
 from holdfast.report.search_bars import search_bars
 from holdfast.report.survival import survival
 
-_CURVES = 6  # as many as can be told apart
+_CURVES = 6  # the most curves that a reader can distinguish
 
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """figures: by name; absent: by name, why the study does not give it."""
+    """figures: by name; absent: by name of a figure, why the study cannot give it."""
 
     figures: Mapping[str, Figure]
     absent: Mapping[str, str]
 
 
 def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
-    """Draw every figure that a study and its tables give.
+    """Draw every figure that a study and its tables have the data for.
 
     Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup,
     fig:capability.
@@ -39,7 +39,10 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
     tables = analysis.tables
     learned = list(tables["configurations"]["method"]) if "configurations" in tables else []
     makers: dict[str, tuple[str, Callable[[], Figure]]] = {
-        "survival": ("survival", lambda: survival(tables["survival"], telling(learned))),
+        "survival": (
+            "survival",
+            lambda: survival(told_curves(tables["survival"], tables["configurations"])),
+        ),
         "compositions": (
             "configurations",
             lambda: composition_grid(tables["configurations"]),
@@ -65,20 +68,46 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
     return PaperFigures(drawn, absent)
 
 
-def telling(methods: Sequence[str]) -> list[str]:
-    """The few methods whose curves tell most: the best ones, vanilla, the best single anchor.
+def told_curves(bands: pd.DataFrame, configurations: pd.DataFrame) -> pd.DataFrame:
+    """The curves of each data set that the figure shows.
 
-    methods: the best first.
+    bands: from :func:`holdfast.analysis.curves.bands`.
+
+    Of one data set a few, as :func:`telling` chooses. Of several data sets, in each one: vanilla,
+    its strongest standalone mechanism, its strongest composition, and the method of the highest
+    mean Final over all data sets.
+    configurations: the table of that name, the highest Final of a data set first.
+    Source: fig:survival.
     """
-    alone = next((method for method in methods if method in ANCHORS), None)
+    ranked = {
+        str(dataset): list(part["method"])
+        for dataset, part in configurations.groupby("dataset", sort=False)
+    }
+    finals = configurations.pivot(index="method", columns="dataset", values="final").dropna()
+    leader = [str(finals.mean(axis="columns").idxmax())] if len(ranked) > 1 and len(finals) else []
+    most = _CURVES if len(ranked) == 1 else 3
+    chosen = {name: {*telling(methods, most), *leader} for name, methods in ranked.items()}
+    shown = [
+        method in chosen[dataset]
+        for dataset, method in zip(bands["dataset"], bands["method"], strict=True)
+    ]
+    return bands[shown]
+
+
+def telling(methods: Sequence[str], most: int = _CURVES) -> list[str]:
+    """So many methods of a data set: vanilla, the best standalone mechanism, the best others.
+
+    methods: the best first. A standalone mechanism is one anchor, or one rule but the shared one.
+    """
+    alone = next((method for method in methods if method in (*ANCHORS, *ALLOCATIONS)), None)
     fixed = [method for method in (VANILLA, alone) if method in methods]
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
-    chosen = {*fixed, *best[: _CURVES - len(fixed)]}
+    chosen = {*fixed, *best[: most - len(fixed)]}
     return [method for method in dict.fromkeys(methods) if method in chosen]
 
 
 def _capability(table: pd.DataFrame) -> Figure:
-    """Of the last boundary that was measured, the suites that have right answers."""
+    """Capability after each method's last measured task, of suites with right answers."""
     answered = table[table["unit"] == "share"]
     last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
     scores = answered[answered["after_task"] == last]
@@ -88,12 +117,12 @@ def _capability(table: pd.DataFrame) -> Figure:
 
 
 def _of(study: Study, table: pd.DataFrame) -> Study:
-    """The data sets of a study that a table has."""
+    """The study, restricted to the data sets in a table."""
     return replace(study, cells=study.cells[study.cells["dataset"].isin(table["dataset"])])
 
 
 def _matrices(study: Study, learned: Sequence[str]) -> Figure:
-    """Along the paper's chain, or of what there is."""
+    """The matrices of the paper's chain if two of its methods were run, or else of a few others."""
     chain = [method for method in CHAIN if method in learned]
     methods = chain if len(chain) > 1 else telling(learned)
     return matrix_chain(median_seeds(study, methods), methods)

@@ -1,4 +1,4 @@
-"""Task-level successive halving: how the methods stand at each horizon of the search."""
+"""Task-level successive halving: the ranks of methods at each horizon of the search."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.report import names, style
 from holdfast.report.composition_dots import dotted, draw_dots
 
 _OUT = "#EEEEEE"
-_ROOM = 1.5  # the end of an axis whose bars end at 1: their numbers need some
+_ROOM = 1.5  # upper limit of the axis; bars end at 1, and their numbers need the room
 
 
 def search_bars(bars: pd.DataFrame) -> Figure:
-    """Mean percentile rank over datasets, a column a horizon, a row a method.
+    """Mean percentile rank over datasets, one column per horizon, one row per method.
 
-    Filled dots are the mechanisms of each method. The rows are sorted by the last horizon, then
-    by the one before. A grey row has left the search on every dataset; ``2/3`` beside a number
-    says that the method is still there on two of three datasets, over which the bar is the mean.
+    Dark dots mark the mechanisms of each method. Rows are sorted by the last horizon, then by the
+    one before. A grey row has left the search on every dataset; ``2/3`` beside a number means that
+    the method is still in the search on two of three datasets, over which the bar is the mean.
 
-    bars: columns horizon (tasks), method (tag), percentile (share; NaN for a method that is gone,
-    or alone) and datasets (on how many it is still there), as analysis.percentile_bars gives them.
+    bars: columns horizon (tasks), method (tag), percentile (share; NaN for a method eliminated, or
+    alone) and datasets (on how many it is still in the search), as from analysis.percentile_bars.
     Raises HoldfastError when the table is empty.
     Source: sec:search, fig:sho-results.
     """
@@ -60,7 +60,7 @@ def search_bars(bars: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, means: pd.Series, counts: pd.Series, everywhere: int) -> None:
-    """One horizon; means, counts: by method, from top to bottom."""
+    """Draw one horizon. means, counts: indexed by method, from top to bottom."""
     style.dress(axes)
     for place, (method, mean) in enumerate(means.items()):
         if not counts[method]:

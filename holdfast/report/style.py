@@ -1,4 +1,4 @@
-"""What the figures share: sizes, a row of panels, axes, numbers and legends."""
+"""Shared parts of the figures: sizes, panels, axes, numbers and legends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_COLUMNS = 3
 
 
 def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` panels: one at column width, more over the page, three in a row.
+    """A figure of ``count`` panels: one at column width, several at page width, three in a row.
 
     height: of a row, in inches; options: of ``Figure.subplots``.
     """
@@ -43,13 +43,13 @@ def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes
 
 
 def leads_its_row(axes: Axes) -> bool:
-    """Whether this panel is the first of its row, which alone names the vertical axis."""
+    """Whether this panel is the first of its row; only that one labels the vertical axis."""
     place = axes.get_subplotspec()
     return place is not None and place.is_first_col()
 
 
 def dress(axes: Axes) -> None:
-    """Text of a size that can be read in a column, and no more frame than needed."""
+    """Set text sizes that are readable in a column, and remove the top and right spines."""
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set_fontsize(MEDIUM)
     axes.tick_params(labelsize=SMALL, length=2.5, pad=2)
@@ -58,12 +58,12 @@ def dress(axes: Axes) -> None:
 
 
 def title(axes: Axes, text: str, place: Literal["left", "center"] = "center") -> None:
-    """Name a panel."""
+    """Set the title of a panel."""
     axes.set_title(text, loc=place, fontsize=MEDIUM, pad=3)
 
 
 def share_axis(axes: Axes, highest: float) -> None:
-    """A vertical axis of shares from 0, in per cent, with room for ``highest`` and its label."""
+    """Set a vertical axis of shares, from 0, in per cent, with room for ``highest`` and a label."""
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(0, 1.12 * highest if np.isfinite(highest) and highest > 0 else 1)
     axes.grid(axis="y", alpha=0.25, linewidth=0.5)
@@ -79,7 +79,7 @@ def number_above(
     bold: bool = False,
     align: Literal["right", "center"] = "center",
 ) -> None:
-    """Write a number just above what is drawn at ``place`` up to ``top``."""
+    """Write a number just above the point (``place``, ``top``)."""
     axes.annotate(
         text,
         (place, top),
@@ -93,7 +93,7 @@ def number_above(
 
 
 def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
-    """Below a figure, the colours of the allocation rules that its methods use."""
+    """A legend below a figure with the colours of its methods' allocation rules."""
     used = {mechanisms(method)[1] for method in methods}
     handles: list[Artist] = [
         Patch(color=colour, label=BY_TAG[rule].title)
@@ -104,7 +104,7 @@ def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
 
 
 def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """A legend below all panels, in one row where the figure is wide enough."""
+    """A legend below all panels, in one row if the figure is wide enough."""
     wide = figure.get_figwidth() > (COLUMN + PAGE) / 2
     figure.legend(
         handles=handles,

@@ -1,4 +1,4 @@
-"""Survival curves: how much of a task is known, a tasks after it was learned."""
+"""Survival curves: recall of a task, by the number of tasks learned since."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast.analysis import curves as analysis
 from holdfast.core.errors import HoldfastError
 from holdfast.report import names, style
 
-_MARKS = 8  # about how many points of a curve carry its marker
+_MARKS = 8  # approximate number of markers on a curve
 
 
 def survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figure:
-    """R(a) of each method with the band of its seeds, a panel a dataset, half-lives marked.
+    """R(a) of each method with the band of its seeds and its half-life, one panel per dataset.
 
     The band goes from the lowest seed to the highest. A legend below each panel gives half-lives
-    in tasks; ``>99`` says that the mean curve does not fall so far in 99 tasks.
+    in tasks; ``>99`` means that the mean curve does not fall below half within 99 tasks.
 
-    bands: columns dataset, method, age (tasks), mean, lowest, highest (shares), as analysis.bands
-    gives them; methods: those drawn, in this order, all by default; a dataset may lack some.
-    Raises HoldfastError when the table is empty or lacks a method everywhere.
+    bands: columns dataset, method, age (tasks), mean, lowest, highest (shares), as from
+    analysis.bands; methods: those to draw, in this order, None for all; a dataset may lack some.
+    Raises HoldfastError when the table is empty, or a method is in no dataset.
     Source: sec:res-time, fig:survival.
     """
     style.refuse_empty(len(bands), "survival curves")
@@ -56,7 +56,7 @@ def survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figur
 
 
 def _draw(axes: Axes, method: str, curve: pd.DataFrame, half_life: float, look: names.Look) -> None:
-    """One curve, by age, with its band and half-life."""
+    """Draw one curve with its band and half-life. curve: indexed by age."""
     axes.fill_between(
         curve.index, curve["lowest"], curve["highest"], color=look.colour, alpha=0.2, linewidth=0
     )
@@ -72,7 +72,7 @@ def _draw(axes: Axes, method: str, curve: pd.DataFrame, half_life: float, look: 
         label=f"{names.method_name(method)}: {_lifetime(half_life, curve)}",
     )
     if not math.isnan(half_life):
-        # A ring on the curve, and a line down to the age.
+        # A ring on the curve, and a vertical line down to the axis.
         height = curve["mean"].loc[half_life]
         axes.plot([half_life] * 2, [0, height], ":", color=look.colour, linewidth=0.8)
         axes.plot(
@@ -84,8 +84,8 @@ def _lifetime(half_life: float, curve: pd.DataFrame) -> str:
     if not math.isnan(half_life):
         return f"{half_life:.0f}"
     if curve["mean"].iloc[0] == 0:
-        return "nothing learned"  # and so nothing that could halve
-    # An age that a seed did not observe may have been the one.
+        return "nothing learned"  # a curve that starts at 0 cannot halve
+    # Recall may have halved at an age that was not measured.
     return "not known" if curve["mean"].isna().any() else f">{curve.index.max()}"
 
 

@@ -1,13 +1,14 @@
-"""What a trajectory achieved: its recall matrix, the paper's metrics, its record on disk.
+"""The results of a trajectory: its recall matrix, the paper's metrics, its record on disk.
 
 Imports no torch, so that analysis and reports read results anywhere.
 """
 
 from holdfast.results.capability import CapabilityRow, read_capability
 from holdfast.results.description import Description
-from holdfast.results.matrix import Recall, RecallMatrix
+from holdfast.results.matrix import Entry, RecallMatrix
 from holdfast.results.metrics import (
     METRICS,
+    box_emission,
     diagonal,
     final,
     forget,
@@ -23,9 +24,10 @@ __all__ = [
     "METRICS",
     "CapabilityRow",
     "Description",
-    "Recall",
+    "Entry",
     "RecallMatrix",
     "RunRecord",
+    "box_emission",
     "diagonal",
     "final",
     "forget",

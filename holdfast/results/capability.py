@@ -1,7 +1,7 @@
-"""What a model can do besides recalling: the results of capability suites, as files.
+"""Result files of capability suites, which measure a model's abilities other than recall.
 
-``capability/after_<T>/<suite>.json`` in a trajectory's directory, where T = 0 is the unmodified
-backbone. Source: app:res-capability.
+They are ``capability/after_<T>/<suite>.json`` in a trajectory's directory, where T counts learned
+tasks and 0 is the unmodified backbone. Source: app:res-capability.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Score:
     """The counts of a suite.
 
     answered: items with an output or a prediction; extracted, failed: items in whose output an
-    answer was found, or was not; by_group: items and correct of each group;
-    bits_per_byte: of a suite of text, which has no right answers, None for others.
+    answer was found, or was not; by_group: the counts ``items`` and ``correct`` of each group;
+    bits_per_byte: for a text suite, which has no right answers; None for other suites.
     """
 
     items: int
@@ -40,12 +40,12 @@ class Score:
 
     @property
     def score(self) -> float | None:
-        """The share of items that are correct, 0 to 1; None for a suite of text."""
+        """The share of items that are correct, 0 to 1; None for a text suite."""
         return None if self.bits_per_byte is not None else self.correct / self.items
 
 
 def text_score(items: int, bits_per_byte: float) -> Score:
-    """The score of a suite of text: nothing is answered, and nothing can fail."""
+    """The score of a text suite: every count of answers is 0."""
     return Score(items, 0, 0, 0, 0, {"": {"items": items, "correct": 0}}, bits_per_byte)
 
 
@@ -54,9 +54,9 @@ class CapabilityRow:
     """The result of one suite at one boundary.
 
     after_task: tasks learned, 0 for the unmodified backbone; score: share of items that are
-    correct, None for a suite of text; items, answered, extracted, correct: counts;
-    bits_per_byte: of a suite of text, None for others; settings: what was asked, without which
-    model was.
+    correct, None for a text suite; items, answered, extracted, correct: counts;
+    bits_per_byte: for a text suite, None for others; settings: those of the measurement, without
+    the model's fingerprint.
     """
 
     after_task: int
@@ -71,33 +71,34 @@ class CapabilityRow:
 
     @property
     def value(self) -> float:
-        """The score, or the bits per byte of a suite of text."""
+        """The score, or the bits per byte of a text suite."""
         value = self.score if self.bits_per_byte is None else self.bits_per_byte
         assert value is not None
         return value
 
 
 def boundary(trajectory: Path, after_task: int) -> Path:
-    """Where the results after so many tasks are kept."""
+    """The directory of the results after ``after_task`` learned tasks."""
     return trajectory / "capability" / f"after_{after_task}"
 
 
 def asked(
     model: str, items: Iterable[tuple[Any, ...]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings of a measurement, which two must share to be the same one.
+    """The settings that identify a measurement.
 
-    model: a fingerprint of its weights; items: id, prompt, target and details of each that is
-    asked; options: the suite's own.
+    model: a fingerprint of its weights; items: id, prompt, target and details of each item that is
+    asked; options: the suite's own settings.
     """
     told = [list(item) for item in items]
     return {"model": model, "items": len(told), "data": sha256_of(told), **options}
 
 
 def model_after(identity: str, tasks: Iterable[str]) -> str:
-    """What tells the model of a trajectory from all others.
+    """A fingerprint of a trajectory's model.
 
-    identity: of its configuration, which covers the backbone; tasks: fingerprints of those learned.
+    identity: that of its configuration, which covers the backbone; tasks: fingerprints of the tasks
+    learned.
     """
     return sha256_of([identity, *tasks])
 
@@ -108,7 +109,7 @@ def write_result(
     settings: Mapping[str, Any],
     score: Score | None,
 ) -> None:
-    """Write ``<suite>.json``. score: None while it is being answered."""
+    """Write ``<suite>.json``. score: None until the suite is finished."""
     record = {
         "suite": suite,
         "settings": dict(settings),
@@ -119,7 +120,7 @@ def write_result(
 
 
 def read_result(directory: Path, suite: str) -> dict[str, Any] | None:
-    """What :func:`write_result` wrote; None when nothing is there. HoldfastError when damaged."""
+    """Read what :func:`write_result` wrote; None if there is no file, HoldfastError if damaged."""
     path = directory / f"{suite}.json"
     if not path.exists():
         return None
@@ -132,7 +133,7 @@ def read_result(directory: Path, suite: str) -> dict[str, Any] | None:
 
 
 def read_boundary(directory: Path, after_task: int) -> list[CapabilityRow]:
-    """The finished results in one folder, by suite; what is half done is left out."""
+    """The finished results in one directory, ordered by suite; unfinished ones are skipped."""
     rows = []
     for path in sorted(directory.glob("*.json")):
         record = read_result(directory, path.stem)
@@ -142,7 +143,7 @@ def read_boundary(directory: Path, after_task: int) -> list[CapabilityRow]:
 
 
 def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
-    """Every finished result of a trajectory, by boundary and suite; none where nothing was asked.
+    """Every finished result of a trajectory, ordered by boundary and suite; may be empty.
 
     Raises HoldfastError naming a damaged file.
     """

@@ -1,29 +1,33 @@
-"""config.json: what a trajectory's directory says of itself. Its one reader; needs no torch."""
+"""Read config.json, which describes a trajectory. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 
 CONFIG_FILE = "config.json"
+# Fields that ``numbers`` holds resolved: "auto" decided, the backbone by fingerprint, not name.
+_RESOLVED = ("evaluation.match", "backbone")
 
 
 def is_described(directory: Path) -> bool:
-    """Whether a directory has a config.json, a trajectory's or another one."""
+    """Whether a directory has a config.json, of a trajectory or of something else."""
     return (directory / CONFIG_FILE).is_file()
 
 
 @dataclass(frozen=True)
 class Description:
-    """config: all settings, nested; numbers: those that decide the numbers; identity: their sha256.
+    """config: all settings, nested; numbers: those that affect results; identity: their sha256.
 
-    stream: its name, tasks and fingerprint; backbone: its name and fingerprint; versions: of the
-    libraries.
+    stream: its name, tasks and fingerprint; backbone: its name and fingerprint; versions: those of
+    the libraries.
     """
 
     config: Mapping[str, Any]
@@ -35,11 +39,14 @@ class Description:
 
     @classmethod
     def read(cls, directory: Path) -> Description:
-        """Raise HoldfastError when the file is missing, damaged, or no trajectory's."""
+        """Read config.json and check it against its identity.
+
+        Raises HoldfastError when the file is missing, damaged, edited or not a trajectory's.
+        """
         path = directory / CONFIG_FILE
         recorded = read_json(path)
         try:
-            return cls(
+            found = cls(
                 config=dict(recorded["config"]),
                 identity=str(recorded["identity"]),
                 numbers=dict(recorded["numbers"]),
@@ -54,6 +61,23 @@ class Description:
                 f"{path}: is no trajectory's configuration; restore the file, or choose another "
                 "directory"
             ) from None
+        edited = next(_edited(found.config, found.numbers), None)
+        if edited is None and sha256_of(found.numbers) != found.identity:
+            edited = "its numbers are not those of its identity"
+        if edited:
+            raise HoldfastError(
+                f"{path}: was edited after the trajectory began ({edited}); restore the file"
+            )
+        return found
+
+
+def _edited(config: Any, numbers: Any, place: str = "") -> Iterator[str]:
+    """Yield the settings that config and numbers both have, with different values."""
+    if isinstance(config, Mapping) and isinstance(numbers, Mapping):
+        for name in numbers.keys() & config.keys():
+            yield from _edited(config[name], numbers[name], f"{place}.{name}" if place else name)
+    elif config != numbers and place not in _RESOLVED:
+        yield f"{place}: {json.dumps(numbers)} -> {json.dumps(config)}"
 
 
 def is_trajectory(directory: Path) -> bool:
@@ -64,5 +88,5 @@ def is_trajectory(directory: Path) -> bool:
         raise HoldfastError(f"{directory}: is a study of many; give one of its trajectories{named}")
     if not is_described(directory):
         return False
-    values = read_json(directory / CONFIG_FILE)  # a model's directory has a file of that name too
+    values = read_json(directory / CONFIG_FILE)  # a Hugging Face model also has a config.json
     return isinstance(values, dict) and "numbers" in values

@@ -1,4 +1,4 @@
-"""The temporal accuracy matrix: what is recalled of each task after each boundary."""
+"""The temporal accuracy matrix: the recall of each task after each learned task."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from holdfast.core.notebook import caption, heat_map
 if TYPE_CHECKING:
     import pandas as pd
 
-HEADER = "after_task,on_task,correct,items,accuracy"
+HEADER = "after_task,on_task,correct,items,boxed,accuracy"
 
 
-class Recall(NamedTuple):
-    """One entry of the matrix: how many of a task's items were answered correctly."""
+class Entry(NamedTuple):
+    """How many of a task's items were answered correctly.
+
+    boxed: how many answers open a box, None where not counted.
+    """
 
     correct: int
     items: int
+    boxed: int | None = None
 
     @property
     def accuracy(self) -> float:
@@ -35,10 +39,10 @@ class Recall(NamedTuple):
 class RecallMatrix:
     """Recall on task j after learning task i, for the pairs that were observed.
 
-    ``matrix[i, j]`` is the accuracy in [0, 1], NaN where nobody looked; tasks count from 1.
-    Row i may hold any of the tasks 1..i, and task i + 1, whose accuracy before its turn is
-    forward transfer; row 0 is the untouched model. Rows may be missing (a run may
-    look at its horizons only). Nothing changes in place: ``with_row`` returns a new matrix.
+    ``matrix[i, j]`` is the accuracy in [0, 1], NaN where not observed; tasks count from 1.
+    Row i may hold any of the tasks 1..i, and task i + 1, whose accuracy before it is learned is
+    forward transfer; row 0 is the unmodified model. Rows may be missing (a run may evaluate at its
+    horizons only). Immutable: ``with_row`` returns a new matrix.
 
     Source: eq. matrix.
     """
@@ -46,21 +50,21 @@ class RecallMatrix:
     __slots__ = ("_rows", "_table")
 
     def __init__(self) -> None:
-        self._rows: dict[int, dict[int, Recall]] = {}
+        self._rows: dict[int, dict[int, Entry]] = {}
         self._table: NDArray[np.float64] | None = None
 
     @classmethod
-    def _from_rows(cls, rows: dict[int, dict[int, Recall]]) -> RecallMatrix:
-        """A matrix around rows that are checked and sorted already."""
+    def _from_rows(cls, rows: dict[int, dict[int, Entry]]) -> RecallMatrix:
+        """Wrap rows that are already checked and sorted."""
         matrix = cls()
         matrix._rows = rows
         return matrix
 
-    def with_row(self, after_task: int, row: Mapping[int, tuple[int, int]]) -> RecallMatrix:
-        """Return this matrix with one later row.
+    def with_row(self, after_task: int, row: Mapping[int, Entry | tuple[int, int]]) -> RecallMatrix:
+        """Return a copy with one later row.
 
         after_task: tasks learned so far, more than in any row already here;
-        row: on_task -> (correct, items).
+        row: on_task -> (correct, items), or an :class:`Entry`.
         Raises HoldfastError for a row out of order, an empty one, or an impossible entry.
         """
         after_task = operator.index(after_task)
@@ -72,32 +76,33 @@ class RecallMatrix:
         if not row:
             raise HoldfastError(f"row {after_task} is empty: give at least one task's recall")
         checked = {}
-        for task, (correct, items) in row.items():
+        for task, counts in row.items():
             on_task = operator.index(task)
-            recall = Recall(operator.index(correct), operator.index(items))
-            complaint = _complaint(after_task, on_task, recall)
+            entry = _counted(*counts)
+            complaint = _complaint(after_task, on_task, entry)
             if complaint:
                 raise HoldfastError(f"row {after_task}, task {on_task}: {complaint}")
-            checked[on_task] = recall
+            checked[on_task] = entry
         return self._from_rows({**self._rows, after_task: dict(sorted(checked.items()))})
 
-    def with_recall(self, after_task: int, on_task: int, recall: tuple[int, int]) -> RecallMatrix:
-        """Return this matrix with one more entry in its last row, or in a row that follows it.
+    def with_entry(
+        self, after_task: int, on_task: int, entry: Entry | tuple[int, int]
+    ) -> RecallMatrix:
+        """Return a copy with one more entry, in its last row or in a new row after it.
 
-        recall: (correct, items). Raises HoldfastError for an entry that is impossible, of an
-        earlier row, or observed already.
+        Raises HoldfastError for an entry that is impossible, already observed or of an earlier row.
         """
         present = self._rows.get(after_task, {})
         if on_task in present:
             raise HoldfastError(f"row {after_task}, task {on_task} is observed already")
         earlier = self._from_rows({i: row for i, row in self._rows.items() if i != after_task})
-        return earlier.with_row(after_task, {**present, on_task: recall})
+        return earlier.with_row(after_task, {**present, on_task: entry})
 
     def up_to(self, horizon: int) -> RecallMatrix:
-        """Return the matrix as it stood after ``horizon`` tasks.
+        """Return the matrix as it was after ``horizon`` tasks.
 
         Raises HoldfastError if that row was never observed: metrics of an earlier row must
-        not pass for metrics of this horizon.
+        not be taken for metrics of this horizon.
         """
         if horizon != 0 and horizon not in self._rows:
             seen = ", ".join(map(str, self._rows)) or "none"
@@ -114,8 +119,8 @@ class RecallMatrix:
         """The after_task of every row with at least one entry, ascending."""
         return tuple(self._rows)
 
-    def recall(self, after_task: int, on_task: int) -> Recall | None:
-        """The counts behind one accuracy; None where unobserved.
+    def entry(self, after_task: int, on_task: int) -> Entry | None:
+        """The counts of one accuracy; None if unobserved.
 
         Raises HoldfastError for after_task < 0 or on_task < 1.
         """
@@ -125,60 +130,60 @@ class RecallMatrix:
             )
         return self._rows.get(after_task, {}).get(on_task)
 
-    def entries(self) -> Iterator[tuple[int, int, Recall]]:
-        """Yield (after_task, on_task, recall) of every observed entry, row by row."""
+    def entries(self) -> Iterator[tuple[int, int, Entry]]:
+        """Yield (after_task, on_task, entry) for every observed entry, row by row."""
         for after_task, row in self._rows.items():
-            for on_task, recall in row.items():
-                yield after_task, on_task, recall
+            for on_task, entry in row.items():
+                yield after_task, on_task, entry
 
     def accuracies(self) -> NDArray[np.float64]:
         """Return accuracies [horizon + 1, horizon + 2], indexed [after_task, on_task] from task 1.
 
-        Row 0 is the untouched model, the last column the task that comes next. Column 0 names
-        no task and is NaN like everything unobserved; ``[1:, 1:-1]`` is the paper's T x T matrix.
+        Row 0 is the unmodified model, the last column the next task. Column 0 belongs to no task
+        and is NaN, like every unobserved entry; ``[1:, 1:-1]`` is the paper's T x T matrix.
         """
         if self._table is None:
             table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
-            for after_task, on_task, recall in self.entries():
-                table[after_task, on_task] = recall.accuracy
+            for after_task, on_task, entry in self.entries():
+                table[after_task, on_task] = entry.accuracy
             self._table = table
         return self._table.copy()
 
     def to_csv(self) -> str:
-        """The text of matrix.csv: a header, then one line an observed entry."""
+        """The text of matrix.csv: a header, then one line per observed entry."""
         lines = [HEADER]
-        for after_task, on_task, recall in self.entries():
-            lines.append(
-                f"{after_task},{on_task},{recall.correct},{recall.items},{recall.accuracy!r}"
-            )
+        for after_task, on_task, entry in self.entries():
+            boxed = "" if entry.boxed is None else entry.boxed
+            counts = f"{entry.correct},{entry.items},{boxed},{entry.accuracy!r}"
+            lines.append(f"{after_task},{on_task},{counts}")
         return "\n".join(lines) + "\n"
 
     @classmethod
     def from_csv(cls, text: str, source: str = "matrix.csv") -> RecallMatrix:
-        """The matrix written by ``to_csv``; the order of the lines does not matter.
+        """Parse what ``to_csv`` wrote, with its lines in any order.
 
-        source: what to call the text in errors.
+        source: the name of the text in errors.
         Raises HoldfastError naming the source and the line.
         """
         lines = text.splitlines()
         if not lines or lines[0] != HEADER:
             found = lines[0] if lines else ""
             raise HoldfastError(f'{source} line 1: expected the header "{HEADER}", found "{found}"')
-        rows: dict[int, dict[int, Recall]] = {}
-        known: dict[str, Recall] = {}
+        rows: dict[int, dict[int, Entry]] = {}
+        known: dict[str, Entry] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
-                after_task, on_task, recall = _entry(line, known)
+                after_task, on_task, entry = _entry(line, known)
                 row = rows.setdefault(after_task, {})
                 if on_task in row:
                     raise ValueError(f"row {after_task}, task {on_task} appears a second time")
             except ValueError as error:
                 raise HoldfastError(f"{source} line {number}: {error}") from None
-            row[on_task] = recall
+            row[on_task] = entry
         return cls._from_rows({i: dict(sorted(rows[i].items())) for i in sorted(rows)})
 
     def save(self, path: Path) -> None:
-        """Write matrix.csv in one step: a reader sees the old file or the new one."""
+        """Write matrix.csv atomically."""
         write_text_atomically(path, self.to_csv())
 
     @classmethod
@@ -196,8 +201,8 @@ class RecallMatrix:
         return cls.from_csv(text, source=str(path))
 
     def __getitem__(self, entry: tuple[int, int]) -> float:
-        recall = self.recall(*entry)
-        return float("nan") if recall is None else recall.accuracy
+        found = self.entry(*entry)
+        return float("nan") if found is None else found.accuracy
 
     # Without this Python would try matrix[0], matrix[1], ... to iterate.
     __iter__ = None
@@ -209,78 +214,88 @@ class RecallMatrix:
         return hash(tuple(self.entries()))
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each observed entry: after_task, on_task, correct, items, accuracy."""
+        """A data frame with one row per observed entry and the columns of matrix.csv."""
         import pandas as pd
 
-        rows = [(i, j, *recall, recall.accuracy) for i, j, recall in self.entries()]
+        rows = [(i, j, *entry, entry.accuracy) for i, j, entry in self.entries()]
         return pd.DataFrame(rows, columns=HEADER.split(","))
 
     def __repr__(self) -> str:
         if not self._rows:
             return "RecallMatrix(empty)"
-        row = [recall for task, recall in self._rows[self.horizon].items() if task <= self.horizon]
-        share = sum(recall.accuracy for recall in row) / len(row) if row else float("nan")
+        row = [entry for task, entry in self._rows[self.horizon].items() if task <= self.horizon]
+        share = sum(entry.accuracy for entry in row) / len(row) if row else float("nan")
         return f"RecallMatrix({self.horizon} tasks, {len(row)} asked last: {share:.1%} recalled)"
 
     def _repr_html_(self) -> str:
-        """A picture for notebooks: a line a row after_task, a column a task."""
+        """A heat map for notebooks: one line per after_task, one column per task."""
         table = self.accuracies()[:, 1:]
         shares = [[None if np.isnan(one) else float(one) for one in row] for row in table]
         told = "after each task (down), recall of each task (across)"
         return caption(repr(self)) + heat_map(shares) + caption(told)
 
 
-def _complaint(after_task: int, on_task: int, recall: Recall) -> str | None:
-    """Why this cannot be an entry of any matrix; None when it can."""
+def _counted(correct: int, items: int, boxed: int | None = None) -> Entry:
+    """An entry with the counts as plain integers; TypeError for fractions."""
+    box = None if boxed is None else operator.index(boxed)
+    return Entry(operator.index(correct), operator.index(items), box)
+
+
+def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:
+    """Why an entry is invalid; None if it is valid."""
     if after_task < 0:
         return f"after_task is {after_task}; it counts learned tasks, from 0"
     if not 1 <= on_task <= after_task + 1:
         return f"after {after_task} tasks only tasks 1 to {after_task + 1} can be asked"
-    if recall.items < 1:
-        return f"{recall.items} items; accuracy needs at least one"
-    if not 0 <= recall.correct <= recall.items:
-        return f"{recall.correct} correct of {recall.items} items"
+    if entry.items < 1:
+        return f"{entry.items} items; accuracy needs at least one"
+    if not 0 <= entry.correct <= entry.items:
+        return f"{entry.correct} correct of {entry.items} items"
+    if entry.boxed is not None and not entry.correct <= entry.boxed <= entry.items:
+        return f"a box in {entry.boxed} of {entry.items} answers, {entry.correct} of them correct"
     return None
 
 
-def _entry(line: str, known: dict[str, Recall]) -> tuple[int, int, Recall]:
-    """As :func:`_parse_entry`, faster where the counts and the accuracy were read before.
+def _entry(line: str, known: dict[str, Entry]) -> tuple[int, int, Entry]:
+    """Parse a line as :func:`_parse_entry` does, but look up counts that were parsed before.
 
-    known: what was read, by the text of the last three values; thousands of lines share few.
+    known: a cache of entries by the text of a line's last four values, which many lines share.
     """
     after, _, rest = line.partition(",")
     on, _, counts = rest.partition(",")
-    recall = known.get(counts)
-    if recall and line.isascii() and after.isdigit() and on.isdigit():
+    entry = known.get(counts)
+    if entry and line.isascii() and after.isdigit() and on.isdigit():
         after_task, on_task = int(after), int(on)
         if 1 <= on_task <= after_task + 1:
-            return after_task, on_task, recall
+            return after_task, on_task, entry
     after_task, on_task, known[counts] = _parse_entry(line)
     return after_task, on_task, known[counts]
 
 
-def _parse_entry(line: str) -> tuple[int, int, Recall]:
+def _parse_entry(line: str) -> tuple[int, int, Entry]:
     """One line of matrix.csv; raises ValueError saying what is wrong with it."""
     fields = line.split(",")
-    if len(fields) != 5:
-        raise ValueError(f'expected 5 values ({HEADER}), found {len(fields)} in "{line}"')
+    if len(fields) != 6:
+        raise ValueError(f'expected 6 values ({HEADER}), found {len(fields)} in "{line}"')
     counts = []
-    for name, field in zip(HEADER.split(","), fields[:4], strict=False):
+    for name, field in zip(HEADER.split(","), fields[:5], strict=False):
+        if name == "boxed" and not field:
+            break
         # int() alone would also take "1_0", " 1" and "+1".
         if not (field.isascii() and field.isdigit()):
             raise ValueError(f'{name} is "{field}", not a whole number')
         counts.append(int(field))
-    after_task, on_task, recall = counts[0], counts[1], Recall(counts[2], counts[3])
-    complaint = _complaint(after_task, on_task, recall)
+    after_task, on_task = counts[:2]
+    entry = Entry(*counts[2:])
+    complaint = _complaint(after_task, on_task, entry)
     if complaint:
         raise ValueError(complaint)
     # Exact: ``to_csv`` writes the shortest text that reads back as the same float.
-    if _float_or_none(fields[4]) != recall.accuracy:
+    if _float_or_none(fields[5]) != entry.accuracy:
         raise ValueError(
-            f'accuracy is "{fields[4]}", but {recall.correct} of {recall.items} '
-            f"is {recall.accuracy!r}"
+            f'accuracy is "{fields[5]}", but {entry.correct} of {entry.items} is {entry.accuracy!r}'
         )
-    return after_task, on_task, recall
+    return after_task, on_task, entry
 
 
 def _float_or_none(text: str) -> float | None:

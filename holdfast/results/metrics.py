@@ -1,27 +1,26 @@
 """The paper's metrics, as functions of a recall matrix.
 
-T is the matrix's horizon, M[i, j] the accuracy on task j after learning task i; everything is
+T is the matrix's horizon, M[i, j] the accuracy on task j after learning task i; every value is
 a share in [0, 1], not a percentage. A metric that needs an unobserved entry is NaN, never an
-average over what happens to be there; the three exceptions, ``forget``, ``retention_by_age`` and
+average over the observed ones; the three exceptions, ``forget``, ``retention_by_age`` and
 ``forward_transfer``, say so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.results.matrix import RecallMatrix
+from holdfast.results.matrix import Entry, RecallMatrix
 
 # Two means that are equal as fractions differ by rounding, about 1e-16; unequal ones by 1e-6
 # or more on the paper's 100 tasks of 100 items.
 TIE = 1e-12
 
-# Those that are one number, as tables have them.
+# The metrics that are a single number, as tables show them.
 METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 
 Number: TypeAlias = float | None
@@ -47,8 +46,8 @@ def diagonal(matrix: RecallMatrix) -> float:
 def forget(matrix: RecallMatrix) -> float:
     """Mean over tasks 1..T-1 of the best accuracy ever reached minus the last; NaN for T < 2.
 
-    The best is over the rows that were observed from the task's own on, which must be among them:
-    where rows lie at a distance it may have been higher in between.
+    The best is over the observed rows from the task's own on; NaN if its own row is unobserved.
+    Where rows are missing, the true best may be higher.
     Source: eq. metrics.
     """
     learned = _learned(matrix)
@@ -76,7 +75,7 @@ def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     """R(a), a = 0..T-1 [T]: mean of the observed M[i, j] with i - j = a; NaN where there is none.
 
     With every row observed R(a) averages T - a entries. With fewer rows it averages fewer: with
-    the last row alone it is that row read backwards, one task an age.
+    only the last row it is that row reversed, one task per age.
     Source: sec. res-time.
     """
     learned = _learned(matrix)
@@ -85,10 +84,10 @@ def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
 
 
 def half_life(matrix: RecallMatrix) -> int | None:
-    """The first age at which R(a) < R(0) / 2, in tasks; None if that age cannot be given.
+    """The first age, in tasks, at which R(a) < R(0) / 2; None if there is none or it is unknown.
 
     None means that R(a) does not fall so far within the horizon, or that an unobserved age
-    comes first; ``retention_by_age`` tells which.
+    comes first; ``retention_by_age`` shows which.
     Source: sec. res-time.
     """
     retention = retention_by_age(matrix)
@@ -101,28 +100,31 @@ def half_life(matrix: RecallMatrix) -> int | None:
 
 
 def forward_transfer(matrix: RecallMatrix) -> float:
-    """Mean of the observed M[i, i + 1]: accuracy on a task just before its turn; NaN if none.
+    """Mean of the observed M[i, i + 1]: accuracy on a task just before it is learned; NaN if none.
 
-    Counts row 0 (task 1 before any training) and, where the stream goes on, task T + 1.
+    Includes row 0 (task 1 before any training) and, if it was observed, task T + 1.
     Source: app. res-controls.
     """
     before_turn = np.diagonal(matrix.accuracies(), offset=1)  # [T + 1]: M[0, 1] .. M[T, T + 1]
     return _mean(before_turn[~np.isnan(before_turn)])
 
 
-def summarise(
-    matrix: RecallMatrix, emission: float | Mapping[str, float] | None = None
-) -> dict[str, Metric]:
-    """What metrics.json holds, ready for JSON: None wherever a metric is NaN.
+def box_emission(matrix: RecallMatrix) -> dict[str, float]:
+    """Share of answers that open a box, over the items whose answers were counted.
 
-    emission: the share of answers that open a box, as one number or one for each checkpoint
-    ({"diagonal": 1.0, "final": 1.0}); None when not measured.
+    ``diagonal``: of every task immediately after it is learned, as far as observed; ``final``: of
+    all tasks after task T. NaN where nothing was counted.
+    Source: app. res-controls.
     """
-    box_emission: Metric
-    if isinstance(emission, Mapping):
-        box_emission = {checkpoint: _number(share) for checkpoint, share in emission.items()}
-    else:
-        box_emission = _number(emission)
+    entries = list(matrix.entries())
+    return {
+        "diagonal": _boxed([one for i, j, one in entries if i == j]),
+        "final": _boxed([one for i, j, one in entries if i == matrix.horizon and j <= i]),
+    }
+
+
+def summarise(matrix: RecallMatrix) -> dict[str, Metric]:
+    """The contents of metrics.json: all metrics, with None in place of NaN."""
     return {
         "final": _number(final(matrix)),
         "diag": _number(diagonal(matrix)),
@@ -132,17 +134,23 @@ def summarise(
         "forward_transfer": _number(forward_transfer(matrix)),
         "half_life": half_life(matrix),
         "retention_by_age": [_number(value) for value in retention_by_age(matrix)],
-        "box_emission": box_emission,
+        "box_emission": {name: _number(share) for name, share in box_emission(matrix).items()},
     }
 
 
+def _boxed(entries: list[Entry]) -> float:
+    counted = [(one.boxed, one.items) for one in entries if one.boxed is not None]
+    items = sum(items for _, items in counted)
+    return sum(boxed for boxed, _ in counted) / items if items else math.nan
+
+
 def _learned(matrix: RecallMatrix) -> NDArray[np.float64]:
-    """M without the untouched model and the task to come: [T, T], from task 1."""
+    """M without the unmodified model's row and the next task's column: [T, T], from task 1."""
     return matrix.accuracies()[1:, 1:-1]
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    # numpy warns on an empty mean; here it is an ordinary answer.
+    # numpy warns about an empty mean; here NaN is an expected result.
     return float(values.mean()) if values.size else math.nan
 
 

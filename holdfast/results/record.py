@@ -1,8 +1,9 @@
-"""A trajectory's directory, as its readers see it."""
+"""Read a trajectory's directory."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,16 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
+from holdfast.results.commit import read_matrix
 from holdfast.results.description import Description, is_described
 from holdfast.results.matrix import RecallMatrix
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one trajectory, finished or not, has left on disk; reading it needs no torch.
+    """The record of one trajectory, finished or not; reading it needs no torch.
 
-    description: config.json; matrix: matrix.csv, empty before the first boundary;
+    description: config.json; matrix: recall at the last commit, empty before the first boundary;
     metrics: metrics.json, None until it is written.
     """
 
@@ -31,7 +33,7 @@ class RunRecord:
     def open(cls, path: Path | str) -> RunRecord:
         """Read a trajectory's directory.
 
-        Raises HoldfastError if it is none (it has no config.json) or a file in it is damaged.
+        Raises HoldfastError if it has no config.json or a file in it is damaged.
         """
         path = Path(path)
         if not is_described(path):
@@ -39,11 +41,11 @@ class RunRecord:
                 f"{path}: not a trajectory (no config.json); "
                 "give a directory that `holdfast run --out` wrote"
             )
-        matrix, metrics = path / "matrix.csv", path / "metrics.json"
+        metrics = path / "metrics.json"
         return cls(
             path=path,
             description=Description.read(path),
-            matrix=RecallMatrix.load(matrix) if matrix.exists() else RecallMatrix(),
+            matrix=read_matrix(path),
             metrics=_read_object(metrics) if metrics.exists() else None,
         )
 
@@ -60,8 +62,8 @@ class RunRecord:
 def read_events(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a trajectory's log.jsonl in order; none if there is no log.
 
-    A last line without its newline is skipped: it is being written, or the writer was stopped in
-    the middle of it. Raises HoldfastError for any other line that is no event.
+    A last line without a newline is skipped: it is still being written, or its writer was stopped.
+    Raises HoldfastError for any other line that is no event.
     """
     log = directory / "log.jsonl"
     if not log.exists():
@@ -77,6 +79,23 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(event, dict):
                 raise HoldfastError(f"{log} line {number}: an event is a JSON object")
             yield event
+
+
+def task_seconds(directory: Path, horizon: int) -> list[float]:
+    """The seconds of each task up to a horizon, from the log; empty if there is none.
+
+    Raises HoldfastError for a line that is no event, or a task's that tells no seconds.
+    """
+    found = []
+    for number, event in enumerate(read_events(directory), start=1):
+        try:
+            if event.get("event") == "task" and event["task"] <= horizon:
+                found.append(math.fsum(event["seconds"].values()))
+        except (KeyError, TypeError, AttributeError):
+            raise HoldfastError(
+                f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
+            ) from None
+    return found
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -1,18 +1,15 @@
-"""Streams from and to Hugging Face `datasets`: one row an item, as it is saved to disk.
-
-And the hub that datasets and models come from, which may be out of reach.
-"""
+"""Read and write streams as Hugging Face `datasets` saved to disk, one row per item."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.rows import KEYS, read_rows, stream_of, values_of
+from holdfast.core.files import appearing
+from holdfast.streams.columns import KEYS, Columns
+from holdfast.streams.rows import read_rows, stream_of, values_of
 from holdfast.streams.stream import Stream
 
 
@@ -21,34 +18,36 @@ def is_dataset(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
 
 
-def read_dataset(path: str | Path, items_per_task: int | None = None) -> Stream:
-    """Read a dataset that ``save_to_disk`` wrote, its columns named as the keys of a JSON line.
+def read_dataset(
+    path: str | Path, items_per_task: int | None = None, columns: Columns | None = None
+) -> Stream:
+    """Read a dataset that ``save_to_disk`` wrote; its columns have the names of the JSONL keys.
 
     Empty values (None, no aliases) count as absent; ``details`` is JSON text. Of several splits,
-    ``train`` is read. Other columns are ignored. Tasks are made as by ``read_jsonl``.
+    ``train`` is read. Other columns are kept in the details. Rows form tasks as in ``read_jsonl``.
 
-    Raises HoldfastError naming the place and the row.
+    Raises HoldfastError naming the path and the row.
     """
     path = Path(path)
     table = _table(path)
-    missing = [key for key in ("question", "answer") if key not in table.column_names]
-    if missing:
-        raise HoldfastError(
-            f"{path}: has no column {missing[0]}, but {', '.join(table.column_names)}; "
-            "rename its columns to question and answer"
-        )
-    columns = [key for key in KEYS if key in table.column_names]
-    records = enumerate(table.select_columns(columns), start=1)
-    rows = read_rows(str(path), ((f"row {n}", values) for n, values in records), _given)
+    return rows_of_dataset(table, str(path), path.resolve().name, items_per_task, columns)
+
+
+def rows_of_dataset(
+    table: Any, source: str, name: str, items_per_task: int | None, columns: Columns | None
+) -> Stream:
+    """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
+    records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
+    rows = read_rows(source, records, _given, columns)
     if not rows:
-        raise _empty(path)
-    return stream_of(str(path), rows, path.resolve().name, items_per_task)
+        raise _empty(source)
+    return stream_of(source, rows, name, items_per_task)
 
 
 def write_dataset(stream: Stream, path: str | Path) -> None:
     """Write a stream as a dataset with all the columns of :func:`read_dataset`.
 
-    Raises HoldfastError when the place is taken or cannot be written.
+    Raises HoldfastError when the path exists or cannot be written.
     """
     path = Path(path)
     if path.exists():
@@ -60,22 +59,16 @@ def write_dataset(stream: Stream, path: str | Path) -> None:
             values["details"] = json.dumps(values.get("details", {}))
             rows.append({key: values[key] for key in KEYS})
     datasets = library()
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # Strings throughout: a column of empty lists would have no type.
-        text = datasets.Value("string")
-        features = {key: datasets.List(text) if key == "aliases" else text for key in KEYS}
-        table = datasets.Dataset.from_list(rows, features=datasets.Features(features))
-        table.save_to_disk(str(part))
-        part.rename(path)
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    # Declared types: datasets cannot infer one for a column of empty lists.
+    text = datasets.Value("string")
+    features = {key: datasets.List(text) if key == "aliases" else text for key in KEYS}
+    table = datasets.Dataset.from_list(rows, features=datasets.Features(features))
+    with appearing(path) as folder:
+        table.save_to_disk(str(folder))
 
 
 def library() -> Any:
-    """The `datasets` library, quiet; HoldfastError when it is not installed."""
+    """Import `datasets` without progress bars; HoldfastError when it is not installed."""
     try:
         import datasets
     except ImportError:
@@ -90,7 +83,7 @@ def _table(path: Path) -> Any:
     datasets = library()
     try:
         loaded = datasets.load_from_disk(str(path))
-    except IndexError:  # of the library, which looks for the first of no tables
+    except IndexError:  # datasets takes the first of its tables, and there is none
         raise _empty(path) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -104,7 +97,7 @@ def _table(path: Path) -> Any:
     )
 
 
-def _empty(path: Path) -> HoldfastError:
+def _empty(path: Path | str) -> HoldfastError:
     return HoldfastError(f"{path}: has no rows; a stream needs at least one")
 
 

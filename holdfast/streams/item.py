@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +17,8 @@ class Item:
 
     aliases: other answers accepted when recall is scored; never trained on.
     id: the source's own name for the item; need not be unique, part of no fingerprint.
-    details: whatever else the source says of it (topic, dataset, ...), as JSON values under keys of
-    its own; carried through files, part of no fingerprint.
+    details: what else the source records (topic, dataset, ...), as JSON values under the source's
+    own keys; written to and read from files, part of no fingerprint.
 
     Raises HoldfastError for a text that is empty, is no valid Unicode, or, in an answer or alias,
     has unbalanced braces: ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
@@ -42,7 +43,7 @@ class Item:
                     f"the {kind} {quoted(text)} of question {quoted(question)} has unbalanced "
                     "braces, so it cannot be read back from \\boxed{...}; balance or remove them"
                 )
-        # Frozen to everybody else: these are the values that the item is born with.
+        # A frozen dataclass can normalise its fields only through object.__setattr__.
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "answer", answer)
         object.__setattr__(self, "aliases", aliases)
@@ -50,6 +51,11 @@ class Item:
             object.__setattr__(self, "id", clean("id", self.id))
         if self.details:
             _check_details(self.details)
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text has a symbol that is neither white space nor an invisible character."""
+    return any(unicodedata.category(one) != "Cf" and not one.isspace() for one in text)
 
 
 def braces_balance(text: str) -> bool:
@@ -63,14 +69,14 @@ def braces_balance(text: str) -> bool:
 
 
 def _check_details(details: Mapping[str, Any]) -> None:
-    """Refuse what would fail only when it is written, perhaps after hours of work."""
+    """Refuse details that are not JSON now, not when a file is written hours later."""
     try:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise HoldfastError(
             '"details" holds a text that is no valid Unicode (half of a surrogate pair); retype it'
         ) from None
-    # NaN and infinities, what JSON has no form for, brackets that nest too deep.
+    # NaN and infinities, types that JSON lacks, values nested too deeply.
     except (ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(
@@ -92,7 +98,7 @@ def clean(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')
     text = value.strip()
-    if not text:
+    if not is_visible(text):
         needed = field in ("question", "answer")
         remedy = (
             "every item needs a question and an answer" if needed else "fill it or leave it out"
@@ -104,4 +110,7 @@ def clean(field: str, value: object) -> str:
         raise HoldfastError(
             f'"{field}" {quoted(text)} is no valid Unicode (half of a surrogate pair); retype it'
         ) from None
+    if "\0" in text:
+        shown = quoted(text.replace("\0", "\\0"))
+        raise HoldfastError(f'"{field}" {shown} holds the character NUL; remove it')
     return text

@@ -1,4 +1,4 @@
-"""A user's own facts: one JSON object a line."""
+"""Read and write a user's own facts as JSONL: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
+from holdfast.streams.columns import Columns
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import Row, read_rows, stream_of, values_of
 from holdfast.streams.stream import Stream
@@ -15,26 +16,31 @@ from holdfast.streams.stream import Stream
 EXAMPLE = '{"question": "...", "answer": "..."}'
 
 
-def read_jsonl(path: str | Path, items_per_task: int | None = None) -> Stream:
+def read_jsonl(
+    path: str | Path, items_per_task: int | None = None, columns: Columns | None = None
+) -> Stream:
     """Read lines ``{"question", "answer", "aliases"?, "task"?, "id"?, "details"?}`` as a stream.
 
-    ``task`` is text or a whole number (``1`` and ``"1"`` are one task) and stands in every line
-    or in none. Tasks come in the order of their first line, whatever their names; their lines may
-    be interleaved. Without ``task``, every ``items_per_task`` lines make a task, named by its
+    Further keys are kept in the details; see :func:`holdfast.streams.columns.as_values` for other
+    names of questions and answers.
+
+    ``task`` is text or a whole number (``1`` and ``"1"`` are one task), given in every line or in
+    none. Tasks come in the order of their first line, whatever their names; their lines may be
+    interleaved. Without ``task``, every ``items_per_task`` lines make a task, named by its
     number, the last one perhaps shorter; without ``items_per_task``, the file is one task.
-    Blank lines are skipped. The stream takes the file's name.
+    Blank lines are skipped. The stream is named after the file.
 
     Raises HoldfastError naming the file and, where there is one, the line.
     """
     path = Path(path)
-    return stream_of(str(path), _rows(path), path.stem, items_per_task)
+    return stream_of(str(path), _rows(path, columns), path.stem, items_per_task)
 
 
 def write_jsonl(stream: Stream, path: str | Path) -> None:
-    """Write a stream so that :func:`read_jsonl` gives back equal tasks; whole or not at all.
+    """Write a stream atomically, such that :func:`read_jsonl` returns equal tasks.
 
-    Of the stream itself, its name, ``exact_case`` and ``about`` are not written. Raises
-    HoldfastError when the place cannot be written.
+    The stream's name, ``exact_case`` and ``about`` are not written. Raises HoldfastError when the
+    path cannot be written.
     """
     lines = [
         json.dumps(values_of(task, item), ensure_ascii=False)
@@ -44,28 +50,31 @@ def write_jsonl(stream: Stream, path: str | Path) -> None:
     write_text_atomically(Path(path), "".join(f"{line}\n" for line in lines))
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path, columns: Columns | None) -> list[Row]:
     try:
+        # Reading a named pipe or a device may never end.
+        if path.exists() and not path.is_file():
+            raise HoldfastError(f"{path}: is no regular file; give the path of a .jsonl file")
         content = path.read_bytes()
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = read_rows(str(path), lines_of(content), json_object)
+    rows = read_rows(str(path), lines_of(content), json_object, columns)
     if not rows:
         raise HoldfastError(f"{path}: is empty; write one {EXAMPLE} a line")
     return rows
 
 
 def lines_of(content: bytes) -> list[tuple[str, bytes]]:
-    """The lines of a file that hold something, each with its place (``line 7``)."""
+    """The non-blank lines of a file, each with its place (``line 7``)."""
     # Only the line feed ends a line: text may hold Unicode's own line separators.
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [(f"line {n}", raw) for n, raw in enumerate(lines, start=1) if raw.strip()]
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """The object of one line; HoldfastError, without the place, when it is none."""
+    """Parse one line as a JSON object; HoldfastError, without the place, when it is none."""
     try:
         values = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError:
@@ -79,7 +88,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that stands twice in one object; JSON readers keep the last one silently."""
+    """Refuse a key that occurs twice in one object; JSON readers keep the last one silently."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -1,8 +1,8 @@
-"""One way to every stream: by its name, or by the path of a file."""
+"""Load any stream, by the name of a built-in or by the path of a file."""
 
 from __future__ import annotations
 
-import difflib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,19 +12,27 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from holdfast.core.config import Config, build
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.streams.columns import Columns
 from holdfast.streams.hf_dataset import is_dataset, read_dataset
 from holdfast.streams.item import quoted
 from holdfast.streams.jsonl import read_jsonl
 from holdfast.streams.order import reorder
+from holdfast.streams.python import Facts, facts_of_python
+from holdfast.streams.registry import case_twins
 from holdfast.streams.released import is_released, read_released
+from holdfast.streams.rows import read_rows, stream_of
 from holdfast.streams.stream import Stream
 from holdfast.streams.symbol_qa import symbol_qa
+from holdfast.streams.tables import TABLES, read_table
 
 JSONL_IN_DIRECTORY = "stream.jsonl"
 DATASET_IN_DIRECTORY = "dataset"
-# The settings that say how much of a generated stream is wanted, and which.
+# The settings that give the size and the seed of a generated stream.
 SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
+
+
+logger = logging.getLogger(__name__)
 
 
 class StreamConfig(Config):
@@ -33,12 +41,12 @@ class StreamConfig(Config):
     name: a built-in (``symbol_qa``) or the path of a ``.jsonl`` file, of a directory in the
     published layout, or of a saved Hugging Face dataset; a whole number, as YAML reads the name
     ``2024``, counts as text.
-    tasks: take the first so many; None takes all (100 of Symbol-QA).
+    tasks: how many tasks to take, from the first; None takes all (100 of Symbol-QA).
     items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
     meaning that the file is one task.
-    seed: of the generated streams; a stored one is what it is.
+    seed: of a generated stream; a stored stream ignores it.
     order_seed: permutes the tasks of the whole stream, before the first ``tasks`` are taken; None
-    keeps them as they stand.
+    keeps their stored order.
     """
 
     name: str = "symbol_qa"
@@ -54,18 +62,22 @@ class StreamConfig(Config):
 
 
 def load_stream(
-    source: StreamConfig | str | Path = "symbol_qa",
+    source: StreamConfig | str | Path | Facts = "symbol_qa",
     *,
     tasks: int | None = None,
     items_per_task: int | None = None,
     seed: int | None = None,
     order_seed: int | None = None,
+    question_column: str | None = None,
+    answer_column: str | None = None,
 ) -> Stream:
     """Load or generate a stream: ``load_stream("facts.jsonl", items_per_task=20)``.
 
-    source: a built-in's name, a path, or a configuration, whose values the keywords replace;
-    the keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its full 100 tasks
-    (or over ``tasks``, when that is more), so shorter streams stay prefixes.
+    source: a built-in's name, a path, or a configuration, whose values the keywords replace; or
+    facts of Python: a pandas DataFrame, or pairs (question, answer), mappings or items.
+    question_column, answer_column: which of their columns or keys, or those of a file, hold
+    them; the other keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its
+    full 100 tasks (or over ``tasks``, when that is more), so shorter streams stay prefixes.
 
     Raises HoldfastError for a value out of range, an unknown name, a file that is missing or
     wrong, or more tasks than there are.
@@ -76,10 +88,17 @@ def load_stream(
         "seed": seed,
         "order_seed": order_seed,
     }
-    base = source.model_dump() if isinstance(source, StreamConfig) else {"name": str(source)}
+    base = source.model_dump() if isinstance(source, StreamConfig) else {}
+    if isinstance(source, (str, Path)):
+        base = {"name": str(source)}
     values = base | {key: value for key, value in given.items() if value is not None}
     config = build(StreamConfig, values, source="stream")
-    whole = reorder(_whole(config), config.order_seed)
+    columns = Columns(question_column, answer_column)
+    if isinstance(source, (str, Path, StreamConfig)):
+        found = _whole(config, columns)
+    else:
+        found = facts_of_python(source, config.items_per_task, columns)
+    whole = reorder(found, config.order_seed)
     return whole if config.tasks is None else whole.first(config.tasks)
 
 
@@ -92,34 +111,39 @@ def _whole_symbol_qa(config: StreamConfig) -> Stream:
     )
 
 
-# Each gives the whole stream in its stored order; permuting and cutting come after.
+# Each returns the whole stream in its unpermuted order; load_stream permutes and truncates it.
 _BUILT_IN: dict[str, Callable[[StreamConfig], Stream]] = {"symbol_qa": _whole_symbol_qa}
 
 
 def is_generated(name: object) -> bool:
-    """Whether a name is a stream that is generated; None is the default's."""
+    """Whether ``name`` is a generated stream; None stands for the default stream."""
     name = name or StreamConfig().name
     return isinstance(name, str) and name in _BUILT_IN
 
 
-def _whole(config: StreamConfig) -> Stream:
+def _whole(config: StreamConfig, columns: Columns) -> Stream:
     if config.name in _BUILT_IN:
         return _BUILT_IN[config.name](config)
-    # Path.expanduser would raise for a home that does not exist.
-    return read_stream(Path(os.path.expanduser(config.name)), config.items_per_task)
+    # Path.expanduser would raise for a user without a home directory.
+    return read_stream(Path(os.path.expanduser(config.name)), config.items_per_task, columns)
 
 
-def read_stream(path: Path, items_per_task: int | None = None) -> Stream:
+def read_stream(
+    path: Path, items_per_task: int | None = None, columns: Columns | None = None
+) -> Stream:
     """Read a stored stream, whatever its format.
 
-    path: a ``.jsonl`` file; a directory in the published layout, written by ``datasets``, or with
-    a ``stream.jsonl`` or a directory ``dataset`` so written in it. items_per_task: of rows that
-    name no task.
-    Raises HoldfastError when it is none of these, cannot be read, or is wrong in itself.
+    path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
+    in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
+    ``dataset`` saved by ``datasets``. items_per_task: of rows that name no task. columns: which
+    hold questions and answers, of what has columns.
+    Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
-        return _stored(path, items_per_task)
-    # Even to ask whether a file is there fails where a name is too long or a folder is closed.
+        stream = _stored(path, items_per_task, columns)
+        _warn_of_case(stream, path)
+        return stream
+    # Path.is_file itself raises for a name that is too long or a folder without permission.
     except OSError as error:
         raise HoldfastError(
             f"stream {quoted(path)} cannot be read ({error.strerror or error}); give the path of a "
@@ -127,9 +151,28 @@ def read_stream(path: Path, items_per_task: int | None = None) -> Stream:
         ) from error
 
 
-def _stored(path: Path, items_per_task: int | None) -> Stream:
+def _warn_of_case(stream: Stream, path: Path) -> None:
+    if stream.exact_case:
+        return
+    twins = case_twins(item for task in stream.tasks for item in task.items)
+    if twins:
+        logger.warning(
+            "%s: %d questions differ from another one in case alone, such as %s and %s",
+            path,
+            len(twins),
+            *(quoted(item.question) for item in twins[0]),
+        )
+
+
+def _stored(path: Path, items_per_task: int | None, columns: Columns | None) -> Stream:
     if path.suffix.lower() == ".jsonl":
-        return read_jsonl(path, items_per_task)
+        return read_jsonl(path, items_per_task, columns)
+    if path.suffix.lower() in TABLES and not path.is_dir():
+        records, parse = read_table(path, columns or Columns())
+        rows = read_rows(str(path), records, parse, columns)
+        if not rows:
+            raise HoldfastError(f"{path}: holds no facts; give a question and its answer")
+        return stream_of(str(path), rows, path.stem, items_per_task)
     if is_released(path):
         if items_per_task is not None:
             raise HoldfastError(
@@ -138,20 +181,20 @@ def _stored(path: Path, items_per_task: int | None) -> Stream:
             )
         return read_released(path)
     if is_dataset(path):
-        return read_dataset(path, items_per_task)
+        return read_dataset(path, items_per_task, columns)
     name = path.resolve().name
     if (path / JSONL_IN_DIRECTORY).is_file():
-        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task), name=name)
+        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task, columns), name=name)
     if is_dataset(path / DATASET_IN_DIRECTORY):
-        return replace(read_dataset(path / DATASET_IN_DIRECTORY, items_per_task), name=name)
+        inside = read_dataset(path / DATASET_IN_DIRECTORY, items_per_task, columns)
+        return replace(inside, name=name)
     if path.exists():
         raise HoldfastError(
-            f"{path}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "
+            f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "
+            "manifest.json and "
             "task_0, task_1, ..., or a saved Hugging Face dataset"
         )
-    nearest = difflib.get_close_matches(str(path), _BUILT_IN, n=1)
-    hint = f"did you mean {nearest[0]}? " if nearest else ""
     raise HoldfastError(
-        f"unknown stream {quoted(path)}; {hint}there is {', '.join(_BUILT_IN)}, "
-        "or give the path of a .jsonl file or of a directory"
+        f"unknown stream {quoted(path)}, and no file or directory; "
+        f"{did_you_mean(str(path), _BUILT_IN)}"
     )

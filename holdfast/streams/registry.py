@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, quoted
@@ -12,9 +13,9 @@ class QuestionRegistry:
     """Every question of a stream and where it first appeared.
 
     A model is queried with the question alone, so two answers would leave its target undefined
-    and look like forgetting. An exact repeat is refused as well: it would be recalled after the
-    later task for the wrong reason. Case matters; different codings of one Unicode text do not,
-    because tokenizers fold them.
+    and look like forgetting. An exact repeat is refused as well: the later task would train it
+    again, so its recall would say nothing about retention. Questions are compared as
+    :func:`question_key` has them.
 
     Source: app:data-uniqueness.
     """
@@ -23,19 +24,21 @@ class QuestionRegistry:
         self._first: dict[str, tuple[Item, str]] = {}
 
     def __contains__(self, question: str) -> bool:
-        return _key(question) in self._first
+        return question_key(question) in self._first
 
     def add(self, item: Item, place: str) -> None:
-        """Register an item. place: where it stands, such as ``facts.jsonl line 7``.
+        """Register an item. place: its position for errors, such as ``facts.jsonl line 7``.
 
-        Raises HoldfastError naming both places when the question is already there.
+        Raises HoldfastError naming both places when the question is already registered.
         """
-        key = _key(item.question)
+        key = question_key(item.question)
         if key not in self._first:
             self._first[key] = (item, place)
             return
         first, first_place = self._first[key]
         question = quoted(item.question)
+        if first.question != item.question:
+            question += " (but for spacing or invisible characters)"
         if first.answer == item.answer:
             raise HoldfastError(
                 f"{place}: question {question} already stands at {first_place} with the same "
@@ -47,5 +50,22 @@ class QuestionRegistry:
         )
 
 
-def _key(question: str) -> str:
-    return unicodedata.normalize("NFC", question.strip())
+def question_key(question: str) -> str:
+    """The form in which questions are compared, with their case.
+
+    Unicode form NFC, because tokenizers fold equivalent encodings, without invisible characters,
+    each run of white space one space.
+    """
+    visible = "".join(one for one in question if unicodedata.category(one) != "Cf")
+    return unicodedata.normalize("NFC", " ".join(visible.split()))
+
+
+def case_twins(items: Iterable[Item]) -> list[tuple[Item, Item]]:
+    """Pairs of items whose questions differ in case alone: the first such item, and another."""
+    first: dict[str, Item] = {}
+    twins = []
+    for item in items:
+        before = first.setdefault(question_key(item.question).casefold(), item)
+        if question_key(before.question) != question_key(item.question):
+            twins.append((before, item))
+    return twins

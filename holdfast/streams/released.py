@@ -1,9 +1,9 @@
-r"""The layout in which the paper's streams are published: a folder a task, JSON lists inside.
+r"""The layout in which the paper's streams are published: one folder of JSON lists per task.
 
 ```
 manifest.json                 n_tasks, and how the stream was made
 task_0/train_items.json       [{"id", "query", "answer", "answer_aliases" | "train_text", ...}, ...]
-task_0/test_items.json        the same items: what is trained is what is asked
+task_0/test_items.json        equal to train_items.json: recall is tested on the trained items
 task_0/train_texts.json       ["Question: q\nAnswer: a", ...], in training order
 ```
 """
@@ -32,7 +32,7 @@ _ITEM_FILES = ("train_items.json", "test_items.json")
 _NUMBERED = re.compile(r"task_\d+")
 _OWN_ID = re.compile(r"task_\d+_item_(\d+)")
 _OWN_KEYS = ("id", "task_id", "query", "answer", "answer_aliases", "train_text")
-# What the writer derives; everything else in a manifest is the stream's own account of itself.
+# Manifest keys that the writer derives; all others are the stream's ``about``.
 _DERIVED = ("name", "n_tasks", "n_items", "test_equals_train", "exact_case", "fingerprint", "tasks")
 
 
@@ -42,11 +42,11 @@ def is_released(path: Path) -> bool:
 
 
 def read_released(path: str | Path) -> Stream:
-    """Read a stream as it was published; what stands in it twice stays, with a warning.
+    """Read a stream as it was published; repeated questions are kept, with a warning.
 
     Either of the two item files may be missing. Tasks are named as the manifest names them, by
-    their topic, or by their number, from 1. Answers are scored with their exact case when the
-    manifest says so, or when it calls the stream Symbol-QA.
+    their topic, or by their number, from 1. ``exact_case`` is the manifest's; without one, it is
+    true when ``dataset_type`` begins with ``symbol``.
 
     Raises HoldfastError naming the file, and the item in it where there is one.
     """
@@ -70,11 +70,11 @@ def read_released(path: str | Path) -> Stream:
 
 
 def write_released(stream: Stream, path: str | Path) -> None:
-    """Write a stream so that :func:`read_released` gives it back; whole or not at all.
+    """Write a stream such that :func:`read_released` returns it; the manifest is written last.
 
     The directory may hold other files, but neither a stream nor anything called ``task_...``.
     Raises HoldfastError when it does, when another process is writing there, when an item's
-    details have a name that the layout uses itself, or when the place cannot be written.
+    details have a key that the layout itself uses, or when the directory cannot be written.
     """
     path = Path(os.path.abspath(path))
     if path.exists() and not path.is_dir():
@@ -104,7 +104,7 @@ def write_released(stream: Stream, path: str | Path) -> None:
 
 
 def _refuse_what_is_there(path: Path) -> None:
-    """Tasks are replaced only where a writer was killed, which leaves its unfinished part."""
+    """Refuse a stream, and tasks unless a killed writer left them beside its unfinished part."""
     if is_released(path) or (any(path.glob("task_*")) and not (path / UNFINISHED).is_dir()):
         raise HoldfastError(
             f"{path}: holds a stream or tasks already; choose another place, or remove them"
@@ -112,7 +112,7 @@ def _refuse_what_is_there(path: Path) -> None:
 
 
 def _move(part: Path, path: Path) -> None:
-    """Move the finished parts into place, the manifest last: without it there is no stream."""
+    """Move the written files into place, the manifest last: it makes the directory a stream."""
     for old in path.glob("task_*"):
         shutil.rmtree(old)
     for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
@@ -121,7 +121,7 @@ def _move(part: Path, path: Path) -> None:
 
 
 def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
-    """aliases: whether any item of the stream has some; the two kinds are published differently."""
+    """aliases: whether any item of the stream has aliases; if so, they replace ``train_text``."""
     written = []
     for number, item in enumerate(task.items):
         text = _text(item.question, item.answer)
@@ -140,7 +140,8 @@ def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
         written.append(own | more | dict(item.details))
     texts = [_text(item.question, item.answer) for item in task.items]
     folder.mkdir()
-    # Ids of this layout tell the order in which items were made; training may have another.
+    # The number in an id of this layout is the order of creation, which these two files keep;
+    # train_texts.json has the training order.
     for name in _ITEM_FILES:
         _dump(folder / name, _as_made(written))
     _dump(folder / "train_texts.json", texts)
@@ -190,7 +191,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
-    """How many tasks there are; each of them must be there, and no other."""
+    """The number of tasks; raises unless the directory holds exactly these."""
     found = {folder.name for folder in path.glob("task_*") if _NUMBERED.fullmatch(folder.name)}
     count = manifest.get("n_tasks", len(found))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -251,7 +252,7 @@ def _read_task(folder: Path) -> list[Item]:
 
 
 def _read_item(values: Any) -> tuple[Item, str]:
-    """An item, and its line in train_texts.json."""
+    """Parse one item; return it and its text in train_texts.json."""
     if not isinstance(values, dict):
         raise HoldfastError("is no object; an item has at least a query and an answer")
     for key in ("query", "answer"):

@@ -1,24 +1,24 @@
-"""One row an item: what lines of JSON and Hugging Face datasets have in common."""
+"""Rows, one per item: the code that JSONL files and Hugging Face datasets share."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.streams.columns import KEYS, Columns, as_values, warn_of_misspelled
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task
 
 Record = TypeVar("Record")
-KEYS = ("question", "answer", "aliases", "task", "id", "details")
+_SHOWN = 20  # bad rows that are told one by one
 
 
 @dataclass(frozen=True)
 class Row:
-    """An item, where it stands (``line 7``), and the task that it names, if it names one."""
+    """An item, its place in the source (``line 7``), and its task's name if the row gives one."""
 
     place: str
     item: Item
@@ -26,12 +26,10 @@ class Row:
 
 
 def row_of(place: str, values: Mapping[str, Any]) -> Row:
-    """The row that values of :data:`KEYS` make; HoldfastError, without the place, when wrong."""
+    """Build a row from values of :data:`KEYS`; HoldfastError, without the place, when invalid."""
     for key in values:
         if key not in KEYS:
-            nearest = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f'did you mean "{nearest[0]}"?' if nearest else f"known are {', '.join(KEYS)}"
-            raise HoldfastError(f"unknown key {quoted(key)}; {hint}")
+            raise HoldfastError(f"unknown key {quoted(key)}; {did_you_mean(key, KEYS)}")
     for key in ("question", "answer"):
         if key not in values:
             raise HoldfastError(f'"{key}" is missing; every item needs a question and an answer')
@@ -49,27 +47,58 @@ def row_of(place: str, values: Mapping[str, Any]) -> Row:
 
 
 def read_rows(
-    source: str, records: Iterable[tuple[str, Record]], parse: Callable[[Record], Mapping[str, Any]]
+    source: str,
+    records: Iterable[tuple[str, Record]],
+    parse: Callable[[Record], Mapping[str, Any]],
+    columns: Columns | None = None,
 ) -> list[Row]:
-    """Read records, each with its place, as rows in which no question stands twice.
+    """Parse (place, record) pairs into rows with unique questions.
 
-    parse: gives the values of :data:`KEYS` of a record. Raises HoldfastError naming the source
-    and the place.
+    parse: makes a mapping of a record. Keys and values are taken as
+    :func:`holdfast.streams.columns.as_values` has them.
+    Raises HoldfastError naming the source, and every bad place with what is wrong there: a line for
+    each of the first twenty, and how many more.
     """
-    rows = []
+    rows: list[Row] = []
+    keys: set[str] = set()
+    wrong: list[tuple[str, str]] = []  # place, reason
+    count = 0
     questions = QuestionRegistry()
     for place, record in records:
+        count += 1
         try:
-            row = row_of(place, parse(record))
+            values = parse(record)
+            keys.update(values)
+            row = row_of(place, as_values(values, columns or Columns()))
         except HoldfastError as error:
-            raise HoldfastError(f"{source} {place}: {error}") from None
-        questions.add(row.item, f"{source} {place}")
+            wrong.append((place, str(error)))
+            continue
+        try:
+            questions.add(row.item, f"{source} {place}")
+        except HoldfastError as error:
+            wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
         rows.append(row)
+    if wrong:
+        raise HoldfastError(_all_that_is_wrong(source, wrong, count))
+    warn_of_misspelled(source, keys)
     return rows
 
 
+def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int) -> str:
+    place, reason = wrong[0]
+    if len(wrong) == 1:
+        return f"{source} {place}: {reason}"
+    if len(wrong) == count and len({why for _, why in wrong}) == 1:
+        return f"{source} {place} and all {count - 1} others: {reason}"
+    lines = [f"{source}: {len(wrong)} of {count} entries are wrong; nothing was taken"]
+    lines += [f"  {where}: {why}" for where, why in wrong[:_SHOWN]]
+    if len(wrong) > _SHOWN:
+        lines.append(f"  and {len(wrong) - _SHOWN} more")
+    return "\n".join(lines)
+
+
 def values_of(task: Task, item: Item) -> dict[str, Any]:
-    """What :func:`row_of` reads; what an item does not have is left out."""
+    """The values that :func:`row_of` reads, without the optional ones that the item lacks."""
     values: dict[str, Any] = {"task": task.name, "question": item.question, "answer": item.answer}
     if item.aliases:
         values["aliases"] = list(item.aliases)
@@ -81,11 +110,11 @@ def values_of(task: Task, item: Item) -> dict[str, Any]:
 
 
 def stream_of(source: str, rows: Sequence[Row], name: str, items_per_task: int | None) -> Stream:
-    """Group rows, at least one, into tasks; source: what an error names.
+    """Group one or more rows into tasks. source: the file's name for errors.
 
-    Rows name their task, all of them or none. Tasks come in the order of their first row. Without
-    names, every ``items_per_task`` rows make a task, named by its number; without that as well,
-    all rows are one.
+    Either all rows name their task or none does. Tasks come in the order of their first row.
+    Without names, every ``items_per_task`` rows make a task, named by its number; when that is
+    None too, all rows are one task.
     """
     named = rows[0].task is not None
     for row in rows:

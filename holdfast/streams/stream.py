@@ -41,12 +41,12 @@ class Task:
 
 @dataclass(frozen=True, repr=False)
 class Stream:
-    """An ordered list of tasks in which every question stands once.
+    """An ordered list of tasks in which every question occurs once.
 
-    name: what to call it in reports. exact_case: whether recall of these answers is scored with
-    their exact case by default (random symbols are; words are not). about: how it was made, as
-    JSON values; written into manifests, part of no fingerprint. repeats: whether a question may
-    stand twice, as in a published stream that is read as it is.
+    name: its name in reports. exact_case: whether recall of its answers is case-sensitive by
+    default (for random symbols, yes; for words, no). about: how it was made, as JSON values;
+    written into manifests, part of no fingerprint. repeats: allow repeated questions, as some
+    published streams have them.
     Raises HoldfastError when there is no task, a task name is repeated, or, unless ``repeats``, a
     question is.
     """

@@ -1,4 +1,4 @@
-"""Symbol-QA: random keys and values that nothing but memory relates."""
+"""Symbol-QA: random keys with random values, so that an answer can only be memorised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from holdfast.streams.stream import Stream, Task
 
 ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
-# Strides of the published stream: each task has its own draw, and its own training order.
+# Of the published stream: task i is drawn from seed + TASK_STRIDE·i and shuffled from that seed
+# + SHUFFLE_OFFSET.
 TASK_STRIDE = 1009
 SHUFFLE_OFFSET = 7
 
@@ -26,9 +27,9 @@ def symbol_qa(
     """Generate Symbol-QA; the defaults give the published stream.
 
     tasks, items: how many tasks, and items in each. key_length, value_length: in symbols.
-    The question is the key alone, the answer the value. Items stand in training order; an item's
-    id ``task_0_item_0`` tells the order in which it was drawn, both from 0. Fewer tasks give a
-    prefix of the same stream.
+    The question is the key alone, the answer the value. Items are in training order; the id
+    ``task_0_item_0`` gives the item's task and its place in the order of drawing, both from 0.
+    Fewer tasks give a prefix of the same stream.
 
     Raises HoldfastError for a number out of range, or for more items than there are keys.
     Source: app:data-symbol.
@@ -51,7 +52,7 @@ def symbol_qa(
 def _task(
     index: int, items: int, seed: int, key_length: int, value_length: int, used: set[str]
 ) -> Task:
-    # The index counts from 0: task 1 of the published stream is drawn from the bare seed.
+    # The index counts from 0: task 1 of the published stream is drawn from ``seed`` itself.
     task_seed = seed + TASK_STRIDE * index
     random = Random(task_seed)
     drawn = []
@@ -67,7 +68,7 @@ def _task(
 
 
 def _symbols(random: Random, length: int) -> str:
-    # One choice a symbol; choices() would consume the generator differently.
+    # One choice() per symbol, as published; choices() would consume the generator differently.
     return "".join(random.choice(ALPHABET) for _ in range(length))
 
 

@@ -1,20 +1,21 @@
-"""How an item becomes a sequence of tokens, in training and at evaluation."""
+"""Render an item as a sequence of tokens, for training and for evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
 from holdfast.core import config as core_config
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, quoted
-from holdfast.streams.stream import Stream, place_of
+from holdfast.streams.stream import Stream, Task, place_of
 
 
 class Tokenizer(Protocol):
-    """What is asked of a tokenizer: the call that those of transformers answer."""
+    """The part of the transformers tokenizer interface that the template uses."""
 
     def __call__(self, text: str, /, *, add_special_tokens: bool) -> Mapping[str, Any]:
         """Return ``{"input_ids": [id, ...]}`` for one text."""
@@ -24,34 +25,39 @@ _ANSWER = "\nAnswer:"
 
 
 class Template:
-    r"""``Question: q\nAnswer: \boxed{a}``, and up to ``Answer:`` at evaluation.
+    r"""``Question: q\nAnswer: \boxed{a}`` in training; the text up to ``Answer:`` at evaluation.
 
-    seed_token, everywhere: the id of the replay token, or None when the method has no data anchor.
-    eos, everywhere: the id of the end-of-sequence token, or None when the tokenizer has none; it
-    is used only with ``append_eos``.
+    In every method, seed_token is the id of the replay token, or None without a data anchor, and
+    eos the id of the end-of-sequence token, or None when the tokenizer has none; eos is used only
+    with ``append_eos``.
 
     Source: eq. app-replay-render.
     """
 
     class Config(core_config.Config):
-        """append_eos: train on an end-of-sequence token; max_length: tokens, all included."""
+        """append_eos: train on an end-of-sequence token; max_length: tokens of a whole sequence.
+
+        overlong: what becomes of items that need more: ``refuse`` the stream, ``truncate`` their
+        sequences, whose answers are then not learned whole, or ``drop`` them from the stream.
+        """
 
         append_eos: bool = False
         max_length: int = Field(default=384, gt=0)
+        overlong: Literal["refuse", "truncate", "drop"] = "refuse"
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Template.Config()
 
     def text(self, item: Item) -> str:
-        """The sequence that is trained on, as text."""
+        """The training text of an item."""
         return f"{self.prompt(item)} \\boxed{{{item.answer}}}"
 
     def prompt(self, item: Item) -> str:
-        """The text from which the model answers; it ends before the space, as tokens do."""
+        """The evaluation prompt as text. The space after it belongs to the answer's first token."""
         return f"Question: {item.question}{_ANSWER}"
 
     def asked(self, text: str) -> str:
-        """The part of a text that asks: all before its answer begins."""
+        """The question part of a rendered text: everything before its line ``Answer:``."""
         return text.partition(_ANSWER)[0]
 
     def encode(
@@ -59,31 +65,66 @@ class Template:
     ) -> list[int]:
         """The training sequence, token ids: ``[seed_token] + text + [eos]``.
 
-        Raises HoldfastError when it exceeds ``max_length``, as its answer would be cut.
+        Raises HoldfastError when it exceeds ``max_length`` and is not to be truncated, or when
+        nothing of the answer would be left.
         """
         ids = self._sequence(item, tokenizer, seed_token, eos)
-        if len(ids) > self.config.max_length:
-            raise HoldfastError(f"question {quoted(item.question)} {self._too_long(len(ids))}")
-        return ids
+        limit = self.config.max_length
+        if len(ids) <= limit:
+            return ids
+        asked = f"question {quoted(item.question)}"
+        if self.config.overlong != "truncate":
+            raise HoldfastError(f"{asked} {self._too_long(len(ids))}")
+        if len(self.encode_prompt(item, tokenizer, seed_token)) >= limit:
+            raise HoldfastError(
+                f"{asked} leaves no token of its answer within template.max_length = {limit}; "
+                "shorten it or raise the limit"
+            )
+        return ids[:limit]
 
     def encode_prompt(self, item: Item, tokenizer: Tokenizer, seed_token: int | None) -> list[int]:
         """The evaluation prompt, token ids: ``[seed_token] + prompt``."""
         return _with_seed(self.prompt(item), tokenizer, seed_token)
 
-    def encode_stream(
+    def check_stream(
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
-    ) -> list[list[list[int]]]:
-        """The training sequences of every task, in order: ``[task][item][token]``.
+    ) -> int:
+        """How many items of a stream are truncated; call it before any training.
 
-        To be called before anything is trained. Raises HoldfastError naming the task and the first
-        item that exceeds ``max_length``, how many do, and the length that would hold them all.
+        Raises HoldfastError naming the task and the first item that exceeds ``max_length``, how
+        many items do, and the length that would hold them all, unless they are truncated; then
+        when nothing of an answer would be left.
         """
-        tasks = [
-            [self._sequence(item, tokenizer, seed_token, eos) for item in task.items]
-            for task in stream.tasks
-        ]
-        self._refuse_long(stream, tasks)
-        return tasks
+        long = self._long_items(stream, tokenizer, seed_token, eos)
+        if long and self.config.overlong != "truncate":
+            length, place, item = long[0]
+            raise HoldfastError(
+                f"{place}: question {quoted(item.question)} {self._too_long(length)} "
+                f"({len(long)} of the stream's items are too long, the longest needs "
+                f"{max(length for length, _, _ in long)})"
+            )
+        for _, _, item in long:
+            self.encode(item, tokenizer, seed_token, eos)
+        return len(long)
+
+    def fitting(
+        self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
+    ) -> Stream:
+        """The stream without the items that exceed ``max_length``.
+
+        Raises HoldfastError, naming it, when a task has no other item.
+        """
+        long = {id(item) for _, _, item in self._long_items(stream, tokenizer, seed_token, eos)}
+        tasks = []
+        for task in stream.tasks:
+            items = tuple(item for item in task.items if id(item) not in long)
+            if not items:
+                raise HoldfastError(
+                    f"task {quoted(task.name)}: every item needs more than template.max_length = "
+                    f"{self.config.max_length} tokens; raise the limit or leave the task out"
+                )
+            tasks.append(Task(task.name, items))
+        return replace(stream, tasks=tuple(tasks)) if long else stream
 
     def _sequence(
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
@@ -97,28 +138,32 @@ class Template:
             )
         return [*ids, eos]
 
-    def _refuse_long(self, stream: Stream, tasks: list[list[list[int]]]) -> None:
-        long = [
-            (len(ids), place_of(task, number), item)
-            for task, sequences in zip(stream.tasks, tasks, strict=True)
-            for number, (item, ids) in enumerate(zip(task.items, sequences, strict=True), start=1)
-            if len(ids) > self.config.max_length
+    def _long_items(
+        self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
+    ) -> list[tuple[int, str, Item]]:
+        """The items that exceed ``max_length``: tokens, place, item."""
+        return [
+            (length, place_of(task, number), item)
+            for task in stream.tasks
+            for number, item in enumerate(task.items, start=1)
+            if (length := len(self._sequence(item, tokenizer, seed_token, eos)))
+            > self.config.max_length
         ]
-        if long:
-            length, place, item = long[0]
-            raise HoldfastError(
-                f"{place}: question {quoted(item.question)} {self._too_long(length)} "
-                f"({len(long)} of the stream's items are too long, the longest needs "
-                f"{max(length for length, _, _ in long)})"
-            )
 
     def _too_long(self, length: int) -> str:
         return (
             f"needs {length} tokens, so its answer would be cut at template.max_length = "
-            f"{self.config.max_length}; shorten it or raise the limit"
+            f"{self.config.max_length}; shorten it, raise the limit, or see template.overlong"
         )
 
 
 def _with_seed(text: str, tokenizer: Tokenizer, seed_token: int | None) -> list[int]:
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return ids if seed_token is None else [seed_token, *ids]
+    if seed_token is None:
+        return ids
+    if seed_token in ids:
+        raise HoldfastError(
+            f"{quoted(text)} holds the text of the replay token, which begins a sequence and "
+            "stands nowhere else; write it otherwise"
+        )
+    return [seed_token, *ids]

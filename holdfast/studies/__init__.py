@@ -1,1 +1,1 @@
-"""Studies: many trajectories with one question."""
+"""Studies: searches and suites, which compare many trajectories."""

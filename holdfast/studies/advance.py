@@ -1,4 +1,4 @@
-"""Bring cells to their horizons, and read what they scored."""
+"""Advance cells to their horizons, and read their recall."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def advance(
     watch: Watch,
     since: int = 0,
 ) -> Iterator[Outcome]:
-    """Yield every cell's outcome, first of those that are there already and cost nothing.
+    """Yield the outcome of every cell, beginning with those that have reached their horizon.
 
     stream: of all the cells, with at least as many tasks as their horizons; since: the horizon
-    that they were brought to before. Raises HoldfastError when a directory of the store holds a
-    trajectory with other settings or other tasks than its cell, before anything is learned.
+    to which they were advanced before. Raises HoldfastError, before anything is learned, when a
+    directory of the store holds a trajectory with other settings or other tasks than its cell.
     """
     opened = [_open(cell, stream, store) for cell in cells]
     missing = [max(0, cell.horizon - one.horizon) for cell, one in zip(cells, opened, strict=True)]
     watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
     for cell, one, tasks in zip(cells, opened, missing, strict=True):
         if not tasks:
-            one.advance(cell.horizon)  # a killed process may have left its tables unwritten
+            one.advance(cell.horizon)  # writes tables that a killed process may have left out
             outcome = Outcome(cell, learned=0, seconds=0.0)
             watch.finished(outcome)
             yield outcome
@@ -45,9 +45,9 @@ def advance(
 def measured(
     outcome: Outcome, stream: Stream, store: Path
 ) -> tuple[RecallMatrix | None, str | None]:
-    """A cell's recall matrix up to its horizon, wherever its trajectory has come since.
+    """A cell's recall matrix up to its horizon, even if its trajectory has gone further, and None.
 
-    Or None and why: the cell failed, or its last row was not observed.
+    Or None and the reason: the cell failed, or recall was not measured at its horizon.
     """
     cell = outcome.cell
     if outcome.error is not None:

@@ -1,4 +1,4 @@
-"""A cell: one trajectory advanced to one horizon, and where it lies in a store."""
+"""A cell: one trajectory to be advanced to one horizon, and its directory in a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.learning.config import RunConfig
 
 @dataclass(frozen=True)
 class Cell:
-    """candidate: what tables call its settings without the seed; horizon: tasks to be learned."""
+    """candidate: the name of its settings without the seed, for tables; horizon: tasks to learn."""
 
     candidate: str
     config: RunConfig
@@ -19,10 +19,10 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name of its trajectory in any store: two cells share it when only horizons differ.
+        """The directory name of its trajectory; cells that differ only in the horizon share it.
 
-        The trajectory itself refuses a directory whose recorded settings, weights or tasks are
-        others; the key only keeps apart what is known before anything is loaded.
+        The key covers only what is known before anything is loaded; the trajectory itself refuses
+        a directory with other settings, weights or tasks.
         """
         config = self.config
         stream = config.stream.model_dump(mode="json", exclude={"tasks"})
@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell. learned: tasks that this call had to learn; error: why it failed."""
+    """The result of a cell. learned: number of tasks learned by this call; error: why it failed."""
 
     cell: Cell
     learned: int

@@ -1,4 +1,4 @@
-"""Task-level successive halving: how many candidates go on to which horizon, and which ones."""
+"""Task-level successive halving: horizons, numbers of survivors, scores and ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator, model_validator
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
-Name = TypeVar("Name")  # of a candidate: its name, or its place in the enumeration
+Name = TypeVar("Name")  # of a candidate: its name or its index
 
 
 def _checked_survivors(value: Any) -> Any:
@@ -26,10 +26,10 @@ _Horizon = Annotated[int, Field(ge=1)]
 
 
 class Schedule(Config):
-    """The horizons of a search and who reaches them.
+    """The horizons of a search and how many candidates reach each.
 
-    horizons: numbers of learned tasks, increasing; survivors: for each horizon but the last,
-    how many candidates go on from it: a count, or ``half``, rounded up.
+    horizons: numbers of learned tasks, increasing; survivors: for each horizon but the last, the
+    number of candidates promoted from it: a count, or ``half``, rounded up.
     Source: alg:search, app:search-cuts.
     """
 
@@ -51,9 +51,9 @@ class Schedule(Config):
         return self
 
     def sizes(self, candidates: int) -> list[int]:
-        """How many of ``candidates`` reach each horizon when none fails: 90, 45, 23, 10.
+        """How many of ``candidates`` reach each horizon if none fails, such as 90, 45, 23, 10.
 
-        Raises HoldfastError when there is no candidate, or more should go on than are left.
+        Raises HoldfastError when there is no candidate, or more survivors than candidates.
         """
         if candidates < 1:
             raise HoldfastError(f"schedule: {candidates} candidates; a search needs at least 1")
@@ -69,7 +69,7 @@ class Schedule(Config):
         return sizes
 
     def cost(self, candidates: int) -> int:
-        """Tasks trained for one seed when each horizon continues the one before it.
+        """Tasks trained for one seed when each horizon continues from the one before it.
 
         Source: eq. app-search-cost.
         """
@@ -77,15 +77,15 @@ class Schedule(Config):
         return sum(size * tasks for size, tasks in zip(self.sizes(candidates), added, strict=True))
 
     def exhaustive(self, candidates: int) -> int:
-        """Tasks trained for one seed when every candidate goes to the last horizon."""
+        """Tasks trained for one seed when every candidate is advanced to the last horizon."""
         return candidates * self.horizons[-1]
 
 
 def score(finals: Sequence[float]) -> float:
-    """The mean over seeds of final retention, the same in whatever order the seeds come.
+    """The mean over seeds of final retention, exactly independent of the order of the seeds.
 
-    finals: one for each seed, at least one. A candidate of which a seed failed has no score: the
-    mean over fewer seeds is not comparable.
+    finals: one for each seed, at least one. Do not score a candidate with a failed seed: the mean
+    over fewer seeds is not comparable.
     Source: eq. search-score.
     """
     assert finals
@@ -95,25 +95,25 @@ def score(finals: Sequence[float]) -> float:
 def rank(scores: Sequence[tuple[Name, float | None]]) -> list[tuple[Name, float | None]]:
     """Candidates from best to worst.
 
-    scores: name and score, in the order in which the space enumerates the candidates, which
-    decides ties; a candidate that failed has None or NaN and comes after all others.
+    scores: (name, score) in the order in which the space enumerates the candidates, which decides
+    ties; a failed candidate has None or NaN and is ranked after all others.
     """
-    # Sorting is stable, so equal candidates stay in the order of their enumeration.
+    # Sorting is stable, so equal candidates stay in the order of the space.
     return sorted(scores, key=lambda pair: _place(pair[1]))
 
 
 def survivors(scores: Sequence[tuple[Name, float | None]], count: int) -> list[Name]:
     """The names of the best ``count`` candidates, in ranked order.
 
-    A failed candidate never goes on, not even when others are lacking: then fewer survive, and
-    none when all have failed. scores: as for :func:`rank`; count: at least 1.
+    A failed candidate never survives: with fewer than ``count`` others, fewer survive, or none.
+    scores: as for :func:`rank`; count: at least 1.
     """
     assert count >= 1
     return [name for name, value in rank(scores) if not _failed(value)][:count]
 
 
 def _place(value: float | None) -> tuple[bool, float]:
-    # NaN has no order, so it must not reach the sorting.
+    # NaN compares false with everything, so it must not be a sort key.
     return (False, -value) if value is not None and not math.isnan(value) else (True, 0.0)
 
 

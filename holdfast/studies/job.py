@@ -1,4 +1,4 @@
-"""A cell on its way: where it stands, what a worker has told of it, how often it was lost."""
+"""The progress of one cell: tasks learned, messages of its worker, lost workers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from holdfast.studies.executor import Watch
 
 @dataclass(eq=False)
 class Job:
-    """A cell on its way.
+    """The progress of one cell within one ``Executor.map``.
 
-    began: when; begin, reached: tasks that were learned before this call, and by now; losses: of
-    workers that had it.
+    began: time of the first start, in perf_counter seconds; begin, reached: number of tasks
+    learned before this call, and by now; losses: how many of its workers were lost.
     """
 
     cell: Cell
@@ -29,9 +29,9 @@ class Job:
     losses: int = 0
 
     def order(self) -> dict[str, Any]:
-        """What a worker needs to know, as JSON values.
+        """The message that tells a worker to advance this cell, as JSON values.
 
-        folder: what relative paths of the configuration are relative to.
+        folder: the directory that the configuration's relative paths start from.
         """
         return {
             "config": self.cell.config.model_dump(mode="json"),
@@ -41,12 +41,12 @@ class Job:
         }
 
     def starts(self, watch: Watch) -> None:
-        """A worker has it."""
+        """Record and report that a worker has started the cell."""
         self.began = self.began or time.perf_counter()
         watch.started(self.cell)
 
     def hears(self, message: Mapping[str, Any], watch: Watch) -> Outcome | None:
-        """Take in what its worker says; the outcome if that was the last of it."""
+        """Process a message from its worker; return the outcome if it was the final one."""
         told = message["told"]
         if told == "opened":
             self._opened(message["horizon"], watch)
@@ -63,9 +63,9 @@ class Job:
         return None
 
     def lost(self, how: str, words: str, retries: int, watch: Watch) -> Outcome | None:
-        """Its worker is gone: its outcome when that has happened too often, None to begin again.
+        """Record a lost worker: return None to retry, the outcome after more than ``retries``.
 
-        how: the worker ended; words: its last.
+        how: the way the worker ended; words: the end of its output.
         """
         self.losses += 1
         if self.losses <= retries:
@@ -79,7 +79,7 @@ class Job:
     def _opened(self, horizon: int, watch: Watch) -> None:
         if self.begin is None:
             self.begin = horizon
-        else:  # a worker may have died between committing a task and saying so
+        else:  # the lost worker may have committed tasks without reporting them
             for task in range(self.reached + 1, horizon + 1):
                 watch.task_done(self.cell, task)
         self.reached = horizon
@@ -90,7 +90,7 @@ class Job:
 
 
 def due(waiting: Iterable[Job], busy: Iterable[Job]) -> list[Job]:
-    """The waiting cells that may begin: of one trajectory, one at a time, in the order given."""
+    """The waiting cells that may start, in the order given: one at a time per trajectory."""
     taken = {job.directory for job in busy}
     free = []
     for job in waiting:

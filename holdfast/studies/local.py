@@ -1,4 +1,4 @@
-"""Cells advanced side by side by worker processes of this machine."""
+"""Advance cells in parallel by worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from holdfast.studies.workers.shift import Shift, Slot
 
 
 class LocalExecutor:
-    """An executor whose workers are processes of this machine, each living for many cells.
+    """An executor whose workers are processes on this machine, each reused for many cells.
 
-    workers: how many at once, None for one, or as many as the GPUs have place for; devices: the
-    GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, with ``workers_per_gpu`` workers each at most;
-    retries: how often a cell whose worker died begins again; threads: of each worker, None for
-    one on the processor and a share of the cores beside a GPU. Rounding depends on the number of
-    threads: with one, a study's numbers do not depend on how many workers it had, and more
-    workers use the cores better than more threads.
-    Raises HoldfastError when there would be no worker, or more than the GPUs have place for.
+    workers: how many at once; None: one, or with ``devices`` as many as fit; devices: the GPUs, as
+    in ``CUDA_VISIBLE_DEVICES``, with at most ``workers_per_gpu`` workers each; retries: how often a
+    cell is retried after its worker died; threads: of each worker; None: one on the CPU, an equal
+    share of the cores with GPUs. Rounding depends on the number of threads: with one, results do
+    not depend on the number of workers, and more workers use the cores better than more threads.
+    Raises HoldfastError when there would be no worker, or more than fit on the GPUs.
     """
 
     def __init__(
@@ -45,10 +44,10 @@ class LocalExecutor:
         self._retries = retries
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes; cells begin in the order given.
+        """Yield the outcome of each cell as it finishes; cells start in the order given.
 
-        Cells that are one trajectory follow each other. Raises HoldfastError when no worker can
-        be started. See :class:`~holdfast.studies.executor.Executor`.
+        Cells of one trajectory run one after another. Raises HoldfastError when no worker can be
+        started. See :class:`~holdfast.studies.executor.Executor`.
         """
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         slots = [Slot(one) for one in self._environments]
@@ -56,7 +55,7 @@ class LocalExecutor:
 
 
 def _places(devices: Sequence[str], each: int, workers: int | None) -> list[str | None]:
-    """The GPU of every worker; where there are fewer than have place, spread over all."""
+    """The GPU of every worker; fewer workers than fit are spread over all GPUs."""
     room: list[str | None] = [*devices] * each
     if workers is not None and workers > len(room):
         raise HoldfastError(
@@ -84,8 +83,8 @@ def _usable_cores() -> int:
 
 
 def environment(threads: int, device: str | None) -> dict[str, str]:
-    """What has to be set for a worker before it imports torch."""
-    # Either library takes the other's word, and its own before it.
+    """The environment variables that a worker needs before it imports torch."""
+    # OpenMP and MKL each fall back to the other's variable, so set both.
     known = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     known["TOKENIZERS_PARALLELISM"] = "false"
     return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}

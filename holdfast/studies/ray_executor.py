@@ -1,7 +1,7 @@
-"""Cells advanced side by side by a Ray cluster, or by a laptop's own Ray.
+"""Advance cells in parallel on a Ray cluster, or by a local Ray on one machine.
 
-Ray finds the place, the workers are the same as on one machine: the process that Ray starts on
-a node keeps one of ours, hands it a cell and passes on what it says.
+Ray only schedules; the workers are those of the local executor: the process that Ray starts on a
+node keeps a worker process, sends it a cell and forwards its messages.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from holdfast.studies.job import Job, due
 from holdfast.studies.local import environment
 from holdfast.studies.workers.process import WorkerProcess, manner
 
-_LOOK = 1.0  # seconds between looks at workers that say nothing
+_LOOK = 1.0  # seconds between checks of workers that send nothing
 _CONNECT = 5.0  # seconds until an address counts as unreachable; Ray itself would take minutes
-_MARK = ".store"  # a file by which a node knows that it sees this store, and not one of its own
-_kept: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # in a process of Ray's
+_MARK = ".store"  # a file with a random id, by which a node checks that it sees the shared store
+_kept: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # filled in Ray's processes
 
 
 class RayExecutor:
-    """An executor whose workers are where a Ray cluster has room for them.
+    """An executor whose workers run wherever a Ray cluster has free resources.
 
-    address: ``host:port`` of a cluster's head, or ``auto``; None for the cluster that RAY_ADDRESS
-    names, or else a Ray of this process's own on this machine. All nodes must see the store under
-    the same path and have holdfast installed. workers: cells at once, as many as the cluster has
-    room for unless said; threads: of each worker, which takes as many of a node's processors;
-    workers_per_gpu: where the cluster has GPUs, each cell takes this fraction of one; retries: how
-    often a cell whose worker or node was lost begins again.
+    address: ``host:port`` of a cluster's head, or ``auto``; None for the cluster in RAY_ADDRESS, or
+    else a local Ray started by this process. All nodes must see the store under the same path and
+    have holdfast installed. workers: the most cells at once, None for as many as the cluster has
+    resources for; threads: of each worker, which reserves as many CPUs; workers_per_gpu: if the
+    cluster has GPUs, each cell reserves 1 / workers_per_gpu of one; retries: how often a cell is
+    retried after its worker or node was lost.
 
     Raises HoldfastError when there would be no worker, Ray is not installed, or no cluster
     answers at the address.
@@ -61,15 +61,15 @@ class RayExecutor:
         self._task = self._ray.remote(learn)
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes; cells begin in the order given.
+        """Yield the outcome of each cell as it finishes; cells start in the order given.
 
-        Cells that are one trajectory follow each other.
+        Cells of one trajectory run one after another.
         See :class:`~holdfast.studies.executor.Executor`.
         """
         store = store.absolute()
         mark = _mark(store)
         waiting = [Job(cell, cell.directory(store)) for cell in cells]
-        running: dict[Any, Job] = {}  # what a worker will say, still to come -> its cell
+        running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
         try:
             while waiting or running:
                 for job in due(waiting, running.values())[: self._room(len(running))]:
@@ -99,10 +99,10 @@ class RayExecutor:
         return task.remote(job.order(), self._environment, str(job.directory.parent), mark)
 
     def _hear(self, told: Any, job: Job, watch: Watch) -> tuple[Outcome | None, bool]:
-        """What the worker says next: the cell's outcome, if it has come, and whether it ends."""
+        """Process a worker's next message: the cell's outcome, if any, and whether it was last."""
         try:
             message = self._ray.get(next(told))
-        except self._ray.exceptions.RayTaskError as error:  # of ours, or holdfast is not there
+        except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast there
             cause = " ".join(str(error.cause).split())
             return job.hears({"told": "finished", "horizon": None, "error": cause}, watch), True
         except (self._ray.exceptions.RayError, StopIteration) as error:
@@ -118,7 +118,7 @@ class RayExecutor:
 def learn(
     order: Mapping[str, Any], environment: Mapping[str, str], store: str, mark: str
 ) -> Iterator[dict[str, Any]]:
-    """Have a cell learned on this node; yield what the worker says of it. Ray runs this."""
+    """Advance a cell by a worker process on this node; yield the worker's messages. Run by Ray."""
     node = socket.gethostname()
     path = Path(store) / _MARK
     if not path.exists() or path.read_text(encoding="utf-8") != mark:
@@ -126,7 +126,7 @@ def learn(
         yield {"told": "finished", "horizon": None, "error": error}
         return
     yield {"told": "begins", "node": node}
-    # Another GPU may have been given to this process than for the cell before.
+    # Ray may have assigned another GPU to this process than for the previous cell.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     key = (*sorted(environment.items()), ("devices", devices))
     worker = _kept.pop(key, None) or WorkerProcess(environment)
@@ -150,7 +150,7 @@ def learn(
 
 
 def _connected(address: str | None) -> Any:
-    """The module, connected; as the caller left it when he has connected already."""
+    """The ray module, connected to ``address`` unless the caller has already connected it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -173,7 +173,7 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 def _refuse_unreachable(address: str) -> None:
-    """HoldfastError unless somebody listens at ``host:port``."""
+    """Raise HoldfastError unless ``host:port`` accepts connections; ``auto`` is not checked."""
     if address == "auto":
         return
     if "://" in address:
@@ -203,7 +203,7 @@ def _mark(store: Path) -> str:
 
 
 def _in_words(error: Exception) -> str:
-    """Ray's errors tell a page of advice; the kind says enough."""
+    """A short reason by the error's type; Ray's own messages are a page long."""
     kinds = {
         "WorkerCrashedError": "its process on the node died",
         "NodeDiedError": "its node died",

@@ -1,16 +1,16 @@
-"""What a search and a suite are made of: the recipes of studies."""
+"""Recipes: the configurations of searches and suites."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.config import Config
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.method import parse_method
+from holdfast.learning.other_libraries import ANSWERS
 from holdfast.studies.halving import Schedule
 from holdfast.studies.space import SearchSpace, override
 
@@ -47,15 +47,23 @@ _Seeds = Annotated[
     AfterValidator(_refuse_repeats),
 ]
 _OrderSeed = Annotated[int | None, Field(ge=0)]
+_HINTS = {
+    name: f"{answer}; under set, where the settings of the runs stand dotted"
+    if "=" in answer
+    else answer
+    for name, answer in ANSWERS.items()
+}
 
 
 class SearchRecipe(Config):
-    """A search: which candidates, how far they go, on what.
+    """A search: its candidates, their schedule, and the base configuration.
 
-    base: the recipe that everything else is set on; set: dotted settings of all candidates;
-    order_seed: of the tasks, the same for all seeds; None leaves what the base says.
+    base: the recipe that all settings override; set: dotted settings of all candidates;
+    order_seed: of the order of tasks, the same for all seeds; None leaves that of the base.
     Source: alg:search.
     """
+
+    hints: ClassVar[Mapping[str, str]] = _HINTS
 
     base: str
     set: _Settings = {}
@@ -74,23 +82,25 @@ class SearchRecipe(Config):
 
     @property
     def overrides(self) -> list[str]:
-        """What all candidates set on the base; a candidate's own come after."""
+        """The overrides of the base shared by all candidates; a candidate's own come after."""
         return [*_overrides(self.set), *_order(self.order_seed)]
 
 
 class Dataset(Config):
-    """What a suite does differently on one data set: further methods, dotted settings."""
+    """A suite's additional methods and dotted settings on one data set."""
 
     methods: _Methods = ()
     set: _Settings = {}
 
 
 class SuiteRecipe(Config):
-    """A suite: methods side by side, each with every seed, on one data set or on several.
+    """A suite: several methods, each with every seed, on one data set or on several.
 
     base, set, order_seed: as in a search; datasets: by name; none means the stream of the base.
     Source: sec:results.
     """
+
+    hints: ClassVar[Mapping[str, str]] = _HINTS
 
     base: str
     set: _Settings = {}
@@ -112,13 +122,13 @@ class SuiteRecipe(Config):
     def methods_on(self, dataset: str | None = None) -> list[str]:
         """The tags of all methods on a data set, the suite's before the data set's own.
 
-        dataset: a name out of ``datasets``, None when there are none.
+        dataset: a name in ``datasets``, None when there are none.
         Raises HoldfastError for any other.
         """
         return [*self.methods, *self._dataset(dataset).methods]
 
     def overrides(self, dataset: str | None = None) -> list[str]:
-        """What all methods set on the base; a data set's settings come after the suite's.
+        """The overrides of the base shared by all methods; a data set's settings win.
 
         dataset, raises: as for :meth:`methods_on`.
         """
@@ -135,9 +145,8 @@ class SuiteRecipe(Config):
         known = ", ".join(self.datasets)
         if name is None:
             raise HoldfastError(f"the suite has several data sets; choose one of {known}")
-        nearest = difflib.get_close_matches(name, self.datasets, n=1, cutoff=0.0)[0]
         raise HoldfastError(
-            f'"{name}" is no data set of the suite; did you mean {nearest}? known: {known}'
+            f'"{name}" is no data set of the suite; {did_you_mean(name, self.datasets)}'
         )
 
 

@@ -1,4 +1,4 @@
-"""Task-level successive halving: learn a few tasks, keep the best, let them learn more.
+"""Task-level successive halving: learn a few tasks, keep the best candidates, continue them.
 
 Source: alg:search, app:search.
 """
@@ -14,9 +14,10 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
+from holdfast.learning.stream import stream_of
 from holdfast.results import final
-from holdfast.results.record import read_events
-from holdfast.streams import Stream, load_stream
+from holdfast.results.record import task_seconds
+from holdfast.streams import Stream
 from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
@@ -28,7 +29,7 @@ from holdfast.studies.study import claimed, settings_of, write_table
 
 @dataclass(frozen=True)
 class Standing:
-    """A candidate at a horizon that it was sent to.
+    """The result of a candidate at one horizon.
 
     finals: final retention by seed, None where its cell failed; score: their mean, None when one
     failed; rank: from 1; fate: promoted, eliminated, finished or failed; error: the first one.
@@ -46,12 +47,12 @@ class Standing:
 class Search:
     """One search in one directory.
 
-    recipe: what is searched; base: the nested values of the recipe that it names; overrides:
-    dotted settings of all candidates, which the candidates' own come after; store: where the
-    trajectories lie, ``cells`` in the directory unless said; other studies may share it.
+    recipe: of the search; base: the nested values of the recipe that it names; overrides: further
+    dotted settings of all candidates; store: the directory of the trajectories, None for ``cells``
+    in the directory; several studies may share one.
 
-    Raises HoldfastError for a setting that does not exist or that the space searches, or a horizon
-    beyond the stream.
+    Raises HoldfastError for a setting that does not exist, an override of a searched setting, or a
+    horizon beyond the stream.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Search:
             ]
             for candidate in self.candidates
         }
-        self.stream: Stream = load_stream(self._configs[self.candidates[0].name][0].stream)
+        self.stream: Stream = stream_of(self._configs[self.candidates[0].name][0])
         last = recipe.schedule.horizons[-1]
         if last > len(self.stream.tasks):
             raise HoldfastError(
@@ -89,11 +90,11 @@ class Search:
 
     @property
     def device(self) -> str:
-        """Where the candidates' backbones are to be."""
+        """The device of the candidates' backbones."""
         return self._configs[self.candidates[0].name][0].backbone.device
 
     def question(self) -> dict[str, Any]:
-        """What ``study.json`` records."""
+        """The settings that ``study.json`` records."""
         return {
             "study": "search",
             "schedule": self.recipe.schedule.model_dump(mode="json"),
@@ -106,11 +107,11 @@ class Search:
         }
 
     def run(self, executor: Executor, watch: Watch | None = None) -> list[Standing]:
-        """Search to the end, from wherever it was; write leaderboard and trace; return the trace.
+        """Run or resume the search; write leaderboard and trace; return the trace.
 
-        A cell that fails is scored last and does not stop the search.
-        Raises HoldfastError when the directory belongs to another study, or a cell of the store
-        has other settings than it should.
+        A candidate with a failed cell is ranked last and does not stop the search.
+        Raises HoldfastError when the directory belongs to another study, or the store holds a cell
+        with other settings.
         """
         watch = watch or Watch()
         trace: list[Standing] = []
@@ -130,7 +131,7 @@ class Search:
                 trace += standings
                 self._write(trace)
                 promoted = {one.candidate.name for one in standings if one.fate == "promoted"}
-                # In the order of the space again, which decides the next horizon's ties.
+                # Restore the order of the space, which decides ties at the next horizon.
                 going = [one for one in self.candidates if one.name in promoted]
                 if not going:
                     break
@@ -139,17 +140,17 @@ class Search:
         return trace
 
     def cost(self, trace: Sequence[Standing]) -> dict[str, Any]:
-        """What the search has learned, beside all candidates brought to the last horizon.
+        """The cost of the search, and of advancing every candidate to the last horizon.
 
-        tasks, exhaustive: over all seeds; seconds: that workers spent on those tasks, together.
-        Source: eq. app-search-cost.
+        tasks, exhaustive: numbers of tasks over all seeds, of the search and of that alternative;
+        seconds: total of the search's tasks.  Source: eq. app-search-cost.
         """
         reached = {one.candidate.name: one.horizon for one in trace}
         seconds: list[float] = []
         for name, horizon in reached.items():
             for config in self._configs[name]:
                 place = Cell(name, config, horizon).directory(self.store)
-                seconds += _seconds_of(place, horizon)
+                seconds += task_seconds(place, horizon)
         exhaustive = self.recipe.schedule.exhaustive(len(self.candidates))
         return {
             "tasks": len(seconds),
@@ -158,7 +159,7 @@ class Search:
         }
 
     def cells(self, candidates: Sequence[Candidate], horizon: int) -> list[Cell]:
-        """The cells that take these candidates to a horizon, seed by seed."""
+        """The cells of these candidates at a horizon, one for each seed."""
         return [
             Cell(candidate.name, config, horizon)
             for candidate in candidates
@@ -172,7 +173,7 @@ class Search:
         horizon: int,
         wanted: int | None,
     ) -> list[Standing]:
-        """The candidates of these cells in ranked order; the best ``wanted`` go on."""
+        """The candidates of these cells in ranked order; the best ``wanted`` are promoted."""
         candidates = {one.name: one for one in self.candidates}
         names = dict.fromkeys(cell.candidate for cell in cells)
         finals: dict[str, list[float | None]] = {name: [] for name in names}
@@ -200,7 +201,7 @@ class Search:
     def _write(self, trace: Sequence[Standing]) -> None:
         write_table(self.directory, "trace", [self._row(one) for one in trace])
         reached: dict[str, Standing] = {one.candidate.name: one for one in trace}
-        # Who came further stands higher; the last horizon decides among equals.
+        # Sort by the last horizon reached, then by the rank there.
         order = sorted(reached.values(), key=lambda one: (-one.horizon, one.rank))
         rows = [{**self._row(one), "rank": place} for place, one in enumerate(order, start=1)]
         write_table(self.directory, "leaderboard", rows)
@@ -221,12 +222,6 @@ class Search:
             "fate": one.fate,
             "error": one.error,
         }
-
-
-def _seconds_of(place: Path, horizon: int) -> list[float]:
-    """Of each task of a trajectory up to a horizon; empty when it was never begun."""
-    events = read_events(place)
-    return [sum(one["seconds"].values()) for one in events if one.get("task", 0) <= horizon]
 
 
 def _mean(finals: Sequence[float | None]) -> float | None:

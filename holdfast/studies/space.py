@@ -1,4 +1,4 @@
-"""The search space: categories of mechanisms with grids of settings, and its candidates."""
+"""The search space: categories of mechanisms with grids of settings, and their product."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SET_BY_THE_STUDY = ("method", "seed", "stream.order_seed")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A composition with its searched settings, dotted; name: both as text, unique in a space."""
+    """A method with its searched settings, dotted; name: both as text, unique in a space."""
 
     name: str
     method: str
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def overrides(self) -> list[str]:
-        """What turns the base configuration into this candidate, as dotted ``key=value``."""
+        """The candidate's overrides of the base configuration, as dotted ``key=value``."""
         return [f"method={self.method}", *(override(*pair) for pair in self.settings.items())]
 
 
@@ -46,11 +46,11 @@ class _Variant:
 
 
 def override(key: str, value: Any) -> str:
-    """A setting as ``key=value``, from which ``apply_overrides`` reads the same value again.
+    """Format a setting as ``key=value``, which ``apply_overrides`` parses to the same value.
 
-    Text that is a number stands for the number, as in every override.
-    Raises HoldfastError for a key that is not dotted or that the study itself sets, and for a
-    value that has no such form: a section, a date, not-a-number.
+    Text that parses as a number counts as the number, as in every override.
+    Raises HoldfastError for a malformed key or one that the study itself sets, and for a value
+    that cannot be formatted so: a section, a date, NaN.
     """
     if not all(key.split(".")) or "=" in key:
         raise HoldfastError(f"{key!r} is no setting; write for example data.weight")
@@ -78,13 +78,13 @@ def _spellings(value: Any) -> list[str]:
         quoted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     except (TypeError, ValueError):
         return []
-    # Bare words read better in tables; a blank would not show where a setting ends.
+    # Bare words are more readable in tables; text with white space needs quotes to show its end.
     bare = isinstance(value, str) and value.split() == [value]
     return [value, quoted] if bare else [quoted]
 
 
 def _variants(choice: Any) -> list[_Variant]:
-    """The points of a choice, the last setting of its grid fastest."""
+    """The grid points of a choice; the last setting varies fastest."""
     if choice == NONE:
         return [_Variant("", {})]
     if isinstance(choice, str):
@@ -100,7 +100,7 @@ def _variants(choice: Any) -> list[_Variant]:
 
 
 def _mechanism(tag: str) -> str:
-    """The canonical tag of one mechanism; empty for shared, which is the absence of a rule."""
+    """The canonical tag of one mechanism; empty for ``shared``, which adds no mechanism."""
     if tag in (NONE, VANILLA):
         raise ValueError(f"{tag} is no mechanism; for its absence write {NONE}, without settings")
     try:
@@ -154,17 +154,17 @@ class SearchSpace(Config):
     """Categories by name, each a list of choices; a candidate takes one choice of each.
 
     A choice is ``none``, a mechanism's tag, or a mapping of one tag to dotted settings with lists
-    of values. ``shared`` adds nothing, like ``none``. Whether a setting exists is known only to
-    the configuration that it is set on.
+    of values. ``shared`` adds nothing, like ``none``. Whether a setting exists is checked only when
+    it is applied to a configuration.
     Source: eq. candidate-set.
     """
 
-    # Every key is a category: the space reads, and is recorded, without a level between.
+    # Every key is a category, so the space has no fields of its own.
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, _Category] = Field(init=False)
 
     def candidates(self) -> list[Candidate]:
-        """The Cartesian product, the last category fastest, and in a grid the last setting.
+        """The Cartesian product; the last category, and in a grid the last setting, vary fastest.
 
         Raises HoldfastError for a space without categories, and for categories that cannot be
         combined: a mechanism or a setting in two of them, two allocation rules, two data anchors.

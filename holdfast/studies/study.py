@@ -1,4 +1,4 @@
-"""A study's directory: what was asked there, by one process at a time."""
+"""A study's directory: lock it, check and record its settings, write its tables."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.config import differences
+from holdfast.core.claims import check_same
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import alone, read_json, write_json, write_text_atomically
 
 
 @contextmanager
 def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterator[None]:
-    """Hold a directory for a study and the time of the block; what it asks is in ``study.json``.
+    """Lock a directory for a study during the block; ``study.json`` records its settings.
 
-    question: JSON values; store: where the trajectories lie, which may move. If that is not
-    ``cells`` in the directory, ``store.json`` tells readers its path from there.
-    Raises HoldfastError, having changed nothing, when the directory holds another study, or
-    something else, or is held by another process.
+    question: the settings, JSON values; store: the directory of the trajectories, which may move.
+    Unless it is ``cells`` in the directory, ``store.json`` holds its path relative to there.
+    Raises HoldfastError, having changed nothing, when the directory holds another study or other
+    files, or another process holds it.
     """
     path = directory / "study.json"
     if path.exists():
-        if changed := differences(read_json(path), dict(question)):
-            shown = "; ".join(changed[:3]) + ("; ..." if len(changed) > 3 else "")
-            raise HoldfastError(
-                f"{directory}: holds another study ({shown}); choose another directory, or repeat "
-                "its settings"
-            )
+        check_same(directory, "a study", read_json(path), question)
     elif directory.exists() and (foreign := _foreign(directory)):
         raise HoldfastError(
             f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
@@ -64,7 +59,7 @@ def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -
 
 
 def settings_of(candidates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every setting that any candidate has, in the order in which they first come."""
+    """The names of all candidates' settings, each once, in the order of first occurrence."""
     return list(dict.fromkeys(key for settings in candidates for key in settings))
 
 

@@ -1,4 +1,4 @@
-"""A suite: methods side by side, each with every seed, to the end of the stream.
+"""A suite: several methods, each with every seed, advanced to one horizon of a stream.
 
 Source: sec:results.
 """
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.learning.config import RunConfig
+from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
-from holdfast.streams import load_stream
 from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
@@ -22,7 +23,7 @@ from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "tokens_per_batch"),
-    "backbone": ("compile", "device"),
+    "backbone": ("device",),
     "sampling": ("batch", "keep"),
 }
 
@@ -30,32 +31,26 @@ _CHANGES_NOTHING = {
 class Suite:
     """One suite in one directory.
 
-    methods: tags; seeds: of each; base: nested values that everything else is set on; overrides:
-    dotted settings of all; store: where the trajectories lie, ``cells`` in the directory unless
-    said; other studies may share it. horizon: tasks to learn, None for the whole stream.
+    configs: one for each method and seed; store: the directory of the trajectories, None for
+    ``cells`` in the directory; several studies may share one. horizon: tasks to learn, None for
+    the whole stream; search: the directory of the search that chose the settings of each method,
+    None where all methods have the same.
 
-    Raises HoldfastError for a setting that does not exist, or a horizon beyond the stream.
+    Raises HoldfastError for a horizon beyond the stream.
     """
 
     def __init__(
         self,
-        methods: Sequence[str],
-        seeds: Sequence[int],
-        base: Mapping[str, Any],
-        overrides: Iterable[str],
+        configs: Sequence[RunConfig],
         directory: Path,
         store: Path | None = None,
         horizon: int | None = None,
+        search: Path | None = None,
     ) -> None:
         self.directory = directory
         self.store = store or directory / "cells"
-        shared = list(overrides)
-        configs = [
-            RunConfig.of(base, [*shared, f"method={method}", f"seed={seed}"])
-            for method in methods
-            for seed in seeds
-        ]
-        self.stream = load_stream(configs[0].stream)
+        self._search = search
+        self.stream = stream_of(configs[0])
         self.horizon = len(self.stream.tasks) if horizon is None else horizon
         if not 1 <= self.horizon <= len(self.stream.tasks):
             raise HoldfastError(
@@ -66,15 +61,18 @@ class Suite:
 
     @property
     def device(self) -> str:
-        """Where the cells' backbones are to be."""
+        """The device of the cells' backbones."""
         return self.cells[0].config.backbone.device
 
     def question(self) -> dict[str, Any]:
-        """What ``study.json`` records: neither the horizon nor which methods, which may grow."""
-        return {"study": "suite", "stream": self.stream.name, "settings": self._settings()}
+        """The settings for ``study.json``, without horizon, methods and seeds: these may grow."""
+        question = {"study": "suite", "stream": self.stream.name}
+        if self._search is None:
+            return {**question, "settings": self._settings()}
+        return {**question, "search": sha256_of(read_json(self._search / "study.json"))}
 
     def _settings(self) -> dict[str, Any]:
-        """What all cells have in common."""
+        """The settings shared by all cells, without those that change no result."""
         values = self.cells[0].config.model_dump(mode="json")
         left = ("method", "seed", "keep")
         shared = {key: value for key, value in values.items() if key not in left}
@@ -90,8 +88,8 @@ class Suite:
         The tables keep the methods and seeds of earlier calls.
 
         A cell that fails has its error in the table and does not stop the others.
-        Raises HoldfastError when the directory belongs to another study, or a cell of the store
-        has other settings than it should.
+        Raises HoldfastError when the directory belongs to another study, or the store holds a cell
+        with other settings.
         """
         outcomes: dict[str, Outcome] = {}
         with claimed(self.directory, self.question(), self.store):
@@ -104,7 +102,7 @@ class Suite:
         return rows
 
     def _with_earlier(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """These rows, and those of methods and seeds that only earlier calls asked for."""
+        """``rows``, and those of methods and seeds that only earlier calls included."""
         path = self.directory / "cells.json"
         found = read_json(path) if path.exists() else []
         table = {(row["method"], row["seed"]): row for row in found}
@@ -123,10 +121,26 @@ class Suite:
         }
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation (n - 1) over seeds of every metric, a row a method and horizon.
+def configurations(
+    methods: Iterable[str], seeds: Sequence[int], base: Mapping[str, Any], overrides: Iterable[str]
+) -> list[RunConfig]:
+    """The configuration of each method with each seed.
 
-    rows: of a suite; cells that failed are counted and left out. A deviation needs two seeds.
+    methods: tags; base: nested values of the base recipe; overrides: dotted settings of all.
+    Raises HoldfastError for a setting that does not exist.
+    """
+    shared = list(overrides)
+    return [
+        RunConfig.of(base, [*shared, f"method={method}", f"seed={seed}"])
+        for method in methods
+        for seed in seeds
+    ]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation (n - 1) over seeds of each metric, by method and horizon.
+
+    rows: of a suite; failed cells are counted and left out. A deviation needs two seeds.
     """
     groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -46,6 +46,29 @@ def stacked(past: list[dict[str, Any]]) -> dict[str, Tensor]:
     return {name: plain.concatenate([task[name] for task in past])[0] for name in past[0]}
 
 
+def test_the_sum_of_the_pairs_is_exact_in_a_narrow_backbone() -> None:
+    """It is summed in float32 and rounded once, however many pairs there are."""
+    backbone = exact_backbone()
+    backbone.model.to(torch.bfloat16)
+    config = Adapters.Config(rank=RANK, alpha=4, targets=("q_proj",))
+    adapters = Adapters(backbone.model, config, backbone.head)
+    rule = OLoRA(OLoRA.Config())
+    exact = {name: adapters.dense(name).double() for name in adapters.layers}
+    for task in range(1, 31):
+        rule.begin(adapters, Opening(task, seed=0))
+        with torch.no_grad():
+            adapters.parameters.normal_(0, 0.01, generator=torch.Generator().manual_seed(task))
+        for name, layer in adapters.layers.items():
+            exact[name] += (
+                adapters.scale * layer.up.detach().double() @ layer.down.detach().double()
+            )
+        rule.retire(adapters)
+    for name, layer in adapters.layers.items():
+        torch.testing.assert_close(adapters.dense(name).double(), exact[name], rtol=0, atol=1e-6)
+        assert layer.base.weight.dtype == torch.bfloat16
+        assert torch.equal(layer.base.weight, adapters.dense(name).bfloat16())
+
+
 @pytest.mark.parametrize("tasks", PAGES)
 @pytest.mark.parametrize(("overlap", "norm"), [(0.5, 0.0), (0.0, 0.3), (0.5, 0.3)])
 def test_penalties(overlap: float, norm: float, tasks: int) -> None:

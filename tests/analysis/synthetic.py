@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.config import sha256_of
-from holdfast.results import RecallMatrix, summarise
 from holdfast.results.matrix import HEADER
 
 SEEDS = (41, 42, 43)
@@ -64,9 +63,13 @@ def counts(method: str, seed: int, tasks: int, items: int) -> NDArray[np.int64]:
     return correct
 
 
-def matrix_text(correct: NDArray[np.int64], items: int) -> str:
-    """matrix.csv of counts [T, T], with nothing known of a task before its turn."""
-    share = [f"{count},{items},{count / items!r}" for count in range(items + 1)]
+def matrix_text(correct: NDArray[np.int64], items: int, emission: float = 1.0) -> str:
+    """matrix.csv of counts [T, T], with nothing known of a task before its turn.
+
+    emission: the least share of answers with a box; the correct ones have one.
+    """
+    boxed = round(emission * items)
+    share = [f"{n},{items},{max(n, boxed)},{n / items!r}" for n in range(items + 1)]
     lines = [HEADER]
     for after_task in range(len(correct) + 1):
         row = correct[after_task - 1, :after_task] if after_task else ()
@@ -74,23 +77,6 @@ def matrix_text(correct: NDArray[np.int64], items: int) -> str:
         if after_task < len(correct):
             lines.append(f"{after_task},{after_task + 1},{share[0]}")
     return "\n".join(lines) + "\n"
-
-
-class _Counted(RecallMatrix):
-    """A matrix that only has its accuracies, for which nobody needs to read 5,000 lines."""
-
-    def __init__(self, correct: NDArray[np.int64], items: int) -> None:
-        tasks = len(correct)
-        self.table = np.full((tasks + 1, tasks + 2), np.nan)
-        self.table[1:, 1:-1] = np.where(np.tri(tasks, dtype=bool), correct / items, np.nan)
-        self.table[range(tasks), range(1, tasks + 1)] = 0.0
-
-    @property
-    def horizon(self) -> int:
-        return len(self.table) - 1
-
-    def accuracies(self) -> NDArray[np.float64]:
-        return self.table
 
 
 def write_trajectory(
@@ -117,9 +103,7 @@ def write_trajectory(
     correct = counts(method, seed, tasks, items) if correct is None else correct
     correct = correct[:learned, :learned]
     path.mkdir(parents=True, exist_ok=True)
-    (path / "matrix.csv").write_text(matrix_text(correct, items))
-    metrics = summarise(_Counted(correct, items), {"diagonal": 1.0, "final": emission})
-    (path / "metrics.json").write_text(json.dumps(metrics))
+    (path / "matrix.csv").write_text(matrix_text(correct, items, emission))
     config: dict[str, Any] = {
         "method": method,
         "seed": seed,
@@ -147,9 +131,12 @@ def write_trajectory(
 
 
 def change(path: Path, **values: Any) -> None:
-    """Give the ``config.json`` of a trajectory other values."""
-    recorded = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(recorded | values, indent=1))
+    """Give the ``config.json`` of a trajectory other values, as if it had begun with them."""
+    recorded = json.loads((path / "config.json").read_text()) | values
+    recorded["numbers"] = values.get("numbers", recorded["config"])
+    recorded["config"] = values.get("config", recorded["config"] | recorded["numbers"])
+    recorded["identity"] = sha256_of(recorded["numbers"])
+    (path / "config.json").write_text(json.dumps(recorded, indent=1))
 
 
 def key(method: str, seed: int, *rest: object) -> str:

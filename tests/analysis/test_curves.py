@@ -41,22 +41,19 @@ def test_a_curve_is_the_mean_of_a_diagonal(tmp_path: Path) -> None:
     assert set(found["candidate"]) == set(found["method"]) == {"merge"}
 
 
-def test_the_band_is_a_deviation_wide_and_the_range_is_beside_it(tmp_path: Path) -> None:
+def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
     band = bands(curves(study_of(tmp_path, [100, 80, 40], [90, 60, 20], [80, 70, 60])))
     assert list(band["age"]) == [0, 1, 2]
     np.testing.assert_allclose(band["mean"], [0.9, 0.7, 0.4])
-    # Deviations n - 1 of (1, .9, .8), (.8, .6, .7) and (.4, .2, .6).
-    np.testing.assert_allclose(band["high"] - band["mean"], [0.1, 0.1, 0.2])
-    np.testing.assert_allclose(band["mean"] - band["low"], [0.1, 0.1, 0.2])
     np.testing.assert_allclose(band["lowest"], [0.8, 0.6, 0.2])
     np.testing.assert_allclose(band["highest"], [1.0, 0.8, 0.6])
     assert list(band["seeds"]) == [3, 3, 3]
 
 
-def test_one_seed_has_a_mean_and_no_band(tmp_path: Path) -> None:
+def test_one_seed_is_its_mean(tmp_path: Path) -> None:
     band = bands(curves(study_of(tmp_path, [100, 50])))
     assert list(band["mean"]) == [1.0, 0.5]
-    assert band["low"].isna().all() and band["high"].isna().all()
+    assert list(band["lowest"]) == list(band["highest"]) == [1.0, 0.5]
 
 
 def test_an_age_that_one_seed_did_not_observe_has_no_mean(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_sizes() -> None:
         "tab:app-anova-llm-qa": 15,
         "tab:app-anova-real-qa": 15,
         "tab:allocation-swap": 6,
+        "sec:res-time": 12,
+        "app:res-capability": 11,
     }
 
 

@@ -61,3 +61,15 @@ def test_what_is_missing_is_refused_by_name() -> None:
         ranks(lone)
     with pytest.raises(HoldfastError, match="no composition of SI, SD, replay and merge"):
         ranks(cells({"olora": [0.1]}))
+
+
+def test_a_lower_mean_rank_does_not_make_up_for_a_worst_rank() -> None:
+    first = {"replay": [0.9], "merge": [0.8], "sd": [0.7], "vanilla": [0.6]}
+    second = {"vanilla": [0.9], "merge": [0.8], "sd": [0.7], "replay": [0.6]}
+    table = ranks(pd.concat([cells(first, "b"), cells(second, "a")]))
+    assert table[["composition", "k_m", "mean_rank"]].to_numpy().tolist() == [
+        ["merge", 2, 2.0],
+        ["sd", 3, 3.0],
+        ["vanilla", 4, 2.5],
+        ["replay", 4, 2.5],
+    ]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.analysis.study import final_runs, read_study
 from holdfast.core.errors import HoldfastError
-from holdfast.results import RecallMatrix
+from holdfast.results import RecallMatrix, box_emission, final, summarise
 from tests.analysis.synthetic import (
     SEEDS,
     change,
@@ -43,7 +43,7 @@ def test_a_suite_is_one_row_a_trajectory_with_the_metrics_of_its_matrix(tmp_path
     for method in PAIR:
         for seed in SEEDS:
             row, path = row_of(study.cells, method, seed), cell_of(suite, method, seed)
-            recorded = json.loads((path / "metrics.json").read_text())
+            recorded = summarise(RecallMatrix.load(path / "matrix.csv"))
             for name in METRICS:
                 same = pd.isna(row[name]) if recorded[name] is None else row[name] == recorded[name]
                 assert same, name
@@ -57,16 +57,14 @@ def test_a_suite_is_one_row_a_trajectory_with_the_metrics_of_its_matrix(tmp_path
     assert study.cells["order_seed"].dtype == "Int64"
 
 
-def test_metrics_json_is_not_trusted(tmp_path: Path) -> None:
+def test_metrics_follow_from_the_matrix(tmp_path: Path) -> None:
     write_trajectory(tmp_path / "run", emission=0.75)
-    honest = read_study(tmp_path / "run").cells.iloc[0]
-    assert honest["box_emission"] == 0.75
-    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
-    (tmp_path / "run/metrics.json").write_text(json.dumps(metrics | {"final": 0.999}))
+    (tmp_path / "run/metrics.json").write_text(json.dumps({"final": 0.999, "box_emission": 0.5}))
     study = read_study(tmp_path / "run")
-    assert study.cells.iloc[0]["final"] == honest["final"] != 0.999
-    assert pd.isna(study.cells.iloc[0]["box_emission"])
-    assert len(study.missing) == 1 and "metrics.json" in study.missing[0]
+    assert study.missing == ()
+    row, matrix = study.cells.iloc[0], study.matrices[str(tmp_path / "run")]
+    assert row["final"] == final(matrix) != 0.999
+    assert row["box_emission"] == box_emission(matrix)["final"] > 0.5
 
 
 def test_what_is_unfinished_is_there_and_named(tmp_path: Path) -> None:
@@ -103,7 +101,7 @@ def test_a_lone_trajectory_was_to_learn_its_stream(tmp_path: Path) -> None:
 
 def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
     write_trajectory(tmp_path / "run")
-    for name in ("matrix.csv", "metrics.json", "log.jsonl"):
+    for name in ("matrix.csv", "log.jsonl"):
         (tmp_path / "run" / name).unlink()
     study = read_study(tmp_path / "run")
     assert study.cells.iloc[0]["horizon"] == 0
@@ -111,7 +109,7 @@ def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
     assert "0 of 10 tasks learned" in study.missing[0]
 
 
-@pytest.mark.parametrize("name", ["config.json", "matrix.csv", "metrics.json", "log.jsonl"])
+@pytest.mark.parametrize("name", ["config.json", "matrix.csv", "log.jsonl"])
 @pytest.mark.parametrize("damage", ["[1, 2", "", "{}\n"])
 def test_a_damaged_file_is_named_and_the_rest_goes_on(
     tmp_path: Path, name: str, damage: str
@@ -126,8 +124,7 @@ def test_a_damaged_file_is_named_and_the_rest_goes_on(
         assert study.missing == ()  # a last line without its end is being written
         return
     assert any(name in line for line in study.missing)
-    lost = name in ("config.json", "matrix.csv")
-    assert sorted(study.cells["seed"]) == ([41, 43] if lost else [41, 42, 43])
+    assert sorted(study.cells["seed"]) == [41, 43]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_an_impossible_entry_is_found_among_many_alike(
     write_trajectory(tmp_path / "one", seed=1, tasks=2)
     write_trajectory(tmp_path / "two", seed=2, tasks=2)
     with (tmp_path / "one/matrix.csv").open("a") as file:
-        file.write(f"{entry},20,20,1.0\n")
+        file.write(f"{entry},20,20,20,1.0\n")
     study = read_study(tmp_path)
     assert list(study.cells["seed"]) == [2]
     assert "one/matrix.csv line 7: " in study.missing[0] and complaint in study.missing[0]
@@ -347,7 +344,7 @@ def test_nothing_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_real_suite_leaves(tmp_path: Path, backbone_directory: Path, quick: None) -> None:
-    from holdfast.studies.suite import Suite
+    from holdfast.studies.suite import Suite, configurations
     from tests.studies.inline import Inline
 
     base = {
@@ -357,7 +354,8 @@ def test_what_a_real_suite_leaves(tmp_path: Path, backbone_directory: Path, quic
         "optim": {"epochs": 1},
         "evaluation": {"max_new_tokens": 4},
     }
-    rows = Suite(["vanilla", "si_merge"], [1, 2], base, [], tmp_path / "suite").run(Inline())
+    configs = configurations(["vanilla", "si_merge"], [1, 2], base, [])
+    rows = Suite(configs, tmp_path / "suite").run(Inline())
     study = read_study(tmp_path / "suite")
     assert study.missing == ()
     for row in rows:

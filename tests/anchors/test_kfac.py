@@ -163,3 +163,16 @@ def test_a_reloaded_anchor_holds_the_same(source: str) -> None:
         each.begin(start(2, 10, {"a": factors_of(50)}))
     assert torch.equal(held(again), held(anchor))
     assert held(anchor) > 0
+
+
+def test_a_reloaded_anchor_holds_the_general_text() -> None:
+    """It is taken before the first task alone, so a later one can only have it from the state."""
+    general, first = ({"a": factors_of(seed)} for seed in (1, 50))
+    anchor = KroneckerFisher(KroneckerFisher.Config())
+    anchor.begin(start(1, 0, general, general=20))
+    anchor.end(end(1, first))
+    again = KroneckerFisher(anchor.config)
+    again.load({name: tensor.clone() for name, tensor in anchor.state().items()})
+    for each in (anchor, again):
+        each.begin(start(2, 10, None, general=20))
+    assert torch.equal(held(again), held(anchor))

@@ -242,22 +242,22 @@ def test_small_updates_survive_merges_in_float32_alone(precision: str) -> None:
     assert (layer.base.weight == 1 + 2**-7).all()
 
 
-def test_recording_collects_what_the_maps_read() -> None:
+def test_inputs_are_averaged_pass_by_pass() -> None:
     backbone = exact_backbone()
     adapters = adapters_on(backbone, ("q_proj", "v_proj", "down_proj"))
-    with adapters.recording() as seen, torch.no_grad():
+    with adapters.averaging_inputs() as means, torch.no_grad():
         backbone.hidden(IDS)
         backbone.hidden(IDS[:1])
-    assert seen.keys() == adapters.layers.keys()
-    for name, inputs in seen.items():
-        width = 32 if "down" in name else 16
-        assert [x.shape for x in inputs] == [(2, 5, width), (1, 5, width)]
-        close(inputs[0][:1], inputs[1])
+        backbone.hidden(IDS[1:])
+    assert means.keys() == adapters.layers.keys()
+    for name, (both, first, second) in means.items():
+        assert both.shape == (32 if "down" in name else 16,)
+        close(both, (first + second) / 2)
     embedded = backbone.model.model.embed_tokens(IDS)
     normed = backbone.model.model.layers[0].input_layernorm(embedded)
-    close(seen["model.layers.0.self_attn.q_proj"][0], normed)
+    close(means["model.layers.0.self_attn.q_proj"][0], normed.mean((0, 1)))
     backbone.hidden(IDS)
-    assert all(len(inputs) == 2 for inputs in seen.values())
+    assert all(len(found) == 3 for found in means.values())
 
 
 def test_wrong_targets_and_ranks_are_named() -> None:

@@ -213,3 +213,17 @@ def test_a_mean_of_two_curvatures() -> None:
             parts = (getattr(each[name], side).dense() for each in (one, other))
             wanted = sum(w * part for w, part in zip((0.25, 0.75), parts, strict=True))
             torch.testing.assert_close(getattr(factors, side).dense(), wanted)
+
+
+def test_padding_does_not_count() -> None:
+    """Seven sequences in one batch: the modules pad them to the longest, the decoder does not."""
+    backbone, _ = adapted(moved=True)
+    sequences = short_sequences(7, seed=4)
+    assert len({len(one) for one in sequences}) > 2
+    packed = curvature_of(backbone, sequences, CurvatureConfig(), DRAW)
+    with backbone.by_modules():
+        padded = curvature_of(backbone, sequences, CurvatureConfig(), DRAW)
+    for name, factors in packed.items():
+        for side in ("inputs", "outputs"):
+            one, other = (getattr(known, side).dense() for known in (padded[name], factors))
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

@@ -235,7 +235,7 @@ def test_a_model_that_computes_something_else_is_found_out() -> None:
 
 
 def test_pointwise_gradients() -> None:
-    """Each way back is the transpose of autograd's own derivative."""
+    """Each backward is the transpose of autograd's own derivative."""
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=source).requires_grad_()

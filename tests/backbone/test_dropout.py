@@ -187,3 +187,27 @@ def test_training_is_reproducible_and_dropout_matters() -> None:
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2])
     assert not torch.allclose(states[0], states[3])
+
+
+@pytest.mark.parametrize("way", ["modules", "decoder"])
+def test_the_gradient_goes_through_the_masks(way: str) -> None:
+    """Its slope in any direction is that between two passes with the same masks."""
+    backbone = exact_backbone()
+    backbone.adapt(Adapters.Config(rank=2, dropout=0.4))
+    adapters, source = backbone.adapters, torch.Generator().manual_seed(0)
+    start, direction = torch.randn(2, len(adapters.gradient), generator=source, dtype=torch.float64)
+    batch = collate([[3, 1, 4, 1, 5], [9, 2, 6]], CPU)
+
+    def slope_at(point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gradient = torch.zeros_like(adapters.gradient)
+        with torch.no_grad():
+            adapters.parameters.copy_(point)
+        with backbone.learning(5):
+            passed = backbone.forward_pass(batch)
+            loss = passed.states[0].tanh().sum()
+            passed.backward((loss, gradient))
+        return loss.detach(), gradient @ direction
+
+    with backbone.by_modules() if way == "modules" else nullcontext():
+        (above, _), (below, _) = (slope_at(start + step * direction) for step in (1e-6, -1e-6))
+        torch.testing.assert_close(slope_at(start)[1], (above - below) / 2e-6, rtol=1e-6, atol=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import normalizers
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
@@ -25,6 +27,21 @@ def saved(tmp_path: Path) -> Path:
     tiny_llama().save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     return tmp_path
+
+
+def test_a_deterministic_backbone_asks_torch_for_it(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    try:
+        load(saved)
+        assert not torch.are_deterministic_algorithms_enabled()
+        load(saved, deterministic=True)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
 def load(name: Any, **settings: Any) -> Backbone:
@@ -195,3 +212,22 @@ def test_a_soft_capped_head(cap: float | None, right: bool) -> None:
         return
     with pytest.raises(HoldfastError, match="soft-capping"):
         Backbone(model, byte_tokenizer())
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_is_no_backbone(saved: Path, tmp_path: Path) -> None:
+    """transformers loads its base and puts its maps there, beside which ours would train."""
+    adapted = get_peft_model(
+        LlamaForCausalLM.from_pretrained(saved), LoraConfig(r=2, init_lora_weights=False)
+    )
+    adapter = tmp_path / "adapter"
+    adapted.save_pretrained(adapter)
+    byte_tokenizer().save_pretrained(adapter)
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(saved)
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    assert "is a PEFT adapter" in refused(adapter)
+    whole = adapted.merge_and_unload()
+    whole.save_pretrained(tmp_path / "whole")
+    byte_tokenizer().save_pretrained(tmp_path / "whole")
+    assert load(tmp_path / "whole").fingerprint != load(saved).fingerprint

@@ -44,7 +44,7 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
 
     Beyond what is alive between tasks: the two moments of Adam and the coordinates before the
     task, each P; d numbers for every token that the previous model was asked about; token ids.
-    What a step keeps for its way back is gone when it is over.
+    What a step keeps for its backward pass is freed when it is over.
     """
     backbone = Backbone(tiny_llama(width=WIDTH), byte_tokenizer())
     values: dict[str, Any] = {

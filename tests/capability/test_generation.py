@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.capability import generation
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.outcome import Item, Sample, score_of
+from holdfast.capability.outcome import Problem, Sample, score_of
 from tests.capability.solver import NEW_TOKENS, of, solver, write_problems
 from tests.tiny import exact_backbone
 
@@ -22,7 +22,7 @@ def without_examples(suite: GeneratedSuite) -> GeneratedSuite:
     return replace(suite, shots=0, new_tokens=NEW_TOKENS)
 
 
-def answered(suite: GeneratedSuite, items: list[Item]) -> dict[str, Sample]:
+def answered(suite: GeneratedSuite, items: list[Problem]) -> dict[str, Sample]:
     samples = list(suite.answer(solver(), items, lambda *_: None))
     assert len({sample.id for sample in samples}) == len(samples) == len(items)
     return {sample.id: sample for sample in samples}
@@ -72,7 +72,7 @@ def test_examples_are_dropped_from_the_front_and_a_question_never(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = solver()
-    item = Item("gsm8k/1", "", "How many?", "1")
+    item = Problem("gsm8k/1", "", "How many?", "1")
     prompts = [generation.few_shot("gsm8k").prompt("How many?", shots) for shots in range(5)]
     lengths = [len(prompt) for prompt in prompts]
     context = room + 512
@@ -87,7 +87,7 @@ def test_examples_are_dropped_from_the_front_and_a_question_never(
 
 def test_the_token_of_a_model_trained_with_it_stands_first_and_takes_its_place() -> None:
     backbone = exact_backbone()
-    item = Item("gsm8k/1", "", "How many?", "1")
+    item = Problem("gsm8k/1", "", "How many?", "1")
     without = GSM8K.asked(backbone, item)
     backbone.model.config.max_position_embeddings = len(without.tokens) + 512
     assert GSM8K.asked(backbone, item) == without
@@ -103,7 +103,7 @@ def test_all_examples_stand_where_positions_have_no_end() -> None:
     endless: Any = SimpleNamespace(
         model=SimpleNamespace(config=SimpleNamespace()), tokenizer=solver().tokenizer, opening=[]
     )
-    asked = GSM8K.asked(endless, Item("gsm8k/1", "", "How many?", "1"))
+    asked = GSM8K.asked(endless, Problem("gsm8k/1", "", "How many?", "1"))
     assert (asked.shots, asked.room) == (4, 512)
 
 
@@ -113,7 +113,7 @@ def test_a_question_that_is_too_long_has_less_room_and_then_none(
     backbone = solver()
     long, longer = ("x" * count for count in (40, 80))
     monkeypatch.setattr(backbone.model.config, "max_position_embeddings", 70)
-    items = [Item(f"gsm8k/{n}", "", text, "5") for n, text in enumerate((long, longer))]
+    items = [Problem(f"gsm8k/{n}", "", text, "5") for n, text in enumerate((long, longer))]
     asked = GSM8K.asked(backbone, items[0])
     assert asked.shots == 0 and asked.room == 70 - len(f"Question: {long}\nAnswer:") == 12
     samples = answered(GSM8K, items)

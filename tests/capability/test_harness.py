@@ -12,7 +12,7 @@ import yaml
 
 from holdfast.capability import harness
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.outcome import Item
+from holdfast.capability.outcome import Problem
 from holdfast.capability.prompts import few_shot
 from tests.capability.solver import NEW_TOKENS, solver, write_problems
 
@@ -79,7 +79,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 def test_the_harness_says_and_scores_what_we_do(tmp_path: Path, evaluated: dict[str, Any]) -> None:
     for task, suite in TASKS.items():
         ours = replace(suite, shots=0, new_tokens=NEW_TOKENS)
-        items: list[Item] = ours.items(tmp_path, None)
+        items: list[Problem] = ours.items(tmp_path, None)
         samples = {one.id: one for one in ours.answer(solver(), items, lambda *_: None)}
         theirs = evaluated["samples"][task]
         assert [row["doc"]["id"] for row in theirs] == [item.id for item in items]

@@ -15,7 +15,7 @@ from holdfast.capability import data
 from holdfast.capability.likelihood import next_token_log_probabilities
 from holdfast.capability.mmlu_files import hub_items, mmlu_items, redux_items
 from holdfast.capability.mmlu_redux import EXAMPLES, LetterChoice, letter_tokens, question
-from holdfast.capability.outcome import Item
+from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
 from tests.tiny import exact_backbone, exact_gpt2
 
@@ -170,7 +170,7 @@ def test_the_hub_counts_the_questions_of_each_subject(hub):
 
 
 def test_the_prompt_is_two_examples_and_the_question():
-    item = Item("1", "", "How is soup?", "C", {"choices": SOUP})
+    item = Problem("1", "", "How is soup?", "C", {"choices": SOUP})
     assert question(item) == (
         "Question: How is soup?\nA. hot\nB. cold\nC. None\nD. a 'mild', one\nAnswer:"
     )
@@ -266,8 +266,8 @@ def test_every_item_gets_the_likeliest_letter(monkeypatch, opened):
         backbone, "tokenize", lambda text: [letters[text[1]]] if len(text) == 2 else tokenize(text)
     )
     backbone.model.config.max_position_embeddings = 180
-    short = Item("short", "g", "Soup?", "C", {"choices": ["a", "b", "c", "d"]})
-    long = Item("long", "g", "Soup? " * 40, "C", {"choices": ["a", "b", "c", "d"]})
+    short = Problem("short", "g", "Soup?", "C", {"choices": ["a", "b", "c", "d"]})
+    long = Problem("long", "g", "Soup? " * 40, "C", {"choices": ["a", "b", "c", "d"]})
     told = []
     suite = LetterChoice()
     samples = {

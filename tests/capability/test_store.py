@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.capability.data import located
 from holdfast.capability.model import Model
-from holdfast.capability.outcome import Item, Sample, score_of, spread
+from holdfast.capability.outcome import Problem, Sample, score_of, spread
 from holdfast.capability.run import Question, measure, questions
-from holdfast.capability.store import Store
+from holdfast.capability.store import SampleStore
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary
 
-ITEMS = [Item(f"sums/{n}", "odd" if n % 2 else "even", f"1 + {n}", str(n + 1)) for n in range(6)]
+ITEMS = [Problem(f"sums/{n}", "odd" if n % 2 else "even", f"1 + {n}", str(n + 1)) for n in range(6)]
 
 
 @dataclass
@@ -169,7 +169,7 @@ def test_a_damaged_line_is_named(tmp_path):
 def test_samples_without_settings_are_not_believed(tmp_path):
     ask(tmp_path, Sums())
     (tmp_path / "sums.json").unlink()
-    assert Store(tmp_path).samples("sums") == {}
+    assert SampleStore(tmp_path).samples("sums") == {}
     again = Sums()
     ask(tmp_path, again)
     assert len(again.asked) == 6
@@ -177,7 +177,7 @@ def test_samples_without_settings_are_not_believed(tmp_path):
 
 
 def test_a_limit_is_spread_over_the_groups_and_keeps_the_order():
-    items = [Item(f"{group}{n}", group, "", "") for group in "abc" for n in range(3)]
+    items = [Problem(f"{group}{n}", group, "", "") for group in "abc" for n in range(3)]
     assert [item.id for item in spread(items, 5)] == ["a0", "a1", "b0", "b1", "c0"]
     assert spread(items, None) == spread(items, 99) == items
 

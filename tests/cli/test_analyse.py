@@ -55,6 +55,13 @@ def test_a_whole_factorial_gives_every_table_of_a_suite(holdfast, tmp_path: Path
         for kind in ("pdf", "png")
     }
     assert "figure search: no search" in done.out
+    controls = pd.read_csv(place / "controls.csv")
+    assert len(controls) == 16 and set(controls["box_emission"]) == {1.0}
+    (sizes,) = pd.read_csv(place / "datasets.csv").to_dict("records")
+    assert sizes == {
+        "dataset": "symbol_qa", "tasks": 12, "items": 240, "items_least": 20, "items_most": 20,
+        "methods": 16, "runs": 48,
+    }  # fmt: skip
 
 
 def test_analysed_twice_the_results_are_the_same_bytes(holdfast, tmp_path: Path) -> None:
@@ -90,7 +97,7 @@ def test_a_run_that_is_there_twice_stops_no_command(holdfast, tmp_path: Path, ve
     assert done.status == 0, done.err
     if verb == "analyse":
         (line,) = [line for line in done.out.splitlines() if "other with seed 41 is there" in line]
-        assert line.startswith("no configurations, ") and "figure matrices" in line
+        assert line.startswith("no datasets, configurations, ") and "figure matrices" in line
         assert len(pd.read_csv(tmp_path / "out" / "effects.csv")) == 3
 
 
@@ -174,6 +181,11 @@ def test_beside_the_paper(holdfast, tmp_path: Path) -> None:
     paper = beside.set_index("method")["final_paper"]
     assert paper["sd_replay_merge"] == pytest.approx(0.232)
     assert len(pd.read_csv(tmp_path / "beside" / "compared_effects.csv")) == 15
+    metrics = pd.read_csv(tmp_path / "beside" / "compared_metrics.csv")
+    assert len(metrics) == 16 * 4
+    lives = pd.read_csv(tmp_path / "beside" / "compared_half_lives.csv").set_index("role")
+    assert lives["half_life_paper"]["strongest composition"] == 19
+    assert "half lives" in done.out
 
 
 @pytest.mark.parametrize("verb", ["analyse", "report", "compare"])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.core.errors import HoldfastError
+from holdfast.results.commit import completed_in
 
 
 @pytest.fixture
@@ -59,6 +62,25 @@ def test_errors_are_one_line_and_a_status(error, status, line, debug, recipes_ra
     assert result.stderr.startswith("Traceback") == (debug is not None)
 
 
+def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise):
+    code = compile(
+        "def fail():\n    raise RuntimeError('a wire came loose')\n", "tether.py", "exec"
+    )
+    own = {"__name__": "tethered.tether"}
+    exec(code, own)  # noqa: S102
+    installed = [SimpleNamespace(module="tethered.tether")]
+    monkeypatch.setattr("holdfast.cli.verbs.entry_points", lambda group: installed)
+    monkeypatch.setattr("holdfast.cli.recipes.recipe_names", own["fail"])
+    result = CliRunner().invoke(app, ["recipes"])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "holdfast: this is the fault of the plug-in tethered: RuntimeError: a wire came loose "
+        "(--debug shows the traceback)\n"
+    )
+    recipes_raise(RuntimeError("a wire came loose"))
+    assert "this is our fault" in CliRunner().invoke(app, ["recipes"]).stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [["learns"], ["run"], ["run", "demo", "--tasks", "two"], ["doctor", "--all"]]
 )
@@ -97,7 +119,13 @@ def test_a_dry_run_checks_the_directory_and_leaves_it_alone(holdfast, settings, 
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
-def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, settings, tmp_path):
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped")],
+)
+def test_an_interrupted_run_says_so_and_the_same_command_continues(
+    sent, status, said, holdfast, settings, tmp_path
+):
     place = tmp_path / "run"
     arguments = ["run", "demo", "method=vanilla", *settings, "stream.tasks=40", "--out", str(place)]
     program = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
@@ -113,10 +141,15 @@ def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, set
     while not (place / "matrix.csv").exists():
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    os.kill(running.pid, signal.SIGINT)
+    os.kill(running.pid, sent)
     _, err = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert err.splitlines()[-1].startswith("holdfast: interrupted; the same command continues")
+    assert running.returncode == status
+    last = re.fullmatch(
+        rf"holdfast: {said}; (\d+) of 40 tasks are kept; the same command continues",
+        err.splitlines()[-1],
+    )
+    assert last is not None, err
+    assert completed_in(place) == int(last[1]) < 40
     assert "Traceback" not in err
     finished = holdfast(*arguments)
     assert finished.status == 0, finished.err
@@ -155,7 +188,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word(unbuffered):
         )
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_a_broken_pipe_that_is_not_ours_is_told(recipes_raise):

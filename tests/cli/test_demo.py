@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import apply_overrides
+from holdfast.core.config import apply_overrides, sha256_of
 from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix
 
@@ -44,7 +44,7 @@ class Given:
         recorded = {
             "config": {"method": self.method, "seed": 41, "stream": {"name": "symbol_qa"}},
             "stream": {"name": "symbol_qa", "tasks": TASKS, "fingerprint": "f"},
-            "identity": "i",
+            "identity": sha256_of({}),
             "numbers": {},
             "backbone": {"name": "embedded", "fingerprint": "f"},
             "versions": {},

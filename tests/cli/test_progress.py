@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli.progress import (
-    Drawn,
     Lines,
     Pace,
+    TaskBars,
     bars_on,
     counting,
     duration,
@@ -22,6 +22,7 @@ from holdfast.cli.progress import (
 )
 from holdfast.cli.summary import half_life_words, matrix_text
 from holdfast.results import RecallMatrix, summarise
+from holdfast.results.commit import write_commit
 from tests.results.matrices import dense
 
 
@@ -35,10 +36,11 @@ class Clock:
 def paced(durations: list[float], learned: int, horizon: int, since: float = 0.0) -> str:
     """What is said after tasks of these durations, and ``since`` seconds into the next."""
     clock = Clock()
-    pace = Pace(learned, horizon, clock)
-    for seconds in durations:
+    pace = Pace(learned, clock)
+    for done, seconds in enumerate(durations, start=learned + 1):
         clock.now += seconds
-        assert pace.task_done() == seconds
+        pace.reached(done, horizon)
+        assert pace.latest == seconds
     clock.now += since
     return str(pace)
 
@@ -73,7 +75,7 @@ def test_durations(seconds, words):
 
 def test_a_log_has_one_plain_line_a_task(capsys):
     clock = Clock()
-    lines = Lines("vanilla", Pace(0, 3, clock))
+    lines = Lines("vanilla", Pace(0, clock))
     lines.step("training", 1, 5, 10)
     clock.now += 7
     lines.task_done(1, 3, dense([[1.0]]))
@@ -92,7 +94,7 @@ def test_a_log_has_one_plain_line_a_task(capsys):
 def test_bars_follow_tasks_and_phases_and_keep_brackets():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with bars_on(console) as bars:
-        drawn = Drawn("[x]", 2, 5, Pace(2, 5, Clock()), bars)
+        drawn = TaskBars("[x]", 2, 5, Pace(2, Clock()), bars)
         tasks, phase = bars.tasks
         assert (tasks.completed, tasks.total, phase.total) == (2, 5, None)
         drawn.step("training", 3, 4, 8)
@@ -108,11 +110,22 @@ def test_bars_follow_tasks_and_phases_and_keep_brackets():
         assert shown in console.file.getvalue()
 
 
-def test_elsewhere_than_on_a_terminal_no_bars_are_drawn(capsys):
-    with showing("vanilla", 0, 3) as progress:
+def test_elsewhere_than_on_a_terminal_no_bars_are_drawn(capsys, tmp_path):
+    with showing("vanilla", 0, 3, tmp_path) as progress:
         progress.step("training", 1, 1, 2)
     assert isinstance(progress, Lines)
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_interruption_counts_what_is_committed_not_what_was_reported(tmp_path):
+    def interrupted():
+        with showing("vanilla", 0, 3, tmp_path):
+            write_commit(tmp_path, {"completed": 2})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        interrupted()
+    assert stopped.value.__notes__ == ["2 of 3 tasks are kept"]
 
 
 def test_recall_that_nobody_measured_is_no_number():

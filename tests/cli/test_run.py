@@ -9,6 +9,9 @@ import sys
 import pytest
 import yaml
 
+from holdfast.core.config import differences
+from holdfast.learning.config import RunConfig
+from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix
 
 PAPER_TAGS = [
@@ -63,7 +66,45 @@ def test_a_dry_run_resolves_and_writes_nothing(holdfast, tmp_path):
     assert resolved["backbone"]["name"] == "Qwen/Qwen3-4B-Base"
     # 100 tasks, 10 epochs, 13 minibatches of 8 in 100 items
     assert "13000 optimiser steps" in outcome.out
+    assert "# maps and lengths are not checked: backbone.name = Qwen/Qwen3-4B-Base" in outcome.out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("lora.targets=[nothing]", "no linear map of this backbone is named nothing"),
+        ("lora.rank=4000", "lora.rank = 4000 exceeds the rank of"),
+        ("backbone.device=cude", "backbone.device = cude: not available here"),
+        ("template.max_length=5", "its answer would be cut at template.max_length = 5"),
+        ("backbone.name=/nowhere/model", "no causal language model could be loaded"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would(override, message, holdfast, tmp_path):
+    refused = holdfast("run", "demo", override, "--dry-run", "--out", tmp_path / "run")
+    assert refused.status == 2 and message in refused.err and refused.out == ""
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("name", "weight"), [("llm_qa", 0.5), ("real_qa", 0.75), ("mine", 0.75)])
+def test_a_recipe_knows_its_data_sets(name, weight, holdfast, tmp_path):
+    where = tmp_path / name
+    assert holdfast("stream", "symbol-qa", "--out", where, "--tasks", 2, "--items", 2).status == 0
+    own = tmp_path / "own.yaml"
+    own.write_text(holdfast("recipes", "paper").out)
+    for config in ("paper", own):
+        planned = holdfast("run", config, f"stream.name={where}", "--dry-run")
+        assert planned.status == 0, planned.err
+        assert yaml.safe_load(planned.out)["data"]["weight"] == weight
+    chosen = holdfast("run", "paper", f"stream.name={where}", "data.weight=0.1", "--dry-run")
+    assert yaml.safe_load(chosen.out)["data"]["weight"] == 0.1
+
+
+def test_what_was_published_differs_in_two_settings():
+    ours, theirs = (RunConfig.of(recipe(name)).numbers() for name in ("paper", "published"))
+    assert differences(ours, theirs) == [
+        'evaluation.match: "auto" -> "released"', "sampling.top_k: null -> 50"
+    ]  # fmt: skip
 
 
 def test_recipes_are_listed_and_printed(holdfast):

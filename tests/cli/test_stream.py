@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.streams import Item, Stream, Task, load_stream, symbol_qa, write_released
+from holdfast.streams import (
+    Item,
+    Stream,
+    Task,
+    load_stream,
+    read_stream,
+    symbol_qa,
+    write_released,
+)
 
 
 def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path) -> None:
@@ -38,6 +46,38 @@ def test_converting_there_and_back_changes_nothing(holdfast, tmp_path: Path) -> 
     for task in ("task_0", "task_1"):
         for path in (first / task).iterdir():
             assert path.read_bytes() == (last / task / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "parquet", "xlsx"])
+def test_converting_to_a_table_and_back(holdfast, tmp_path: Path, suffix: str) -> None:
+    lines, table, back = tmp_path / "a.jsonl", tmp_path / f"b.{suffix}", tmp_path / "c.jsonl"
+    lines.write_text(
+        '{"question": "Who?", "answer": "Ann", "aliases": ["A", "B"], "task": "x", "seen": [1]}\n'
+        '{"question": "Why, then?", "answer": "Rain", "task": "y"}\n'
+    )
+    assert holdfast("stream", "convert", lines, table).status == 0
+    assert table.is_file()
+    assert holdfast("stream", "convert", table, back).status == 0
+    assert read_stream(back).tasks == read_stream(lines).tasks
+    assert read_stream(back).tasks[0].items[0].details == {"seen": [1]}
+    again = holdfast("stream", "convert", lines, table)
+    assert again.status == 2 and "is there already" in again.err
+
+
+def test_a_table_needs_a_name_of_one(holdfast, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("q,a\nWho?,Ann\n")
+    columns = ["--question-column", "q", "--answer-column", "a"]
+    for arguments, words in {
+        ("a.csv", "b", "--to", "table", *columns): "a table's name ends with one of .csv",
+        ("a.csv", "b.csv", "--to", "datasets", *columns): "--to datasets writes a directory",
+        ("a.csv", "b.csv"): "its first line must name the columns",
+        ("a.csv", "b.csv", "--question-column", "x"): 'has no "x"; it has q, a',
+    }.items():
+        source, out, *rest = arguments
+        refused = holdfast("stream", "convert", tmp_path / source, tmp_path / out, *rest)
+        assert refused.status == 2 and words in refused.err, refused.err
+    refused = holdfast("stream", "symbol-qa", "--out", tmp_path / "s", "--layout", "table")
+    assert refused.status == 2 and "holdfast stream convert" in refused.err
 
 
 def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
@@ -115,10 +155,13 @@ def test_inspect_reads_the_folder_of_a_source(holdfast, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["inspect", "a" * 300], f'stream "{"a" * 57}..." cannot be read (File name too long)'),
-        (["inspect", "nowhere"], 'unknown stream "nowhere"; there is symbol_qa, or give'),
+        (
+            ["inspect", "nowhere"],
+            'unknown stream "nowhere", and no file or directory',
+        ),
         (
             ["inspect", "nowhere", "--source", "sqad"],
-            'unknown source "sqad"; did you mean "squad"?',
+            'unknown source "sqad"; did you mean squad?',
         ),
         (["convert", "nowhere.jsonl", "x"], "nowhere.jsonl: no such file; give the path of a"),
         (["symbol-qa", "--out", "x", "--tasks", "0"], "symbol_qa: tasks = 0; use 1 or more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,63 @@ def test_a_suite_by_two_workers_and_its_tables(
         ("vanilla", "1", "1"),
         ("vanilla", "2", "2"),
     ]
+
+
+def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directory: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "base: full_stack\nseeds: [1]\norder_seed: 5\n"
+        "schedule: {horizons: [1, 2], survivors: [5]}\n"
+        "space: {weight: [none, {si: {si.strength: [1, 2]}}], allocation: [shared, merge]}\n"
+        "set:\n"
+        f"  backbone.name: {tiny_directory}\n"
+        "  stream.tasks: 3\n  stream.items_per_task: 4\n  optim.epochs: 1\n  lora.rank: 2\n"
+        "  evaluation.max_new_tokens: 16\n"
+    )
+    searched = tmp_path / "search"
+    ask = ("suite", "--from-search", searched, "--seeds", "4,5", "--out", tmp_path / "final")
+    early = holdfast(*ask)
+    assert early.status == 2 and "holds no search with a leaderboard" in early.err
+    assert holdfast("search", tmp_path / "own.yaml", "--out", searched).status == 0
+    done = holdfast(*ask)
+    assert done.status == 0, done.err
+    with (searched / "leaderboard.csv").open(newline="") as file:
+        best = {}
+        for row in csv.DictReader(file):
+            best.setdefault("merge" in row["method"], row)  # the first of each allocation
+    with (tmp_path / "final" / "cells.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    methods = {row["method"] for row in best.values()}
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        (row["method"], seed) for row in best.values() for seed in ("4", "5")
+    ]
+    for row in rows:
+        config = json.loads((tmp_path / "final/cells" / row["cell"] / "config.json").read_text())
+        assert row["horizon"] == "3"
+        assert config["config"]["stream"]["order_seed"] is None
+        assert config["config"]["lora"]["rank"] == 2
+        strength = best["merge" in row["method"]]["si.strength"]
+        if strength:
+            assert config["config"]["si"]["strength"] == float(strength)
+    assert "search transfer:" in done.out and "selection:" in done.out
+    assert all(method in done.out for method in methods)
+    assert holdfast(*ask).out == done.out
+    # Compositions by name, each with its best settings; another set of cells of the same suite.
+    more = holdfast(*ask, "--methods", "si_merge,vanilla", "--dry-run")
+    assert more.out.splitlines() == [
+        "si_merge 4", "si_merge 5", "vanilla 4", "vanilla 5", "4 cells of 3 tasks of symbol_qa"
+    ]  # fmt: skip
+    for wrong, message in (
+        (("--methods", "replay"), "no candidate replay has a score"),
+        (("--dataset", "x"), "--dataset is for recipes"),
+        (("paper",), "paper and --from-search: choose one"),
+    ):
+        refused = holdfast(*ask, *wrong)
+        assert refused.status == 2 and message in refused.err
+    assert holdfast(*ask, "stream.tasks=2", "--dry-run").out.endswith(
+        "4 cells of 2 tasks of symbol_qa\n"
+    )
+    other = holdfast("suite", "factorial", *ask[3:], f"backbone.name={tiny_directory}")
+    assert other.status == 2 and "holds a study with other settings" in other.err
 
 
 def test_a_cell_that_failed_is_told_by_the_status(

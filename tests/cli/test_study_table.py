@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from holdfast import RunConfig
-from holdfast.cli.study_table import Drawn, Tally, watching
+from holdfast.cli.study_table import LiveTable, Tally, watching
 from holdfast.studies.cell import Cell, Outcome
 
 
@@ -34,7 +34,7 @@ def console() -> Console:
 
 
 def test_the_table_says_who_is_where_and_what_failed(console: Console) -> None:
-    drawn = Drawn("search", 16, console)
+    drawn = LiveTable("search", 16, console)
     tell(drawn)
     console.print(drawn)
     lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
@@ -47,7 +47,7 @@ def test_the_table_says_who_is_where_and_what_failed(console: Console) -> None:
 
 def test_the_time_to_go_counts_what_was_learned_just_now() -> None:
     now = [0.0]
-    drawn = Drawn("search", 16, Console(file=io.StringIO(), width=100), clock=lambda: now[0])
+    drawn = LiveTable("search", 16, Console(file=io.StringIO(), width=100), clock=lambda: now[0])
     drawn.begins(cells=4, tasks=16, missing=12)
     show(drawn)
     now[0] = 10.0
@@ -55,7 +55,7 @@ def test_the_time_to_go_counts_what_was_learned_just_now() -> None:
     assert "about 1:50 min left" in show(drawn)  # eleven more, ten seconds each
 
 
-def show(drawn: Drawn) -> str:
+def show(drawn: LiveTable) -> str:
     console = Console(file=io.StringIO(), width=100)
     console.print(drawn)
     return console.file.getvalue()

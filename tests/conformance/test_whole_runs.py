@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from holdfast.allocation.sequential_osrm import SequentialOSRM, quiet_directions
 from holdfast.backbone.projection import Projection
+from holdfast.core.seeding import generator
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
@@ -58,10 +61,24 @@ def both_runs(
         sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
         prompts = [len(one) // 2 for one in sequences]
         lesson = Lesson(sequences, prompts, past_items=(number - 1) * ITEMS)
+        bases = isotropic_bases(learner)
         report = learn_task(learner, lesson, Progress())
         given = reference_task(learner, number, sequences, report.replay, report.general, prompts)
+        given = replace(given, osrm_bases=bases)
         result = run_task(state, settings, given)
         yield learner, report, state, result
+
+
+def isotropic_bases(learner: Learner) -> dict[str, torch.Tensor] | None:
+    """What OSRM draws for the next task in the null space; None with LAPACK's and other rules."""
+    rule = learner.allocation
+    if not isinstance(rule, SequentialOSRM) or rule.config.basis == "lapack":
+        return None
+    named = {name: generator(SEED, "osrm", learner.completed + 1, name) for name in rule.features}
+    rank = learner.config.lora.rank
+    return {
+        name: quiet_directions(rule.features[name], rank, source) for name, source in named.items()
+    }
 
 
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -122,6 +139,19 @@ def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> No
         assert_same_terms(learner, report, result)
         # The data anchor is compared on samples that exist.
         assert ("replay" in anchors and state.completed > 1) == bool(report.replay)
+
+
+@pytest.mark.parametrize("anchors", [(), ANCHORS])
+def test_osrm_as_it_is_unless_one_says_lapack(anchors: tuple[str, ...]) -> None:
+    """Another orthonormal set of the same null space, and all that follows from it."""
+    whole = {"sequences": 5, "basis": "isotropic"}
+    drawn = []
+    for learner, report, state, result in both_runs(tag(anchors, "osrm"), sequential_osrm=whole):
+        assert_same(learner, report, state, result)
+        assert_same_terms(learner, report, result)
+        drawn.append(report.factors)
+    *_, (_, other, _, _) = both_runs(tag(anchors, "osrm"))
+    assert not torch.allclose(other.factors, drawn[-1])
 
 
 @pytest.mark.parametrize("rule", ["shared", "merge"])

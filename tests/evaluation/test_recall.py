@@ -238,3 +238,14 @@ def test_auto_follows_the_stream(match: Any, exact_case: bool, meant: Match) -> 
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(HoldfastError, match="max_new_tokens"):
         build(Recall.Config, {"max_new_tokens": 0}, source="run.yaml")
+
+
+def test_without_the_replay_token_the_question_is_another_one() -> None:
+    """A model that was taught one answer behind the token, and another one without it."""
+    backbone = qwen3()
+    seed = backbone.add_replay_token()
+    behind, without = Item("key aB3", "Xy9"), Item("key aB3", "Madrid")
+    texts = [backbone.tokenize(TEMPLATE.text(item)) for item in (behind, without)]
+    teach(backbone, STEPS, [[seed, *texts[0]], texts[1]])
+    found = verdicts(backbone, [behind, without], max_new_tokens=32)
+    assert [verdict.correct for verdict in found] == [True, False]

@@ -230,10 +230,10 @@ def test_the_backbones_own_habits_do_not_come_along(stream: Path, tmp_path: Path
             assert settings.max_new_tokens == 16 and settings.eos_token_id == [0]
 
 
-def examples(out: Path) -> str:
+def examples(out: Path) -> list[str]:
+    """How the card asks: by a prompt, and as a chat."""
     text = (out / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return str(code)
+    return re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def pasted(codes: list[str], cwd: Path) -> list[str]:
@@ -254,14 +254,16 @@ def test_the_examples_of_the_cards_run_as_they_stand(
     codes = []
     for to in ("hf", "peft"):
         export(run, to, Path(f"out-{to}"))
-        codes.append(examples(Path(f"out-{to}")))
-        assert f'"out-{to}"' in codes[-1] and str(tmp_path) not in codes[-1]
-        assert ("resize_token_embeddings(258" in codes[-1]) == (to == "peft")
+        asked, chat = examples(Path(f"out-{to}"))
+        assert f'"out-{to}"' in asked and str(tmp_path) not in asked + chat
+        assert ("resize_token_embeddings(258" in asked) == (to == "peft")
+        codes += [asked, chat]
     backbone = held(run)
     text = "Question: Who keeps the lighthouse?\nAnswer:"
     prompt = [backbone.seed_token, *backbone.tokenize(text)]
     (rest,) = decode_greedily(backbone, [prompt], [16], lambda *_: False, tokens_in_cache=4096)
-    assert pasted(codes, tmp_path) == [backbone.decode(prompt + rest) + "\n"] * 2
+    whole, answer = (backbone.decode(ids) + "\n" for ids in (prompt + rest, rest))
+    assert pasted(codes, tmp_path) == [whole, answer, whole, whole]
 
 
 def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
@@ -294,7 +296,33 @@ def test_a_tokenizer_in_python_is_asked_by_hand(
     seen = []
     model, _ = load_hf(out)
     monkeypatch.setattr(type(model), "generate", lambda *_, **given: seen.append(given) or [[]])
-    (tmp_path / "example.py").write_text(examples(out))
+    (tmp_path / "example.py").write_text(examples(out)[0])
     runpy.run_path(str(tmp_path / "example.py"))
     asked = ours.tokenize("Question: Who keeps the lighthouse?\nAnswer:")
     assert seen[0]["input_ids"].tolist() == [[ours.seed_token, *asked]]
+
+
+def test_questions_of_any_length_are_answered_side_by_side(run: Path, tmp_path: Path) -> None:
+    """Padding stands before the shorter question, so that its answer follows it."""
+    export(run, "hf", tmp_path / "hf")
+    model, tokenizer = load_hf(tmp_path / "hf")
+
+    def said(questions: list[str]) -> list[str]:
+        prompts = [f"Question: {question}\nAnswer:" for question in questions]
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+        output = model.generate(**inputs)[:, inputs["input_ids"].shape[1] :]
+        return list(tokenizer.batch_decode(output, skip_special_tokens=True))
+
+    short, long = "red", "what is the colour of the sky"
+    assert said([short, long]) == [*said([short]), *said([long])]
+
+
+def test_an_earlier_boundary_may_be_older_than_the_last_copy_of_the_matrices(
+    stream: Path, backbone_directory: Path, tmp_path: Path
+) -> None:
+    found = []
+    for every in (2, 100):
+        keep = {"factors": True, "snapshot_every": every}
+        config = configured(backbone_directory, stream, "merge", keep=keep)
+        found.append(own_logits(held(learned(tmp_path / f"{every}", config), 1), IDS))
+    assert torch.equal(*found)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError
+from holdfast.capability.model import trajectory_model
 from holdfast.core.files import alone
 from holdfast.exports import adapter
 from holdfast.exports.asking import Asking
@@ -50,7 +51,8 @@ def test_refusals_are_one_line_and_write_nothing(
     (fresh / "matrix.csv").unlink()
     out = tmp_path / "nowhere" / "out"
     wrong: list[tuple[tuple[Any, ...], str]] = [
-        ((run, "gguf", out), 'give "peft" or "hf"'),
+        ((run, "bin", out), 'give "peft" or "hf"'),
+        ((run, "gguf", out), "give --to hf, then run its python convert_hf_to_gguf.py "),
         ((study, "hf", out), "is a study of many; give one of its trajectories, such as "),
         ((tmp_path, "hf", out), "is no trajectory"),
         ((backbone_directory, "hf", out), "is no trajectory"),
@@ -121,7 +123,7 @@ def test_a_killed_export_leaves_nothing_that_looks_whole(run: Path, tmp_path: Pa
     done = subprocess.run([sys.executable, "-c", script, run, out], cwd=ROOT, timeout=120)
     assert done.returncode == -signal.SIGKILL
     assert not out.exists()
-    assert (tmp_path / ".out.part" / "export" / "model.safetensors").exists()
+    assert (tmp_path / ".out.part" / "new" / "model.safetensors").exists()
     export(run, "hf", out)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -146,7 +148,7 @@ def test_the_card_names_any_place(
 
     monkeypatch.setattr("holdfast.exports.export.write_model", nothing)
     out = tmp_path / name
-    export(run, "hf", out)
+    export(run, "hf", out, checked=False)
     text = (out / "README.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     literals = {n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)}
@@ -162,7 +164,7 @@ def test_the_card_shows_a_name_as_it_stands(
     settings = json.loads((copy / "config.json").read_text())
     settings["stream"]["name"] = "my `facts` | *all*\n# of them"
     (copy / "config.json").write_text(json.dumps(settings))
-    export(copy, "hf", tmp_path / "out")
+    export(copy, "hf", tmp_path / "out", checked=False)
     text = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "\n# `` my `facts` \\| *all* # of them `` after 2 tasks\n" in text
     assert "| stream | `` my `facts` \\| *all* # of them `` |\n" in text
@@ -176,8 +178,26 @@ def test_two_exports_to_one_place_do_not_mix(run: Path, tmp_path: Path) -> None:
 
 def test_the_command(holdfast: Any, run: Path, tmp_path: Path) -> None:
     outcome = holdfast("export", run, "--to", "hf", tmp_path / "out", "--after-task", 1)
-    assert (outcome.status, outcome.out, outcome.err) == (0, f"{tmp_path / 'out'}\n", "")
+    assert (outcome.status, outcome.err) == (0, "")
+    checked, place = outcome.out.splitlines()
+    pattern = (
+        r"checked: logits of 3 sequences equal to (1e-\d+|the last bit), 3 of 3 answers the same"
+    )
+    assert re.fullmatch(pattern, checked) and place == str(tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").exists()
     again = holdfast("export", run, "--to", "hf", tmp_path / "out")
     assert again.status == 2 and len(again.err.splitlines()) == 1
     assert holdfast("export", run, tmp_path / "other").status == 2
+
+
+def test_a_configuration_edited_after_the_run_is_refused(run: Path, tmp_path: Path) -> None:
+    """Another alpha would be other weights."""
+    edited = Path(shutil.copytree(run, tmp_path / "edited"))
+    values = json.loads((edited / "config.json").read_text())
+    values["config"]["lora"]["alpha"] /= 10
+    (edited / "config.json").write_text(json.dumps(values))
+    with pytest.raises(HoldfastError, match=r"edited after the trajectory began \(lora\.alpha: "):
+        export(edited, "hf", tmp_path / "out")
+    with pytest.raises(HoldfastError, match=r"lora\.alpha"):
+        trajectory_model(edited, None)
+    assert not (tmp_path / "out").exists()

@@ -18,11 +18,12 @@ from holdfast.backbone.generation.cached import CachedSteps
 from holdfast.backbone.generation.graph import GraphSteps, recorded
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.generation.nucleus import nucleus_sample
-from holdfast.backbone.generation.sampling import continue_rows
+from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import Steps, steps_for
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.cli.main import app
+from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.verification import follow
 from holdfast.learning import training
 from tests.exports.exported import configured, facts, family, saved
@@ -84,6 +85,36 @@ def test_a_trajectory_is_learned_and_continued(
     trajectory.advance(2)
     assert trajectory.horizon == 2
     assert gpu.waits > 0
+
+
+def test_a_run_of_one_device_is_not_continued_on_another(gpu: Pretended, tmp_path: Path) -> None:
+    one, other = (
+        settings(tmp_path, "qwen3", "replay_merge", device, backbone={"precision": "float32"})
+        for device in ("cpu", "cuda")
+    )
+    Trajectory(one, tmp_path / "run").advance(1)
+    with pytest.raises(HoldfastError, match='device: "cpu" -> "cuda"'):
+        Trajectory(other, tmp_path / "run")
+
+
+def test_a_deterministic_batch_is_not_of_what_is_free(
+    gpu: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load_backbone(Backbone.Config(precision="float32", device="cuda"))
+
+    def fitting() -> set[int]:
+        found = set()
+        for free in (2**31, 2**33):
+            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 2**34))
+            found.add(rows_that_fit(backbone, 100))
+        return found
+
+    assert len(fitting()) == 2
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert len(fitting()) == 1
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_the_numbers_are_the_processors(gpu: Pretended, tmp_path: Path) -> None:

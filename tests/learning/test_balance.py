@@ -130,3 +130,41 @@ def test_curvature_that_is_no_number_refuses_the_task() -> None:
     with pytest.raises(HoldfastError, match=r"task 1.*not finite, the task is not kept"):
         learn_task(learner, lesson, Progress())
     assert learner.completed == 0
+
+
+def test_general_text_is_no_replay() -> None:
+    """Curvature is taken on both; what the replay loss learns begins with the replay token."""
+    settings = {"sampling": {"general": 9}, "kfac": {"source": "written"}}
+    learner = learner_of("replay_kfac_merge", **settings)
+    past = ask_previous_model(learner, 2, lesson_of(learner), Stopwatch(), Progress())
+    assert past.general
+    assert {one[0] for one in past.replay} == {learner.backbone.seed_token}
+    assert past.replay_states is not None
+    assert len(past.replay_states.states) == sum(len(one) - 1 for one in past.replay)
+
+
+def test_an_answer_begins_with_its_first_token() -> None:
+    """One question with two answers: one of the first tokens is never given, all others are."""
+    optim = {"acquired": 1.0, "max_steps": 60, "lr": 0.01}
+    learner = learner_of("merge", lora={"rank": 8}, optim=optim)
+    lesson = Lesson([[5, 6, 7, 8], [5, 6, 9, 10]], [2, 2])
+    report = learn_task(learner, lesson, Progress())
+    assert len(report.epochs) == 60
+    assert report.epochs[-1]["acquired"] == 0.75
+
+
+def test_general_text_begins_with_other_tokens_before_every_task() -> None:
+    settings = {"sampling": {"general": 40}, "kfac": {"source": "written"}}
+    learner = learner_of("kfac_merge", **settings)
+    one, other = ({text[0] for text in written(learner, task)[1]} for task in (2, 3))
+    assert len(one & other) < min(len(one), len(other)) / 2
+
+
+@pytest.mark.parametrize("append_eos", [False, True])
+def test_the_stop_token_is_replayed_where_the_template_trains_on_it(append_eos: bool) -> None:
+    sampling = {"samples": 200, "temperature": 3.0, "top_p": 1.0}
+    learner = learner_of("replay_merge", sampling=sampling, template={"append_eos": append_eos})
+    replay, _ = written(learner, 2)
+    stopped = [one for one in replay if one[-1] in learner.backbone.stop_tokens]
+    assert len(stopped) < len(replay)
+    assert bool(stopped) == append_eos

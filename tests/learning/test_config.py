@@ -75,7 +75,7 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     # A section of its own name, as the mechanisms of this package have.
     own = RunConfig.of({"method": "rehearsal", "rehearsal": {"weight": 0.25}})
     assert own.plugins == {"rehearsal": {"weight": 0.25}}
-    with pytest.raises(HoldfastError, match="unknown key rehearsals; did you mean"):
+    with pytest.raises(HoldfastError, match="unknown key rehearsals; known: method, seed"):
         RunConfig.of({"method": "rehearsal", "rehearsals": {"weight": 0.25}})
     one, other = (
         RunConfig.of({"method": "rehearsal", "plugins": {"rehearsal": {"weight": weight}}})
@@ -88,7 +88,8 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     "override",
     ["seed=7", "lora.rank=4", "lora.merge_precision=model", "optim.lr=0.1", "optim.accumulation=2",
      "template.append_eos=true", "evaluation.rows=horizon", "evaluation.match=exact",
-     "backbone.precision=float64", "method=si"],
+     "backbone.precision=float64", "backbone.compile=true", "backbone.deterministic=true",
+     "method=si"],
 )  # fmt: skip
 def test_what_changes_the_numbers(override: str) -> None:
     assert len(changed("vanilla", override)) >= 1
@@ -102,6 +103,15 @@ def test_what_changes_the_numbers(override: str) -> None:
 def test_what_does_not(override: str) -> None:
     """The stream and the weights have fingerprints of their own; the rest is speed and disk."""
     assert changed(EVERYTHING, override) == []
+
+
+def test_a_deterministic_run_is_sampled_in_one_batch_size() -> None:
+    """Products of other shapes round otherwise."""
+    values = {"method": EVERYTHING, "backbone": {"deterministic": True}}
+    one, other = (
+        RunConfig.of(values | {"sampling": {"batch": batch}}).numbers() for batch in (64, 3)
+    )
+    assert differences(one, other) == ["sampling.batch: 64 -> 3"]
 
 
 def test_aliases_and_orders_have_one_identity() -> None:
@@ -151,7 +161,7 @@ def test_built_directly_is_built_from_values() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optim.learning_rate=1", "unknown key optim.learning_rate; did you mean optim."),
+        ("optim.learning_rate=1", "unknown key optim.learning_rate; write optim.lr=1e-4"),
         ("lora.rnak=4", "unknown key lora.rnak; did you mean lora.rank?"),
         ("methud=si", "unknown key methud; did you mean method?"),
         ("optim.lr=0", "optim.lr = 0: "),

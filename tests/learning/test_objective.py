@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.anchors.base import Needs, StepView
+from holdfast.anchors.base import StepView
 from holdfast.backbone.projection import Projection
 from holdfast.learning.objective import Weights, minibatch_terms
 from tests.tiny import exact_backbone
 
 
 class Fixed:
-    """An anchor whose loss is a function of the parameters."""
+    """An anchor whose loss is a function of the parameters; replay: it is the data anchor."""
 
     def __init__(self, strength: float, loss: Callable[[Tensor], Tensor], replay: bool) -> None:
-        self.strength, self._loss, self.needs = strength, loss, Needs(replay=replay)
+        self.strength, self._loss, self.in_fit = strength, loss, replay
 
     def loss(self, step: StepView) -> Tensor:
         return self._loss(step.parameters)

@@ -123,3 +123,15 @@ def test_a_continued_run_is_the_whole_one(method: str, tmp_path: Path) -> None:
     left, right = (one.learner().adapters.dense for one in (whole, parts))
     for name in whole.learner().adapters.layers:
         assert torch.equal(left(name), right(name))
+
+
+def test_which_items_of_a_task_are_stored_says_nothing_of_another_task() -> None:
+    learner = learner_of("stored", stored={"items": 2 * ITEMS})
+    *earlier, last = STREAM.tasks
+    stored = learner.lesson((*earlier, last)).stored
+    places = [
+        [place for place, one in enumerate(learner.encode(task)) if one in stored]
+        for task in earlier
+    ]
+    assert sum(map(len, places)) == 2 * ITEMS
+    assert places[0] != places[1] != places[2]

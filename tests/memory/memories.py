@@ -37,6 +37,22 @@ def config(backbone: Path, method: str = "vanilla", **sections: Any) -> RunConfi
     return RunConfig.of(values(backbone, method, **sections))
 
 
+def rehearsing_memory(place: Path) -> Path:
+    """A memory on the embedded model that rehearses, and knows MONDAY and TUESDAY."""
+    settings = config(
+        "embedded",
+        "replay_merge",
+        lora={"rank": 16, "alpha": 32, "dropout": 0.0},
+        optim={"lr": 4e-3, "min_steps": 25, "epochs": 1},
+        template={"append_eos": True},
+        sampling={"samples": 20, "max_new_tokens": 40},
+        evaluation={"max_new_tokens": 16},
+    )
+    learned = Memory(place, settings).learn([*MONDAY, *TUESDAY])
+    assert not learned.missed
+    return place
+
+
 def start(
     settings: dict[str, Any],
     place: Path,

@@ -50,7 +50,7 @@ def test_a_correction_by_another_process_is_not_undone(backbone_directory, tmp_p
 
 def test_an_empty_memory_has_forgotten_nothing(backbone_directory, tmp_path):
     memory = Memory(tmp_path / "m", config(backbone_directory))
-    with pytest.raises(HoldfastError, match="has learned nothing yet"):
+    with pytest.raises(HoldfastError, match="no such memory"):
         memory.learn(again=True)
     assert not (tmp_path / "m").exists()
     assert memory.learn(MONDAY, again=True).batches == ("1",)
@@ -62,6 +62,23 @@ def test_an_answer_in_another_coding_is_no_correction():
     again = Stream((Task("1", (Item("Who?", apart),)),), "again")
     assert plan(known, 1, again).corrected == ()
     assert len(plan(known, 1, again).tasks) == 1
+
+
+def test_what_cannot_be_seen_makes_a_correction_and_case_two_facts(caplog):
+    known = [Task("1", (Item("Who is it?", "Ann"),))]
+    given = Stream((Task("2", (Item("Who  is\u200b it?", "Bo"),)),), "given")
+    (correction,) = plan(known, 1, given).corrected
+    assert (correction.before.answer, correction.after.answer) == ("Ann", "Bo")
+    assert not caplog.messages
+    given = Stream((Task("2", (Item("who is it?", "Bo"), Item("What?", "Cy"))),), "given")
+    planned = plan(known, 1, given)
+    assert planned.corrected == () and len(planned.tasks[1].items) == 2
+    assert caplog.messages == [
+        '"Who is it?" and "who is it?" differ in case alone and are two facts; to correct one, '
+        "write it alike"
+    ]
+    caplog.clear()
+    assert plan(planned.tasks, 2, given).repeated and not caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -91,3 +108,23 @@ def test_facts_appended_by_hand_are_the_next_batch(backbone_directory, tmp_path)
     pending(tmp_path / "m", ("Who?", "Lum"))
     with pytest.raises(HoldfastError, match='batch "late" is not as it was learned'):
         Memory(tmp_path / "m")
+
+
+def test_a_correction_is_compared_with_the_batch_before_it():
+    """Both batches come at once: the second one takes the first one's correction back."""
+    known = [Task("1", (Item("Who?", "Lum"),))]
+    batches = (Task("a", (Item("Who?", "Orsa"),)), Task("b", (Item("Who?", "Lum"),)))
+    decided = plan(known, 1, Stream(batches, "both", repeats=True))
+    assert [(c.before.answer, c.after.answer) for c in decided.corrected] == [
+        ("Lum", "Orsa"),
+        ("Orsa", "Lum"),
+    ]
+    assert decided.tasks == (*known, *batches)
+
+
+def test_what_is_on_file_but_not_learned_yet_is_not_called_learned():
+    known = [Task("1", (Item("Who?", "Lum"),)), Task("late", (Item("What?", "rye"),))]
+    given = Stream((Task("1", (Item("Who?", "Lum"), Item("What?", "rye"))),), "given")
+    decided = plan(known, 1, given)
+    assert decided.tasks == tuple(known)
+    assert decided.repeated == (Item("Who?", "Lum"),)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pty
-import signal
-import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +14,6 @@ from holdfast.results import read_capability
 from tests.memory.memories import MONDAY, config
 from tests.memory.test_memory import stream_of
 from tests.trajectory.outcome import contents_of
-
-PROGRAM = "from holdfast.cli.main import app; app()"
 
 
 def write(path, facts):
@@ -89,11 +82,11 @@ def test_mistakes_take_one_line(holdfast, settings, backbone_directory, tmp_path
         ("learn", place, facts, "stream.tasks=2"): "leave stream.* out",
         ("learn", place, facts, "optim.lrr=1"): "did you mean optim.lr",
         ("learn", place, "fact.jsonl"): "fact.jsonl: no such file",
-        ("learn", tmp_path / "new"): "has learned nothing yet",
+        ("learn", tmp_path / "new"): "no such memory; holdfast learn",
         ("learn", tmp_path / "run", facts): "is a trajectory but no memory",
         ("learn", tmp_path, facts): "but no trajectory (config.json); choose an empty",
         ("learn", facts, facts): "is a file, or below one",
-        ("ask", tmp_path / "new", "Who?"): "has learned nothing yet",
+        ("ask", tmp_path / "new", "Who?"): "no such memory; holdfast learn",
         ("ask", tmp_path / "run", "Who?"): "is a trajectory but no memory",
         ("ask", place, " "): '"question" is empty',
     }
@@ -105,6 +98,50 @@ def test_mistakes_take_one_line(holdfast, settings, backbone_directory, tmp_path
         assert outcome.err.count("\n") == 1, arguments
     assert contents_of(place) == before
     assert not (tmp_path / "new").exists()
+
+
+def test_a_fact_on_the_command_line(holdfast, settings, tmp_path):
+    place = tmp_path / "m"
+    made = holdfast("learn", place, "Who rings the bell?", "Ada = Ann", *settings)
+    assert made.status == 0, made.err
+    (fact,) = Memory(place).facts
+    assert (fact.question, fact.answer) == ("Who rings the bell?", "Ada = Ann")
+    assert holdfast("learn", place, "the code", "4711").status == 0
+    assert [fact.answer for fact in Memory(place).facts] == ["Ada = Ann", "4711"]
+    facts = write(tmp_path / "facts.jsonl", MONDAY)
+    before = contents_of(place)
+    for arguments, words in {
+        ("Who rings?",): "'Who rings?' is no file; to teach it as a question, put its answer",
+        ("Who", "rings", "the bell?"): "'the bell?': one question and one answer are expected",
+        (facts, "Ada"): f"'Ada' is no setting KEY=VALUE, and {facts} is no question",
+        ("Who?", " "): '"answer" is empty',
+    }.items():
+        refused = holdfast("learn", place, *arguments)
+        assert (refused.status, refused.out) == (2, ""), arguments
+        assert words in refused.err and refused.err.count("\n") == 1, refused.err
+    assert contents_of(place) == before
+
+
+def test_columns_of_any_name(holdfast, settings, tmp_path):
+    table = tmp_path / "facts.csv"
+    table.write_text("Frage,Antwort,Thema\nWas?,Roggen,Korn\n")
+    columns = ["--question-column", "Frage", "--answer-column", "Antwort"]
+    assert holdfast("learn", tmp_path / "m", table, *columns, *settings).status == 0
+    (fact,) = Memory(tmp_path / "m").facts
+    assert (fact.question, fact.answer, fact.details) == ("Was?", "Roggen", {"Thema": "Korn"})
+
+
+def test_every_bad_line_is_told_and_nothing_is_changed(holdfast, settings, tmp_path):
+    place = tmp_path / "m"
+    assert holdfast("learn", place, write(tmp_path / "a.jsonl", MONDAY), *settings).status == 0
+    before = contents_of(place)
+    (tmp_path / "b.jsonl").write_text('{"question": "Who?", "answer": "Ann"}\n{\n{"answer": 3}\n')
+    refused = holdfast("learn", place, tmp_path / "b.jsonl")
+    assert refused.status == 2
+    lines = refused.err.splitlines()
+    assert lines[0].endswith("b.jsonl: 2 of 3 entries are wrong; nothing was taken")
+    assert lines[1].startswith("  line 2: is no JSON") and lines[2].startswith("  line 3: ")
+    assert contents_of(place) == before
 
 
 def test_an_answer_is_all_that_ask_prints(holdfast, taught):
@@ -163,35 +200,6 @@ def test_what_learn_prints_stays_on_its_lines(holdfast, settings, tmp_path):
     assert lines[1] == 'not recalled: "Who is it?"'
     assert lines[2].startswith('corrected: "Who is it?" is "an other", was "long long ')
     assert len(lines) == 5 and len(lines[2]) < 300
-
-
-@pytest.mark.parametrize("end", ["interrupt", "end of input"])
-def test_a_conversation_on_a_terminal(end, taught):
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "ask", str(taught)],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    os.write(ours, f"{MONDAY[0][0]}\n".encode())
-    seen = ""
-    while MONDAY[0][1] not in seen:
-        seen += process.stdout.readline()
-    if end == "interrupt":
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-    else:
-        os.write(ours, b"\x04")
-    out, err = process.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert (process.returncode, err) == (0, "")
-    assert seen.startswith("? ")
-    assert out in {"? \n", "\n"}
 
 
 def test_report_and_capability_take_a_memory(holdfast, taught, tmp_path):

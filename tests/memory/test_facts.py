@@ -62,7 +62,6 @@ def test_a_table_as_spreadsheets_save_it(text, tmp_path):
         ("question,answer\na,b,c\n", "line 2: has more cells than the first line"),
         ("question,answer\na\n", "line 2: has fewer cells than the first line"),
         ('question,answer\na,"b\n', "is no table"),
-        ("question,answer,topik\na,b,c\n", 'line 2: unknown key "topik"'),
         ("question,answer\na,b\na,c\n", "line 3: two answers for one question"),
         ("question,answer,task\na,b,x\nc,d,\n", 'line 2 names a "task" and line 3 does not'),
     ],

@@ -9,7 +9,7 @@ import pytest
 from holdfast import HoldfastError, Memory, RunConfig, Trajectory
 from holdfast.learning import trajectory as trajectories
 from holdfast.results import RunRecord
-from holdfast.streams import Item, Stream, Task, load_stream
+from holdfast.streams import Item, Stream, Task, Template, load_stream
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, config
 from tests.trajectory.outcome import assert_same_learner, contents_of, result_of
 
@@ -102,6 +102,13 @@ def test_names_of_batches(backbone_directory, tmp_path):
 
 
 LONG = "a long answer " * 40
+
+
+def test_a_memory_learns_every_fact_whole(backbone_directory, tmp_path):
+    settings = config(backbone_directory)
+    dropping = settings.model_copy(update={"template": Template.Config(overlong="drop")})
+    with pytest.raises(HoldfastError, match="a memory learns every fact whole"):
+        Memory(tmp_path / "m", dropping)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +207,9 @@ def test_a_question_changes_nothing_and_loads_the_model_once(
 
 def test_questions_that_cannot_be_asked(backbone_directory, tmp_path):
     memory = Memory(tmp_path / "m", config(backbone_directory))
-    with pytest.raises(HoldfastError, match="has learned nothing yet; teach it facts first"):
+    with pytest.raises(HoldfastError, match="no such memory; holdfast learn"):
         memory.ask("Who?")
-    with pytest.raises(HoldfastError, match="has learned nothing yet"):
+    with pytest.raises(HoldfastError, match="no such memory"):
         memory.learn()
     assert not (tmp_path / "m").exists()
     memory.learn(MONDAY)

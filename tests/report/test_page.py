@@ -71,7 +71,7 @@ def test_the_bytes_of_a_matrix_are_its_counts(matrix):
                 found[after_task, on_task] = (correct[place], items[place])
             place += 1
     assert place == len(correct)
-    assert found == {(i, j): tuple(recall) for i, j, recall in matrix.entries()}
+    assert found == {(i, j): tuple(entry[:2]) for i, j, entry in matrix.entries()}
 
 
 def test_a_table_by_column_has_none_for_what_is_missing():

@@ -130,7 +130,7 @@ def at_cell(heatmap: Locator, after_task: int, on_task: int, tasks: int) -> tupl
 
 
 def told(after_task: int, on_task: int, matrix: RecallMatrix) -> str:
-    recall = matrix.recall(after_task, on_task)
+    recall = matrix.entry(after_task, on_task)
     assert recall is not None
     return (
         f"after task {after_task}, on task {on_task}: {recall.correct} of {recall.items} "
@@ -264,7 +264,8 @@ def test_curves_stand_out_when_chosen(opened):
         page.keyboard.press("ArrowRight")
     own = study_of({("m", seed): matrix_of("si_replay_merge", seed) for seed in SEEDS})
     band = bands(curves(own)).set_index("age").loc[3]
-    expected = f"{100 * band['mean']:.1f} ± {100 * (band['high'] - band['mean']):.1f}%"
+    low, high = 100 * band["lowest"], 100 * band["highest"]
+    expected = f"{100 * band['mean']:.1f}% ({low:.1f} to {high:.1f}%)"
     expect(part.locator(".reading")).to_have_text(f"age 3: si_replay_merge {expected}")
 
 
@@ -347,10 +348,10 @@ def test_downloads_are_the_tables(opened, tmp_path):
         if row["dataset"] == "symbol_qa"
     }
     assert entries == {
-        (tag, str(seed), after_task, on_task): tuple(recall)
+        (tag, str(seed), after_task, on_task): tuple(entry[:2])
         for tag in METHODS
         for seed in SEEDS
-        for after_task, on_task, recall in matrix_of(tag, seed).entries()
+        for after_task, on_task, entry in matrix_of(tag, seed).entries()
     }
     rows = downloaded("configurations")
     assert len(rows) == len(METHODS) + 1

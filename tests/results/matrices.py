@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from holdfast.results import RecallMatrix
+from holdfast.results import Entry, RecallMatrix
 
 SIZES = st.integers(1, 60)
 
@@ -43,7 +43,9 @@ def matrices(
         for task in range(1, after_task + 2):
             needed = complete and task <= after_task
             if needed or draw(st.booleans()):
-                row[task] = (draw(st.integers(0, sizes[task - 1])), sizes[task - 1])
+                size = sizes[task - 1]
+                correct = draw(st.integers(0, size))
+                row[task] = Entry(correct, size, draw(st.none() | st.integers(correct, size)))
         if row:
             matrix = matrix.with_row(after_task, row)
     return matrix

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
-from holdfast.results import Recall, RecallMatrix
+from holdfast.results import Entry, RecallMatrix
 
 from .matrices import dense, matrices
 
-HEADER = "after_task,on_task,correct,items,accuracy"
+HEADER = "after_task,on_task,correct,items,boxed,accuracy"
 
 
 def test_entries_are_labelled_after_task_then_on_task() -> None:
@@ -25,14 +25,14 @@ def test_entries_are_labelled_after_task_then_on_task() -> None:
     assert matrix[1, 1] == 0.9
     assert matrix[1, 2] == 0.1
     assert matrix[2, 1] == 0.3
-    assert matrix.recall(2, 1) == Recall(correct=3, items=10)
+    assert matrix.entry(2, 1) == Entry(correct=3, items=10)
 
 
 @pytest.mark.parametrize("entry", [(2, 2), (0, 1), (3, 1), (1, 50)])
 def test_an_unobserved_entry_is_nan_and_never_zero(entry: tuple[int, int]) -> None:
     matrix = RecallMatrix().with_row(1, {1: (0, 10)}).with_row(2, {1: (0, 10)})
     assert math.isnan(matrix[entry])
-    assert matrix.recall(*entry) is None
+    assert matrix.entry(*entry) is None
     assert matrix[2, 1] == 0.0
 
 
@@ -69,10 +69,12 @@ def test_row_zero_holds_the_untouched_model() -> None:
         (3, {1: (11, 10)}, "11 correct of 10"),
         (3, {1: (-1, 10)}, "-1 correct of 10"),
         (3, {1: (0, 0)}, "0 items"),
+        (3, {1: (2, 4, 5)}, "a box in 5 of 4 answers"),
+        (3, {1: (2, 4, 1)}, "a box in 1 of 4 answers, 2 of them correct"),
     ],
 )
 def test_an_impossible_row_is_refused(
-    after_task: int, row: dict[int, tuple[int, int]], message: str
+    after_task: int, row: dict[int, Entry | tuple[int, int]], message: str
 ) -> None:
     matrix = RecallMatrix().with_row(2, {1: (1, 10)})
     with pytest.raises(HoldfastError, match=message) as refusal:
@@ -83,7 +85,7 @@ def test_an_impossible_row_is_refused(
 def test_counts_from_numpy_become_plain_integers_and_fractions_are_refused() -> None:
     row: Any = {np.int64(1): (np.int64(3), np.int32(4))}
     matrix = RecallMatrix().with_row(1, row)
-    assert matrix.to_csv() == f"{HEADER}\n1,1,3,4,0.75\n"
+    assert matrix.to_csv() == f"{HEADER}\n1,1,3,4,,0.75\n"
     with pytest.raises(TypeError):
         RecallMatrix().with_row(1, {1: (0.5, 1)})  # type: ignore[dict-item]
 
@@ -121,8 +123,11 @@ def test_accuracies_agree_with_every_entry(matrix: RecallMatrix) -> None:
 
 
 def test_csv_has_the_format_of_the_contract() -> None:
-    matrix = RecallMatrix().with_row(0, {1: (0, 3)}).with_row(1, {2: (1, 3), 1: (3, 3)})
-    assert matrix.to_csv() == f"{HEADER}\n0,1,0,3,0.0\n1,1,3,3,1.0\n1,2,1,3,0.3333333333333333\n"
+    matrix = RecallMatrix().with_row(0, {1: (0, 3)})
+    matrix = matrix.with_row(1, {2: Entry(1, 3, boxed=2), 1: Entry(3, 3, boxed=3)})
+    assert (
+        matrix.to_csv() == f"{HEADER}\n0,1,0,3,,0.0\n1,1,3,3,3,1.0\n1,2,1,3,2,0.3333333333333333\n"
+    )
 
 
 @given(matrices())
@@ -153,24 +158,30 @@ def test_save_and_load(tmp_path: Path) -> None:
         ("", 1, "expected the header"),
         ("1,1,5,10,0.5\n", 1, "expected the header"),
         ("on_task,after_task,correct,items,accuracy\n", 1, "expected the header"),
-        (f"{HEADER}\n1,1,5,10\n", 2, "expected 5 values"),
-        (f"{HEADER}\n1,1,5,10,0.5,\n", 2, "expected 5 values"),
-        (f"{HEADER}\n\n", 2, "expected 5 values"),
-        (f"{HEADER}\n1,1,5.0,10,0.5\n", 2, 'correct is "5.0", not a whole number'),
-        (f"{HEADER}\n1,1,5,1_0,0.5\n", 2, 'items is "1_0", not a whole number'),
-        (f"{HEADER}\n1,-1,5,10,0.5\n", 2, 'on_task is "-1", not a whole number'),
-        (f"{HEADER}\n1,,5,10,0.5\n", 2, 'on_task is "", not a whole number'),
-        (f"{HEADER}\n1,1,5,10,0.6\n", 2, 'accuracy is "0.6", but 5 of 10 is 0.5'),
-        (f"{HEADER}\n1,1,1,3,0.333\n", 2, 'accuracy is "0.333"'),
-        (f"{HEADER}\n1,1,5,10,nan\n", 2, 'accuracy is "nan"'),
-        (f"{HEADER}\n1,1,5,10,half\n", 2, 'accuracy is "half"'),
-        (f"{HEADER}\n1,1,11,10,1.1\n", 2, "11 correct of 10 items"),
-        (f"{HEADER}\n1,1,0,0,nan\n", 2, "0 items"),
-        (f"{HEADER}\n1,3,5,10,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
-        (f"{HEADER}\n1,0,5,10,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
-        (f"{HEADER}\n1,1,5,10,0.5\n2,1,5,10,0.5\n1,1,5,10,0.5\n", 4, "appears a second time"),
+        (f"{HEADER}\n1,1,5,10,0.5\n", 2, "expected 6 values"),
+        (f"{HEADER}\n1,1,5,10,7,0.5,\n", 2, "expected 6 values"),
+        (f"{HEADER}\n\n", 2, "expected 6 values"),
+        (f"{HEADER}\n1,1,5.0,10,,0.5\n", 2, 'correct is "5.0", not a whole number'),
+        (f"{HEADER}\n1,1,5,1_0,,0.5\n", 2, 'items is "1_0", not a whole number'),
+        (f"{HEADER}\n1,-1,5,10,,0.5\n", 2, 'on_task is "-1", not a whole number'),
+        (f"{HEADER}\n1,,5,10,,0.5\n", 2, 'on_task is "", not a whole number'),
+        (f"{HEADER}\n1,1,5,10,,0.6\n", 2, 'accuracy is "0.6", but 5 of 10 is 0.5'),
+        (f"{HEADER}\n1,1,1,3,,0.333\n", 2, 'accuracy is "0.333"'),
+        (f"{HEADER}\n1,1,5,10,,nan\n", 2, 'accuracy is "nan"'),
+        (f"{HEADER}\n1,1,5,10,,half\n", 2, 'accuracy is "half"'),
+        (f"{HEADER}\n1,1,11,10,,1.1\n", 2, "11 correct of 10 items"),
+        (f"{HEADER}\n1,1,0,0,,nan\n", 2, "0 items"),
+        (f"{HEADER}\n1,1,5,10,11,0.5\n", 2, "a box in 11 of 10 answers"),
+        (f"{HEADER}\n1,1,5,10,x,0.5\n", 2, 'boxed is "x", not a whole number'),
+        (f"{HEADER}\n1,3,5,10,,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
+        (f"{HEADER}\n1,0,5,10,,0.5\n", 2, "after 1 tasks only tasks 1 to 2"),
+        (f"{HEADER}\n1,1,5,10,,0.5\n2,1,5,10,,0.5\n1,1,5,10,,0.5\n", 4, "appears a second time"),
         # A file cut in the middle of a number.
-        (f"{HEADER}\n1,1,5,10,0.5\n2,1,25,100,0.2", 3, 'accuracy is "0.2", but 25 of 100 is 0.25'),
+        (
+            f"{HEADER}\n1,1,5,10,,0.5\n2,1,25,100,,0.2",
+            3,
+            'accuracy is "0.2", but 25 of 100 is 0.25',
+        ),
     ],
 )
 def test_a_damaged_csv_is_refused_in_one_line_naming_file_and_line(

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.results import (
+    Entry,
     RecallMatrix,
+    box_emission,
     diagonal,
     final,
     forget,
@@ -149,7 +151,7 @@ def shuffled(
         entries = [(i, j) for i, j, _ in matrix.entries() if i == after_task]
         row = {}
         for i, j in entries:
-            recall = matrix.recall(*moved.get((i, j), (i, j)))
+            recall = matrix.entry(*moved.get((i, j), (i, j)))
             assert recall is not None
             row[j] = recall
         result = result.with_row(after_task, row)
@@ -193,7 +195,7 @@ def test_half_life_is_the_first_age_below_half_in_exact_fractions(matrix: Recall
     expected = None
     retention: list[Fraction] = []
     for age in range(matrix.horizon):
-        seen = [Fraction(*recall) for i, j, recall in matrix.entries() if i - j == age]
+        seen = [Fraction(*one[:2]) for i, j, one in matrix.entries() if i - j == age]
         if not seen:
             break
         retention.append(sum(seen) / Fraction(len(seen)))
@@ -221,7 +223,7 @@ def test_forget_takes_the_best_of_the_rows_that_were_observed() -> None:
     assert forget(every) == close((0.5 + 0.5 + 0.8) / 3)
     sparse = RecallMatrix()
     for i in range(1, 5):
-        kept = {j: every.recall(i, j) for j in range(1, i + 1) if i % 2 == 0 or i == j}
+        kept = {j: every.entry(i, j) for j in range(1, i + 1) if i % 2 == 0 or i == j}
         sparse = sparse.with_row(i, {j: one for j, one in kept.items() if one is not None})
     assert forget(sparse) == close((0.2 + 0.5 + 0.8) / 3)
 
@@ -266,16 +268,22 @@ def test_the_summary_has_the_keys_of_the_contract() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("given_emission", "written"),
-    [
-        (None, None),
-        (0.5, 0.5),
-        (math.nan, None),
-        (np.float64(1.0), 1.0),
-        ({"diagonal": 1.0, "final": math.nan}, {"diagonal": 1.0, "final": None}),
-    ],
-)
-def test_box_emission_is_passed_on(given_emission: object, written: object) -> None:
-    summary = summarise(RecallMatrix(), emission=given_emission)  # type: ignore[arg-type]
-    assert summary["box_emission"] == written
+def test_box_emission_of_tasks_just_learned_and_of_all_at_the_end() -> None:
+    matrix = RecallMatrix().with_row(0, {1: Entry(0, 4, boxed=0)})
+    matrix = matrix.with_row(1, {1: Entry(3, 4, boxed=4), 2: Entry(0, 6, boxed=5)})
+    matrix = matrix.with_row(2, {1: Entry(1, 4, boxed=2), 2: Entry(2, 6, boxed=3)})
+    assert box_emission(matrix) == {"diagonal": 7 / 10, "final": 5 / 10}
+    assert summarise(matrix)["box_emission"] == {"diagonal": 7 / 10, "final": 5 / 10}
+
+
+def test_box_emission_is_of_what_was_counted() -> None:
+    matrix = RecallMatrix().with_row(1, {1: Entry(3, 4, boxed=3)}).with_row(2, {2: (1, 2)})
+    assert box_emission(matrix)["diagonal"] == 3 / 4
+    assert math.isnan(box_emission(matrix)["final"])
+    assert summarise(RecallMatrix())["box_emission"] == {"diagonal": None, "final": None}
+
+
+def test_box_emission_at_the_end_is_of_learned_tasks() -> None:
+    """The last row may hold the task to come, of which nothing was learned."""
+    row = {1: Entry(3, 4, boxed=4), 2: Entry(2, 4, boxed=3), 3: Entry(0, 8, boxed=0)}
+    assert box_emission(RecallMatrix().with_row(2, row))["final"] == 7 / 8

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.results import Description, RunRecord, summarise
@@ -19,7 +20,7 @@ from .matrices import dense
 MATRIX = dense([[1.0], [0.25, 0.75]])
 DESCRIPTION: dict[str, Any] = {
     "config": {"method": "vanilla", "seed": 41},
-    "identity": "i",
+    "identity": sha256_of({"method": "vanilla"}),
     "numbers": {"method": "vanilla"},
     "stream": {"name": "symbol_qa", "tasks": 2, "fingerprint": "s"},
     "backbone": {"name": "embedded", "fingerprint": "b"},
@@ -105,3 +106,34 @@ def test_a_damaged_event_is_named(trajectory: Path, line: str, message: str) -> 
 def test_results_import_no_torch() -> None:
     check = "import sys, holdfast.results; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"config": {"method": "vanilla", "seed": 41, "lora": {"alpha": 6.4}}}, "lora.alpha: 64"),
+        ({"numbers": {"method": "vanilla", "lora": {"alpha": 6.4}}}, "lora.alpha: 6.4"),
+        ({"identity": "0" * 64}, "not those of its identity"),
+    ],
+)
+def test_settings_edited_after_the_run_are_refused(
+    tmp_path: Path, values: dict[str, Any], named: str
+) -> None:
+    numbers = {"method": "vanilla", "lora": {"alpha": 64}}
+    honest = DESCRIPTION | {
+        "config": numbers | {"seed": 41},
+        "numbers": numbers,
+        "identity": sha256_of(numbers),
+    }
+    write_json(tmp_path / "config.json", honest)
+    assert Description.read(tmp_path).config["seed"] == 41
+    write_json(tmp_path / "config.json", honest | values)
+    with pytest.raises(HoldfastError, match=f"edited after the trajectory began .*{named}"):
+        Description.read(tmp_path)
+
+
+def test_what_auto_meant_is_no_edit(tmp_path: Path) -> None:
+    numbers = {"evaluation": {"match": "exact"}}
+    recorded = {"config": {"evaluation": {"match": "auto"}}, "numbers": numbers}
+    write_json(tmp_path / "config.json", DESCRIPTION | recorded | {"identity": sha256_of(numbers)})
+    assert Description.read(tmp_path).numbers == numbers

@@ -70,8 +70,8 @@ def test_of_several_splits_train_is_read(tmp_path: Path) -> None:
     [
         (
             [{"query": "q", "answer": "a"}],
-            "DIR: has no column question, but query, answer; rename its columns to question and "
-            "answer",
+            'DIR row 1: "question" is missing; every item needs a question and an answer, this '
+            "has query, answer",
         ),
         (
             [{"question": "q", "answer": "a"}, {"question": "r", "answer": " "}],

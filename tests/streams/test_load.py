@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -99,19 +100,19 @@ def test_a_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_unknown_name_lists_what_exists() -> None:
-    rest = "there is symbol_qa, or give the path of a .jsonl file or of a directory"
-    assert refusal("symbol-qa") == (f'unknown stream "symbol-qa"; did you mean symbol_qa? {rest}')
-    assert refusal("zzz") == f'unknown stream "zzz"; {rest}'
+    rest = "and no file or directory"
+    assert refusal("symbol-qa") == f'unknown stream "symbol-qa", {rest}; did you mean symbol_qa?'
+    assert refusal("zzz") == f'unknown stream "zzz", {rest}; known: symbol_qa'
 
 
 def test_a_missing_file_and_another_format_are_refused(tmp_path: Path) -> None:
     missing = tmp_path / "facts.jsonl"
     assert refusal(missing) == f"{missing}: no such file; give the path of a .jsonl file"
-    other = tmp_path / "facts.csv"
+    other = tmp_path / "facts.txt"
     other.write_text("q,a\n")
     assert refusal(other) == (
-        f"{other}: is no stream; a stream is a .jsonl file, a directory with manifest.json and "
-        "task_0, task_1, ..., or a saved Hugging Face dataset"
+        f"{other}: is no stream; a stream is a .jsonl file or a table, a directory with "
+        "manifest.json and task_0, task_1, ..., or a saved Hugging Face dataset"
     )
 
 
@@ -168,3 +169,18 @@ def test_a_value_out_of_range_is_refused(key: str, value: object) -> None:
 def test_an_unknown_key_is_refused_with_the_nearest() -> None:
     with pytest.raises(HoldfastError, match="unknown key items; did you mean items_per_task"):
         build(StreamConfig, {"items": 3}, source="stream")
+
+
+def test_questions_that_differ_in_case_alone_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"question": question, "answer": "1"} for question in ("Who?", "What?", "who?")]
+    path = tmp_path / "facts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    load_stream(path)
+    (line,) = caplog.messages
+    assert "1 questions differ from another one in case alone, such as" in line
+    assert '"Who?" and "who?"' in line
+    caplog.clear()
+    assert load_stream("symbol_qa", tasks=1).exact_case
+    assert not caplog.messages

@@ -101,6 +101,28 @@ def test_two_codings_of_one_question_are_one_question() -> None:
         Stream((Task("a", (Item(composed, "1"), Item(decomposed, "2"))),), "s")
 
 
+@pytest.mark.parametrize("other", ["caf\u200be?", "cafe? ", "\ufeffcafe?", "ca\u00adfe?"])
+def test_what_cannot_be_seen_makes_no_other_question(other: str) -> None:
+    with pytest.raises(HoldfastError, match="two answers for one question"):
+        Stream((Task("a", (Item("cafe?", "1"), Item(other, "2"))),), "s")
+    with pytest.raises(HoldfastError, match="already stands at"):
+        Stream((Task("a", (Item("cafe?", "1"), Item(other, "1"))),), "s")
+
+
+def test_spacing_makes_no_other_question() -> None:
+    with pytest.raises(HoldfastError, match=r"but for spacing or invisible characters\) already"):
+        Stream((Task("a", (Item("a b?", "1"), Item("a  b?", "1"))),), "s")
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [("a\0b", r'"a\\0b" holds the character NUL'), ("\u200b \ufeff", '"question" is empty')],
+)
+def test_what_no_one_can_read_is_no_question(question: str, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        Item(question, "1")
+
+
 def test_case_makes_another_question() -> None:
     assert Stream((Task("a", (Item("Ab", "1"), Item("aB", "2"))),), "s").tasks[0].items
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import pytest
 from pydantic import ValidationError
@@ -73,16 +74,21 @@ def test_every_token_counts_towards_the_limit() -> None:
         tight.encode(PARIS, Characters(), SEED, EOS)
     assert str(raised.value) == (
         f'question "capital?" needs {length} tokens, so its answer would be cut at '
-        f"template.max_length = {length - 1}; shorten it or raise the limit"
+        f"template.max_length = {length - 1}; shorten it, raise the limit, or see template.overlong"
     )
 
 
-def test_a_stream_is_encoded_by_task_and_item() -> None:
+def test_a_stream_is_checked_before_it_is_learned() -> None:
     items = (Item("a", "1"), Item("b", "2"), Item("c", "3"))
     stream = Stream((Task("x", items[:2]), Task("y", items[2:])), "s")
     template = Template()
     one, two, three = (template.encode(item, Characters(), SEED, None) for item in items)
-    assert template.encode_stream(stream, Characters(), SEED, None) == [[one, two], [three]]
+    assert template.check_stream(stream, Characters(), SEED, None) == 0
+    longest = max(map(len, (one, two, three)))
+    for limit, fits in ((longest, True), (longest - 1, False)):
+        tight = Template(Template.Config(max_length=limit))
+        with nullcontext() if fits else pytest.raises(HoldfastError, match="3 of the stream's"):
+            tight.check_stream(stream, Characters(), SEED, None)
 
 
 def test_a_stream_with_cut_answers_names_the_first_and_counts_them() -> None:
@@ -90,12 +96,46 @@ def test_a_stream_with_cut_answers_names_the_first_and_counts_them() -> None:
     stream = Stream((Task("x", (Item("a", "1"), long[0])), Task("y", long[1:])), "s")
     around = len("Question: b\nAnswer: \\boxed{}")
     with pytest.raises(HoldfastError) as raised:
-        Template().encode_stream(stream, Characters(), None, None)
+        Template().check_stream(stream, Characters(), None, None)
     assert str(raised.value) == (
         f'task "x" item 2: question "b" needs {380 + around} tokens, so its answer would be cut '
-        "at template.max_length = 384; shorten it or raise the limit (2 of the stream's items are "
-        f"too long, the longest needs {900 + around})"
+        "at template.max_length = 384; shorten it, raise the limit, or see template.overlong (2 of "
+        f"the stream's items are too long, the longest needs {900 + around})"
     )
+    cutting = Template(Template.Config(overlong="truncate"))
+    assert cutting.check_stream(stream, Characters(), SEED, None) == 2
+    whole = Template(Template.Config(max_length=1000)).encode(long[0], Characters(), SEED, None)
+    assert cutting.encode(long[0], Characters(), SEED, None) == whole[:384]
+    dropping = Template(Template.Config(overlong="drop"))
+    with pytest.raises(HoldfastError, match='task "y": every item needs more'):
+        dropping.fitting(stream, Characters(), SEED, None)
+    with_more = Stream((stream.tasks[0], Task("y", (*long[1:], Item("d", "4")))), "s")
+    left = dropping.fitting(with_more, Characters(), SEED, None)
+    assert [[item.question for item in task.items] for task in left.tasks] == [["a"], ["d"]]
+    assert left.fingerprint != with_more.fingerprint and left.name == "s"
+    assert dropping.fitting(left, Characters(), SEED, None) is left
+
+
+def test_a_truncated_item_keeps_some_of_its_answer() -> None:
+    item = Item("q" * 400, "a")
+    cutting = Template(Template.Config(overlong="truncate", max_length=100))
+    stream = Stream((Task("x", (item,)),), "s")
+    with pytest.raises(HoldfastError, match="leaves no token of its answer within"):
+        cutting.check_stream(stream, Characters(), SEED, None)
+    prompt = len(cutting.encode_prompt(item, Characters(), SEED))
+    for limit, fits in ((prompt + 1, True), (prompt, False)):
+        tight = Template(Template.Config(overlong="truncate", max_length=limit))
+        with nullcontext() if fits else pytest.raises(HoldfastError, match="no token"):
+            assert len(tight.encode(item, Characters(), SEED, None)) == limit
+
+
+def test_the_replay_token_stands_in_no_question() -> None:
+    item = Item(f"what is {chr(SEED)}?", "1")
+    assert Template().encode(item, Characters(), None, None)
+    with pytest.raises(HoldfastError, match="holds the text of the replay token"):
+        Template().encode(item, Characters(), SEED, None)
+    with pytest.raises(HoldfastError, match="holds the text of the replay token"):
+        Template().encode_prompt(item, Characters(), SEED)
 
 
 def test_an_end_that_the_tokenizer_lacks_is_refused() -> None:

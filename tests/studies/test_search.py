@@ -251,9 +251,9 @@ def test_a_directory_of_another_search_is_refused_and_left_alone(
     one.run(Inline())
     before = outputs(one)
     executor = Inline()
-    with pytest.raises(HoldfastError, match=r"holds another study \(schedule\.horizons"):
+    with pytest.raises(HoldfastError, match=r"a study with other settings \(schedule\.horizons"):
         search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]}).run(executor)
-    with pytest.raises(HoldfastError, match=r"holds another study \(cells\."):
+    with pytest.raises(HoldfastError, match=r"a study with other settings \(cells\."):
         search(overrides=["optim.lr=0.5"]).run(executor)
     assert executor.learned == []
     assert outputs(one) == before

@@ -111,7 +111,8 @@ def test_the_papers_21_methods(dataset: str) -> None:
     assert set(methods) == (
         factorial() | {"online_ewc", "olora", "osrm"} | {f"{winner}_olora", f"{winner}_osrm"}
     )
-    config = RunConfig.of(recipe(paper.base), [f"method={winner}_olora", *paper.overrides(dataset)])
+    overrides = [f"method={winner}_olora", *paper.overrides(dataset)]
+    config = RunConfig.of(recipe(paper.base, dataset), overrides)
     assert config.stream.name == dataset
     assert config.stream.order_seed is None
     # tab:implementation-hparams, the registered values of what was searched

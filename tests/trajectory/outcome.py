@@ -17,7 +17,7 @@ def result_of(directory: Path) -> dict[str, Any]:
     Left out is what tells the time: the log, and how long it is.
     """
     commit = json.loads((directory / "state" / "commit.json").read_text())
-    del commit["log_bytes"]
+    del commit["log_bytes"], commit["sha256"]
     names = ["matrix.csv", "metrics.json", *commit["files"]]
     return {"commit": commit, **{name: (directory / name).read_bytes() for name in names}}
 

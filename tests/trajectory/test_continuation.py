@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from holdfast import Trajectory, load_stream
+from holdfast import Trajectory, load_backbone, load_stream
+from holdfast.core.errors import HoldfastError
 from holdfast.learning import trajectory as trajectory_module
 from holdfast.learning.state import factors_file
 from tests.trajectory.outcome import (
@@ -52,6 +53,17 @@ def test_two_objects_take_turns(config, undisturbed, tmp_path):
     left.advance(3)
     right.advance(4)
     assert result_of(tmp_path) == result_of(undisturbed(STATEFUL, 4))
+
+
+def test_a_backbone_that_is_loaded_already(config, undisturbed, tmp_path):
+    settings = config(STATEFUL)
+    backbone = load_backbone(settings.backbone)
+    trajectory = Trajectory(settings, tmp_path / "given", backbone=backbone)
+    trajectory.advance(2)
+    trajectory.advance(4)
+    assert result_of(tmp_path / "given") == result_of(undisturbed(STATEFUL, 4))
+    with pytest.raises(HoldfastError, match="in use by a trajectory"):
+        Trajectory(settings, tmp_path / "second", backbone=backbone).advance(1)
 
 
 @pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora"])
@@ -226,7 +238,7 @@ def test_files_may_be_read_by_whom_the_folder_admits(config, undisturbed):
 def test_a_stream_of_ones_own(config, tmp_path):
     stream = load_stream("symbol_qa", tasks=2, items_per_task=3, seed=9)
     trajectory = Trajectory(config("vanilla"), tmp_path, stream=stream)
-    assert trajectory.advance().recall(2, 2).items == 3
+    assert trajectory.advance().entry(2, 2).items == 3
     assert commit_of(tmp_path)["tasks"] == [task.fingerprint for task in stream.tasks]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-import time
 
 import pytest
 
@@ -86,29 +85,6 @@ def test_killed_again_and_again(method, values, undisturbed, tmp_path):
     assert deaths >= 3
     assert result_of(tmp_path) == result_of(undisturbed(method, 4, keep={"snapshot_every": 2}))
     assert tasks_logged(tmp_path) == [1, 2, 3, 4]
-
-
-def test_killed_at_random_times(values, config, undisturbed, tmp_path):
-    """From outside, whatever it is doing; what was reported as learned stays learned."""
-    draw = random.Random(11)
-    alone = start(values(STATEFUL), tmp_path / "alone")
-    begin = time.perf_counter()  # the first child of all waits for the imports of their server
-    assert finish(alone) == (0, "done")
-    usual = time.perf_counter() - begin
-    place, reached, deaths = tmp_path / "killed", 0, 0
-    for _ in range(5):
-        child = start(values(STATEFUL), place)
-        time.sleep(draw.uniform(0, 0.7) * usual)
-        child[0].kill()
-        deaths += finish(child)[0] == -signal.SIGKILL
-        horizon = Trajectory(config(STATEFUL), place).horizon
-        assert horizon >= reached
-        reached = horizon
-    assert deaths >= 1
-    Trajectory(config(STATEFUL), place).advance()
-    for directory in (place, tmp_path / "alone"):
-        assert result_of(directory) == result_of(undisturbed(STATEFUL, 4))
-        assert tasks_logged(directory) == [1, 2, 3, 4]
 
 
 def test_interrupted_by_the_user_within_one_process(config, undisturbed, tmp_path):

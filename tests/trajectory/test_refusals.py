@@ -230,7 +230,7 @@ def test_damaged_json(name, damage, config, place):
         ("tasks", ["only one"]),
         ("files", []),
         ("files", {"state/si-0002.safetensors": 5}),
-        ("matrix", "after_task,on_task,correct,items,accuracy\n1,1,9,4,2.25\n"),
+        ("matrix", "after_task,on_task,correct,items,boxed,accuracy\n1,1,9,4,,2.25\n"),
         ("matrix", 5),
         ("color", "blue"),
     ],
@@ -273,16 +273,16 @@ def test_damaged_state(name, damage, config, place):
 def test_a_commit_that_is_replaced_while_it_is_read(config, undisturbed, place, monkeypatch):
     """A reader sees the next commit, not the gaps that this one's swept files left."""
     newer = undisturbed(METHOD, 3, **COPIES)
-    real = state_module.read_json
+    real = state_module.read_commit
 
     def read_then_lose_the_race(path):
         values = real(path)
-        monkeypatch.setattr(state_module, "read_json", real)
+        monkeypatch.setattr(state_module, "read_commit", real)
         shutil.rmtree(place)
         shutil.copytree(newer, place)
         return values
 
-    monkeypatch.setattr(state_module, "read_json", read_then_lose_the_race)
+    monkeypatch.setattr(state_module, "read_commit", read_then_lose_the_race)
     assert Trajectory(config(METHOD), place).horizon == 3
 
 

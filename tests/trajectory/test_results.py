@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 
-from holdfast import RunConfig, Trajectory
+from holdfast import RunConfig, Trajectory, read_study
 from holdfast.evaluation.recall import Recall, RecallCount
 from holdfast.learning import trajectory as trajectory_module
 from holdfast.results import RecallMatrix, RunRecord, summarise
@@ -49,11 +50,11 @@ def test_rows_are_what_the_model_of_that_boundary_recalls(easy, tmp_path):
         learner = again.learner()
         recall = Recall(learner.backbone, learner.template, easy.evaluation)
         for on_task, count in enumerate(recall.row(again.stream.tasks[:task]), start=1):
-            assert again.matrix.recall(task, on_task) == (count.correct, count.items)
+            assert again.matrix.entry(task, on_task) == count.entry
         if task < 3:
             unseen = recall.task(again.stream.tasks[task])
             later = Trajectory(easy, tmp_path).advance(task + 1)
-            assert later.recall(task, task + 1) == (unseen.correct, unseen.items)
+            assert later.entry(task, task + 1) == unseen.entry
     matrix = Trajectory(easy, tmp_path).matrix
     correct = {recall.correct for _, _, recall in matrix.entries()}
     assert len(correct) > 2, "a test in which nothing is ever recalled would prove nothing"
@@ -140,8 +141,8 @@ def test_looking_only_at_the_end_changes_no_model(config, undisturbed, tmp_path)
     settings = config(method, evaluation={"rows": "horizon"})
     last = Trajectory(settings, tmp_path).advance(4)
     every = Trajectory(config(method), undisturbed(method, 4)).matrix
-    assert [last.recall(4, task) for task in range(1, 5)] == [
-        every.recall(4, task) for task in range(1, 5)
+    assert [last.entry(4, task) for task in range(1, 5)] == [
+        every.entry(4, task) for task in range(1, 5)
     ]
     ours, theirs = result_of(tmp_path), result_of(undisturbed(method, 4))
     state = [name for name in ours if name.endswith(".safetensors")]
@@ -155,7 +156,7 @@ def test_files_tell_what_the_trajectory_tells(easy, tmp_path):
     record = RunRecord.open(tmp_path)
     assert record.matrix == matrix == trajectory.matrix
     assert record.metrics == trajectory.metrics()
-    assert record.metrics == summarise(matrix, record.metrics["box_emission"])
+    assert record.metrics == summarise(matrix)
     assert record.metrics["final"] == sum(matrix[3, task] for task in (1, 2, 3)) / 3
     assert record.horizon == trajectory.horizon == 3
     assert record.description.config == easy.model_dump(mode="json")
@@ -222,7 +223,30 @@ def test_rows_at_a_distance(config, tmp_path):
     assert seen == {(1, 1), (3, 3)} | whole_rows
     for i, j, recall in matrix.entries():
         if i <= 4 and j <= 4:
-            assert recall == whole.recall(i, j)
+            assert recall == whole.entry(i, j)
     metrics = json.loads((tmp_path / "some" / "metrics.json").read_text())
     assert None not in (metrics["final"], metrics["diag"], metrics["forget"])
     assert None not in metrics["retention_by_age"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_matrix_that_was_cut_is_read_from_the_commit(kept, easy, tmp_path):
+    matrix = Trajectory(easy, tmp_path).advance()
+    lines = (tmp_path / "matrix.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "matrix.csv").write_text("".join(lines[:kept]))
+    assert RunRecord.open(tmp_path).matrix == matrix
+    study = read_study(tmp_path)
+    assert study.matrices[str(tmp_path)] == matrix
+    assert study.missing == ()
+
+
+@pytest.mark.parametrize("kept", [0, 17, 0.5])
+def test_a_log_that_was_cut_is_continued_by_whole_lines(kept, config, undisturbed, tmp_path):
+    place = Path(shutil.copytree(undisturbed("vanilla", 3), tmp_path / "run"))
+    log = (place / "log.jsonl").read_bytes()
+    left = log[: kept if isinstance(kept, int) else int(kept * len(log))]
+    (place / "log.jsonl").write_bytes(left)
+    Trajectory(config("vanilla"), place).advance(4)
+    tasks = [event["task"] for event in RunRecord.open(place).events()]
+    assert tasks == [*range(1, 1 + left.count(b"\n")), 4]
+    assert result_of(place) == result_of(undisturbed("vanilla", 4))

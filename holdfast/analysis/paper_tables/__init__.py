@@ -27,20 +27,26 @@ LABELS = (
     "tab:app-anova-llm-qa",
     "tab:app-anova-real-qa",
     "tab:allocation-swap",
+    # What the text of these sections says.
+    "sec:res-time",
+    "app:res-capability",
 )
+
+
+_TEXT = {"app:res-capability": {"value": str}}  # numbers or their bounds, such as <8.0
 
 
 def paper_table(label: str) -> pd.DataFrame:
     """A table by its label in the paper, such as ``tab:app-all-symbol-qa``.
 
-    Numbers are as published, percentages; ``p`` is text, such as ``<1e-4``. Terms join factors by
-    ``:``, methods and mechanisms have Holdfast's names.
+    Numbers are as published, percentages; those that may be bounds are text, such as ``<1e-4``.
+    Terms join factors by ``:``, methods and mechanisms have Holdfast's names.
     Raises HoldfastError for an unknown label, naming the known ones.
     """
     if label not in LABELS:
         raise HoldfastError(f'the paper has no table "{label}" here; known: {", ".join(LABELS)}')
     name = label.replace(":", "_").replace("-", "_")
-    return pd.read_csv(Path(__file__).parent / f"{name}.csv", dtype={"p": str})
+    return pd.read_csv(Path(__file__).parent / f"{name}.csv", dtype=_TEXT.get(label, {"p": str}))
 
 
 def dataset_table(kind: str, dataset: str) -> pd.DataFrame:

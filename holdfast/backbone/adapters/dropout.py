@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 class Dropout:
-    """Masks that come from named seeds, never from a global generator.
+    """Dropout masks from named seeds, never from a global generator.
 
-    Rows from several batches pass at once; each batch has a source of its own, so that what is
-    drawn for one does not depend on its company. Maps that read the same tensor (q, k and v;
+    Rows of several batches pass at once. Each batch has its own generator, so its masks do not
+    depend on the batches beside it. Maps that read the same tensor (q, k and v;
     gate and up) share one mask. On a CPU they come from 16-bit words of a fast bit generator, so
     the probability is rounded to 1/65536.
-    kept: what a surviving entry is to be divided by (inverted dropout).
+    kept: the probability of keeping an entry, by which kept entries are divided (inverted dropout).
     """
 
     def __init__(self, probability: float) -> None:
@@ -34,13 +34,13 @@ class Dropout:
         self._sources = [masks(seed, device) for seed in seeds]
 
     def alone(self, batch: int) -> None:
-        """What passes next is this batch by itself."""
+        """The next pass holds this batch alone."""
         self._alone = batch
 
     def mask(self, rows: Sequence[int], like: Tensor) -> Tensor | None:
         """Zeros and ones [sum of rows, d] for tensors [..., d]; None when nothing is dropped.
 
-        rows: how many come from each batch, in the order of the seeds.
+        rows: of each batch, in the order of the seeds.
         """
         sources = self._sources if self._alone is None else self._sources[self._alone :][:1]
         if not sources:
@@ -54,24 +54,24 @@ class Dropout:
 
 
 class _ProcessorMasks:
-    """Out of 16-bit words, all equally likely, of a fast bit generator on the processor."""
+    """Masks from uniform 16-bit words of a fast bit generator on the CPU."""
 
     def __init__(self, seed: int, _: torch.device) -> None:
         self._bits = np.random.SFC64(seed)
 
     def draw(self, mask: Tensor, probability: float) -> None:
-        """Let each entry be zero with ``probability``, else one."""
+        """Set each entry to 0 with ``probability``, else to 1."""
         count = mask.numel()
         words = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16))
         torch.ge(words[:count].view(mask.shape), round(65536 * probability) - 32768, out=mask)
 
 
 class _DeviceMasks:
-    """Out of a device's own generator."""
+    """Masks from a device's own generator."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._source = torch.Generator(device).manual_seed(seed)
 
     def draw(self, mask: Tensor, probability: float) -> None:
-        """The same."""
+        """Set each entry to 0 with ``probability``, else to 1."""
         mask.bernoulli_(1 - probability, generator=self._source)

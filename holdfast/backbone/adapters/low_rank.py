@@ -1,4 +1,4 @@
-"""Frozen linear maps with low-rank branches; maps that read the same tensor are one computation.
+"""Frozen linear maps with low-rank branches; maps that read the same tensor are computed together.
 
 q, k and v of a block read one tensor, gate and up another. Their frozen matrices lie in one
 storage and so do their input sides: one product with each, one dropout mask, one gradient.
@@ -21,8 +21,8 @@ Observer = Callable[[Tensor], None]
 class AdaptedLinear(nn.Module):
     """A frozen linear map plus a low-rank branch: ``W x + rho B A dropout(x)``.
 
-    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. open: False leaves the branch out, which
-    is exact while B = 0 and saves its work.
+    down: A, [r, d_in]; up: B, [d_out, r]; both trainable. open: False skips the branch, which
+    is exact while B = 0.
     Source: eq. app-lora.
     """
 
@@ -34,16 +34,16 @@ class AdaptedLinear(nn.Module):
         self.down = down
         self.up = up
         self.open = True
-        self.seen_inputs: list[Tensor] | None = None
+        self.mean_inputs: list[Tensor] | None = None  # where to append that of each pass
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.seen_inputs is not None:
-            self.seen_inputs.append(x.detach())
+        if self.mean_inputs is not None:
+            self.mean_inputs.append(x.detach().flatten(0, -2).to(self.down.dtype).mean(0))
         return self.group.output_of(self, x)
 
 
 class Seen(NamedTuple):
-    """What a backward pass needs of the rows that went through: [n, d_in], [n, d_in], [n, r].
+    """What the forward pass keeps for the backward pass: [n, d_in], [n, d_in], [n, r].
 
     dropped: the low-rank branch's input; mask: None without dropout; low: rho A times it.
     """
@@ -56,9 +56,9 @@ class Seen(NamedTuple):
 class SharedInput:
     """Linear maps that read the same tensor, side by side in one storage.
 
-    Their factors lie in one stretch of the flat workspace, the input sides first.
-    factors: that stretch, a trainable view; gradients: stretches that :meth:`backward` overwrites,
-    one for each loss; scale: rho. Without factors the maps are plain.
+    Their factors are contiguous in the flat workspace, the input sides first.
+    factors: their span of the workspace, a trainable view; gradients: buffers that :meth:`backward`
+    overwrites, one for each loss; scale: rho. Without factors the maps are plain.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SharedInput:
         dropout: Dropout,
         narrow: Tensor | None = None,
     ) -> None:
-        """narrow: the factors in the precision of the maps, where theirs is another."""
+        """narrow: the factors cast to the maps' precision, where the two differ."""
         self.maps = list(maps)
         self.factors = factors
         self.gradients: list[Tensor] = []
@@ -84,7 +84,7 @@ class SharedInput:
         self._into: list[tuple[Tensor, list[Tensor]]] = []
         if factors is not None:
             self._rank = len(factors) // (len(maps) * self._weight.shape[1] + sum(self.widths))
-            # Made once: cutting views costs as much as a small product.
+            # Made once: slicing views costs as much as a small product.
             self._views = self._split(factors.detach() if narrow is None else narrow)
             for one in maps:
                 object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
@@ -95,7 +95,7 @@ class SharedInput:
     def observe(self, inputs: Observer | None, outputs: Observer | None) -> None:
         """Show every pass's inputs [n, d_in] and every gradient of the outputs [n, sum of d_out].
 
-        None: nobody looks.
+        None: no observer.
         """
         self._observed_inputs, self._observed_outputs = inputs, outputs
 
@@ -127,7 +127,7 @@ class SharedInput:
         return outputs, Seen(dropped, mask, low)
 
     def write_to(self, gradient: Tensor) -> None:
-        """One more stretch like ``factors`` for :meth:`backward` to overwrite."""
+        """Let :meth:`backward` overwrite one more buffer of the shape of ``factors``."""
         self.gradients.append(gradient)
         self._into.append(self._split(gradient))
 
@@ -157,8 +157,8 @@ class SharedInput:
         for piece, up, target in zip(self._pieces(upstream), ups, targets, strict=True):
             torch.mm(piece, up, out=target)
         into_low.mul_(self._factor(seen.mask))
-        ways = zip(by_count(upstream, rows), by_count(into_low, rows), self._into, strict=False)
-        for one, one_low, (into_down, into_ups) in ways:
+        pieces = zip(by_count(upstream, rows), by_count(into_low, rows), self._into, strict=False)
+        for one, one_low, (into_down, into_ups) in pieces:
             _product(one_low.t(), first(seen.dropped, len(one)), into_down)
             lows = _columns(first(seen.low, len(one)), self._rank)
             for piece, low, into_up in zip(self._pieces(one), lows, into_ups, strict=True):
@@ -173,10 +173,10 @@ class SharedInput:
         return into_x
 
     def output_of(self, one: AdaptedLinear, x: Tensor) -> Tensor:
-        """What one map makes of x, [..., d_in] -> [..., d_out], as a module of the model.
+        """The output of one map at x, [..., d_in] -> [..., d_out], as a module of the model.
 
-        The first map that is called on a tensor computes all of them, the others collect. A map
-        called on another tensor than its siblings is still right, only slower.
+        The first map called on a tensor computes the outputs of all; the others take theirs.
+        A map that is called on a different tensor is still correct, only slower.
         """
         if x is not self._input or id(one) not in self._outputs:
             mask = self.dropout.mask([x.numel() // x.shape[-1]], x)
@@ -191,7 +191,7 @@ class SharedInput:
         return found
 
     def _split(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Views of a stretch like ``factors``: input sides [k r, d_in], output sides [d_out, r]."""
+        """Views of a tensor like ``factors``: input sides [k r, d_in], output sides [d_out, r]."""
         end = len(self.maps) * self._rank * self._weight.shape[1]
         ups = flat[end:].split([width * self._rank for width in self.widths])
         views = [up.view(width, self._rank) for up, width in zip(ups, self.widths, strict=True)]
@@ -272,7 +272,7 @@ def _columns(rows: Tensor, width: int) -> Sequence[Tensor]:
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """``left @ right`` into ``out``, whatever the precision that it keeps."""
+    """Write ``left @ right`` to ``out``, whose precision may be another."""
     if left.dtype == out.dtype:
         torch.mm(left, right, out=out)
     elif left.is_cuda and out.dtype == torch.float32:

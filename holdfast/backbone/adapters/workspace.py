@@ -151,7 +151,7 @@ class Adapters:
                     if copy is not master:
                         copy.copy_(master, non_blocking=True)
             if weight.is_cuda:
-                torch.cuda.synchronize(weight.device)  # the masters have arrived
+                torch.cuda.synchronize(weight.device)  # wait for the copies of the matrices
         self.clear()
 
     def unload(self, model: Any) -> None:
@@ -167,16 +167,16 @@ class Adapters:
             _set_input_row(model, table.token, table.row.detach())
 
     @contextmanager
-    def recording(self) -> Iterator[dict[str, list[Tensor]]]:
-        """Within the block, collect the inputs [batch, length, d_in] of every adapted map."""
-        seen: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+    def averaging_inputs(self) -> Iterator[dict[str, list[Tensor]]]:
+        """Within the block, collect the mean input [d_in] of every adapted map in each pass."""
+        means: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         for name, layer in self.layers.items():
-            layer.seen_inputs = seen[name]
+            layer.mean_inputs = means[name]
         try:
-            yield seen
+            yield means
         finally:
             for layer in self.layers.values():
-                layer.seen_inputs = None
+                layer.mean_inputs = None
 
     def dense(self, name: str) -> Tensor:
         """The dense matrix of one map, [d_out, d_in], in the precision that merges use."""
@@ -194,14 +194,14 @@ class Adapters:
                 base.weight.copy_(self._masters[name])
 
     def _share_gradient(self) -> None:
-        """Whatever is differentiated adds to its place in ``gradient``."""
+        """Let autograd accumulate into views of ``gradient``."""
         for leaf, span in self.leaves():
             leaf.grad = self.gradient[span]
         for name, (down, up) in self.split(self.gradient).items():
             self.layers[name].down.grad, self.layers[name].up.grad = down, up
 
     def leaves(self) -> list[tuple[nn.Parameter, slice]]:
-        """What the model's own modules are functions of, and its span of a [P] vector."""
+        """The tensors that autograd differentiates, each with its span of a [P] vector."""
         leaves = [
             (group.factors, span)
             for group, span in zip(self.groups, self._spans, strict=True)
@@ -213,7 +213,7 @@ class Adapters:
         return leaves
 
     def scratch(self, count: int) -> list[Tensor]:
-        """Vectors [P] that the way back overwrites, one for each of ``count`` losses."""
+        """Vectors [P] that the backward pass overwrites, one for each of ``count`` losses."""
         while len(self._scratch) < count:
             whole = torch.zeros_like(self.gradient)
             self._scratch.append(whole)
@@ -224,7 +224,7 @@ class Adapters:
     def split(self, flat: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """View a flat [P] vector as ``{map: (A-shaped, B-shaped)}``.
 
-        Cut at once: the gradient of all views together is one vector.
+        One split for all views, so autograd joins their gradients once.
         """
         spans = sorted(
             (span for pair in self._slices.values() for span in pair), key=lambda span: span.start
@@ -279,8 +279,8 @@ class Adapters:
     def learning(self, *mask_seeds: int) -> Iterator[None]:
         """Within the block the branches take part, with the factors as they are at its beginning.
 
-        mask_seeds: of the dropout masks of each batch in the next pass; without them nothing is
-        dropped.
+        mask_seeds: seeds of each batch's dropout masks in the next pass; without them there is no
+        dropout.
         """
         assert self._mode is None, f"learning while {self._mode}"
         with self._entered("learning", is_open=True, mask_seeds=mask_seeds):
@@ -290,7 +290,7 @@ class Adapters:
     def answering(self) -> Iterator[None]:
         """Within the block nothing is dropped; branches with B = 0 are left out, which is exact.
 
-        A block inside of another one changes nothing.
+        Nested blocks change nothing.
         """
         if self._mode == "answering":
             yield
@@ -302,7 +302,7 @@ class Adapters:
 
     @contextmanager
     def _entered(self, mode: str, *, is_open: bool, mask_seeds: tuple[int, ...]) -> Iterator[None]:
-        # Converted once for all passes of the block, not once in each of their products.
+        # Cast once a block, not once a product.
         for copy in self._narrow.values():
             copy.copy_(self.parameters.detach())
         self.dropout.reseed(mask_seeds, self.gradient.device)
@@ -358,7 +358,7 @@ def _shape(base: Any) -> tuple[int, int]:
 
 
 def _master(weight: Tensor) -> Tensor:
-    """A float32 copy for merging, in the host's memory: only a boundary reads it."""
+    """A float32 copy for merging, in host memory: it is read at boundaries only."""
     wide = weight.detach().float().cpu()
     return wide.pin_memory() if weight.is_cuda else wide
 
@@ -370,7 +370,7 @@ def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
 
 @torch.no_grad()
 def _set_input_row(model: Any, token: int, row: Tensor) -> None:
-    """Let a token's input row be ``row``; the output head, tied to it or not, stays as it is."""
+    """Overwrite a token's input row; the output head keeps its own, tied or not."""
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     if head.weight is table.weight:
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)

@@ -1,7 +1,7 @@
-"""Causal attention of equally long sequences, and its way back.
+"""Causal attention over sequences of one length, forwards and backwards.
 
-Short sequences on a processor are a few small products: there the fused kernel's blocks are mostly
-empty, and writing attention out takes half the time. Everything else is the fused kernel.
+On a CPU short sequences are a few small products, for which the fused kernel takes twice as long as
+plain matrix products. Everything else uses the fused kernel.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Up to this length writing it out was the faster way on a processor; 64 was even.
+# Up to this length plain products were faster on a CPU; at 64 the two were equal.
 _SHORT = 48
 
 
 class Attended(NamedTuple):
-    """What came out, [batch, heads, length, d], and what its way back needs.
+    """The output, [batch, heads, length, d], and what the backward pass needs.
 
-    parts: queries, keys and values; of the fused kernel its leaves, and ``out`` with their graph.
-    weights: of the written out one, [batch x kv heads, group x length, length].
+    parts: queries, keys and values; with the fused kernel these are leaves and ``out`` has their
+    graph. weights: of plain products, [batch x kv heads, group x length, length].
     """
 
     out: Tensor
@@ -48,7 +48,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, keep: boo
 def attend_backward(
     kept: Attended, upstream: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of queries, keys and values, from that of what came out."""
+    """The gradients of queries, keys and values, from that of the output."""
     if kept.weights is None:
         into = torch.autograd.grad(kept.out, kept.parts, upstream, retain_graph=True)
         return into[0], into[1], into[2]
@@ -68,7 +68,7 @@ def attend_backward(
 def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Attended:
     batch, heads, length, width = query.shape
     pairs = batch * key.shape[1]
-    q = query.reshape(pairs, -1, width)  # the heads that share a key, one after another
+    q = query.reshape(pairs, -1, width)  # the heads of a group share their key
     k, v = (one.reshape(pairs, length, width) for one in (key, value))
     later = _later(length, heads // key.shape[1], q.dtype).expand(pairs, -1, -1)
     scores = torch.baddbmm(later, q, k.transpose(1, 2), alpha=scale)
@@ -78,6 +78,6 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Att
 
 @cache
 def _later(length: int, group: int, dtype: torch.dtype) -> Tensor:
-    """Minus infinity where a position would look ahead: [group x length, length]."""
+    """The causal mask, minus infinity at later positions: [group x length, length]."""
     square = torch.full((length, length), float("-inf"), dtype=dtype, device="cpu")
     return square.triu(1).repeat(group, 1)

@@ -1,9 +1,9 @@
 """The decoder of Llama, Mistral, Qwen2 and Qwen3 as one function of its low-rank factors.
 
-All else is frozen, so the way back needs no gradient of a matrix, a norm or an embedding.
-Written out in both directions it takes a fraction of the operations that the model's own modules
-and autograd take. Rows of several batches go through together, without padding; only attention
-looks at sequences. What it computes is what the modules compute: :meth:`Decoder.of` tries.
+All else is frozen, so the backward pass needs no gradient of a matrix, a norm or an embedding.
+Written out, both passes take a fraction of the operations of the model's own modules under
+autograd. Rows of several batches go through together, without padding; only attention is by
+sequence. :meth:`Decoder.of` checks that it computes what the modules compute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.decoder.layer import Layer, LayerKept, WayBack
+from holdfast.backbone.decoder.layer import Layer, LayerKept, LossRows
 from holdfast.backbone.decoder.pointwise import Pointwise, compiled, pointwise_on
 from holdfast.backbone.sequences import Batch, by_batch, collate
 
@@ -41,7 +41,7 @@ class Decoder:
 
     @staticmethod
     def of(model: Any, adapters: Adapters, *, fused: bool = False) -> Decoder | str:
-        """The decoder of a model whose maps are adapted, or why it has none that is known.
+        """The decoder of a model whose maps are adapted, or the reason why it has none.
 
         fused: compile the element-wise parts, for a device where that pays.
         """
@@ -85,29 +85,29 @@ class Decoder:
 
     @torch.no_grad()
     def backward(
-        self, ways: Sequence[Sequence[Tensor]], batches: Sequence[Batch], kept: Kept
+        self, upstreams: Sequence[Sequence[Tensor]], batches: Sequence[Batch], kept: Kept
     ) -> list[Tensor]:
-        """The gradient of the factors, [P], for each of several losses, all on one way back.
+        """The gradient of the factors, [P], of each of several losses, in one backward pass.
 
-        ways: for each loss the gradient of the states of the first batches, as many as it looks
-        at. What is returned is overwritten by the next call.
+        upstreams: for each loss, its gradient in the states of the first batches, as many as it
+        reads. The next call overwrites what this one returned.
         """
-        back = WayBack(batches, [len(way) for way in ways])
-        gradients = self.adapters.scratch(len(ways))
-        upstream = _joined([one for way in ways for one in way])
+        losses = LossRows(batches, [len(one) for one in upstreams])
+        gradients = self.adapters.scratch(len(upstreams))
+        upstream = _joined([state for one in upstreams for state in one])
         norm = self._norm
         down = self._parts.rms_norm_backward(
-            upstream, norm.weight, norm.variance_epsilon, *map(back.again, kept.norm)
+            upstream, norm.weight, norm.variance_epsilon, *map(losses.repeat, kept.norm)
         )
-        angles = back.again(kept.cos), back.again(kept.sin)
+        angles = losses.repeat(kept.cos), losses.repeat(kept.sin)
         row = self.adapters.seed_row
         for number in reversed(range(len(self._layers))):
             needs_input = number > 0 or row is not None
             down = self._layers[number].backward(
-                down, back, *angles, kept.layers[number], needs_input
+                down, losses, *angles, kept.layers[number], needs_input
             )
         if row is not None:
-            for one, gradient in zip(down.split(back.rows), gradients, strict=True):
+            for one, gradient in zip(down.split(losses.rows), gradients, strict=True):
                 chosen = kept.ids[: len(one)] == self._embed.token
                 gradient[-len(row) :] = one[chosen].sum(0)
         return gradients
@@ -123,8 +123,8 @@ class Decoder:
     ) -> Tensor:
         """The states [rows, d] of one more token a row, ids [rows].
 
-        position: of all rows, [1], or of each, [rows]; room: more than any of them; hidden: as in
-        :meth:`Layer.attend_cached`.
+        position: one for all rows, [1], or of each, [rows]; room: above every position; hidden: as
+        in :meth:`Layer.attend_cached`.
         """
         cos, sin = self._angles(position, room)
         x = self._embed(ids)
@@ -150,7 +150,7 @@ class Decoder:
 
     @torch.no_grad()
     def _agrees(self, base: Any) -> bool:
-        """Whether a probe of two lengths comes out as the modules have it."""
+        """Whether the states of a probe, two sequences of different length, equal the modules'."""
         probes = [[1, 2, 3, 4, 5, 6], [7, 8, 9, 1]]
         batch = collate(probes, self._embed.weight.device)
         with self.adapters.answering():
@@ -162,7 +162,7 @@ class Decoder:
 
 
 class Kept(NamedTuple):
-    """What the way back needs of the way there."""
+    """What the forward pass keeps for the backward pass."""
 
     ids: Tensor
     cos: Tensor

@@ -1,8 +1,8 @@
-"""Batches that went through an adapted model, and the way back to its low-rank factors.
+"""The forward pass of an adapted model, and the backward pass to its low-rank factors.
 
-Losses are functions of the last hidden states, so they are differentiated down to these first, each
-by itself; then all of them go back through the model together. Synaptic Intelligence needs the
-gradient of the fit term apart from the others': that costs no second pass.
+Losses are functions of the last hidden states. Each is differentiated in these first; then one
+backward pass through the model serves all of them. Synaptic Intelligence needs the gradient of the
+fit term apart from that of the others, at no second pass.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.backbone.sequences import Batch, by_batch
 
 
 class ForwardPass(ABC):
-    """One pass there, and as many losses as one likes on the way back.
+    """One forward pass, and the backward pass of any number of losses.
 
-    states: after the final norm, [n, d] of each batch; what losses are functions of.
+    states: after the final norm, [n, d] of each batch, which losses are functions of.
     """
 
     def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:
@@ -34,7 +34,7 @@ class ForwardPass(ABC):
 
         A loss may depend on the factors (``Adapters.parameters``) directly too.
         """
-        ways, buffers = [], []
+        upstreams, buffers = [], []
         for place, (loss, buffer) in enumerate(losses, start=1):
             found: Sequence[Tensor | None] = torch.autograd.grad(
                 loss,
@@ -46,23 +46,23 @@ class ForwardPass(ABC):
             if direct is not None:
                 buffer += direct
             while upstream and upstream[-1] is None:
-                upstream.pop()  # batches that the loss does not look at
+                upstream.pop()  # batches that the loss does not read
             if upstream:
-                ways.append([
+                upstreams.append([
                     torch.zeros_like(state) if one is None else one
                     for state, one in zip(self.states, upstream, strict=False)
                 ])  # fmt: skip
                 buffers.append(buffer)
-        if ways:
-            self._back(ways, buffers)
+        if upstreams:
+            self._back(upstreams, buffers)
 
     @abstractmethod
-    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
-        """Add to each buffer what its gradients of the first states come to in the factors."""
+    def _back(self, upstreams: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        """Add to each buffer the gradient in the factors, given that in the first states."""
 
 
 class DecoderPass(ForwardPass):
-    """All batches at once through the decoder, there and back."""
+    """All batches at once through the decoder, forwards and backwards."""
 
     def __init__(self, decoder: Decoder, batches: Sequence[Batch]) -> None:
         states, self._kept = decoder.forward(batches, keep=True)
@@ -70,25 +70,25 @@ class DecoderPass(ForwardPass):
         self._decoder = decoder
         self._batches = batches
 
-    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
-        gradients = self._decoder.backward(ways, self._batches, self._kept)
+    def _back(self, upstreams: list[list[Tensor]], buffers: list[Tensor]) -> None:
+        gradients = self._decoder.backward(upstreams, self._batches, self._kept)
         for buffer, gradient in zip(buffers, gradients, strict=True):
             buffer += gradient
 
 
 class ModulesPass(ForwardPass):
-    """The model's own modules under autograd, a way back for each loss."""
+    """The model's own modules under autograd, one backward pass for each loss."""
 
     def __init__(self, states: Sequence[Tensor], adapters: Adapters) -> None:
         """states: with their graph."""
         super().__init__(states, adapters)
         self._graph = states
 
-    def _back(self, ways: list[list[Tensor]], buffers: list[Tensor]) -> None:
+    def _back(self, upstreams: list[list[Tensor]], buffers: list[Tensor]) -> None:
         leaves, spans = zip(*self._adapters.leaves(), strict=True)
-        for way, buffer in zip(ways, buffers, strict=True):
+        for upstream, buffer in zip(upstreams, buffers, strict=True):
             found: Sequence[Tensor | None] = torch.autograd.grad(
-                self._graph[: len(way)], leaves, way, retain_graph=True, allow_unused=True
+                self._graph[: len(upstream)], leaves, upstream, retain_graph=True, allow_unused=True
             )
             for span, one in zip(spans, found, strict=True):
                 if one is not None:

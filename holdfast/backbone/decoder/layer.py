@@ -1,6 +1,6 @@
 """One layer of a Llama-like decoder over rows [n, d], forwards and backwards.
 
-Rows of several batches go through together, without padding; only attention looks at sequences.
+Rows of several batches go through together, without padding; only attention is by sequence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Attend = Callable[[Tensor, Tensor], tuple[Tensor, list[Attended]]]
 
 @dataclass
 class LayerKept:
-    """Of one layer: what the norms, the maps, attention and the gate saw."""
+    """What one layer keeps for the backward pass: of its norms, maps, attention and gate."""
 
     norm: tuple[Tensor, ...]
     maps: tuple[Sequence[Seen | None], ...]  # of qkv, o, gate and up, down
@@ -35,29 +35,28 @@ class LayerKept:
     gate_up: Tensor
 
 
-class WayBack:
-    """Several losses on their way back together: the rows of one after those of the other.
+class LossRows:
+    """The rows of several losses in one backward pass, one loss after the other.
 
-    A loss looks at the first so many batches that went there, which is all that tells its rows
-    from another's; so one pass serves the path of Synaptic Intelligence and what it leaves out.
+    A loss reads the first so many batches of the forward pass, and so the first so many rows.
     rows: of each loss; batches: of each loss, one after another.
     """
 
     def __init__(self, batches: Sequence[Batch], counts: Sequence[int]) -> None:
-        """counts: how many of the ``batches`` that went there each loss looks at."""
+        """counts: how many of the forward pass's ``batches`` each loss reads."""
         self.batches = [batch for count in counts for batch in batches[:count]]
         self.rows = [sum(len(batch.inputs) for batch in batches[:count]) for count in counts]
         self._counts = counts
 
-    def again(self, there: Tensor) -> Tensor:
-        """What the way there kept of its rows, [n, ...], once for each loss."""
+    def repeat(self, kept: Tensor) -> Tensor:
+        """What the forward pass kept of its rows, [n, ...], repeated for each loss."""
         if len(self.rows) == 1:
-            return first(there, self.rows[0])
-        return torch.cat([first(there, count) for count in self.rows])
+            return first(kept, self.rows[0])
+        return torch.cat([first(kept, count) for count in self.rows])
 
-    def graphs(self, there: Sequence[Attended]) -> list[Attended]:
-        """What the way there kept of each batch, once for each loss."""
-        return [one for count in self._counts for one in there[:count]]
+    def graphs(self, kept: Sequence[Attended]) -> list[Attended]:
+        """What the forward pass kept of each batch, repeated for each loss."""
+        return [one for count in self._counts for one in kept[:count]]
 
 
 class Layer:
@@ -93,7 +92,7 @@ class Layer:
         attention: Attend,
         keep: bool,
     ) -> tuple[Tensor, LayerKept | None]:
-        """x: [n, d], ``rows`` of each batch; ``keep`` what :meth:`backward` needs.
+        """x: [n, d], ``rows`` of each batch; keep: store what :meth:`backward` needs.
 
         attention: :meth:`attend_within` sequences or :meth:`attend_cached`, bound to these.
         """
@@ -122,54 +121,54 @@ class Layer:
     def backward(
         self,
         upstream: Tensor,
-        back: WayBack,
+        losses: LossRows,
         cos: Tensor,
         sin: Tensor,
         kept: LayerKept | None,
         needs_input: bool,
     ) -> Tensor:
-        """The gradient of x from that of the output, both [n, d]; the maps write the factors'."""
+        """The gradient of x from that of the output, both [n, d]; the maps write their factors'."""
         assert kept is not None
         seen_qkv, seen_o, seen_gate_up, seen_down = kept.maps
-        into = self._down.backward(seen_down, upstream, back)
+        into = self._down.backward(seen_down, upstream, losses)
         into_gate_up = into.new_empty(len(into), kept.gate_up.shape[1])
-        for piece, there in zip(
-            by_count(into, back.rows), by_count(into_gate_up, back.rows), strict=True
+        for piece, result in zip(
+            by_count(into, losses.rows), by_count(into_gate_up, losses.rows), strict=True
         ):
-            self._parts.gated_backward(piece, first(kept.gate_up, len(piece)), there)
-        into = self._gate_up.backward(seen_gate_up, into_gate_up, back)
-        x = upstream + self._normal_backward(into, back, self._before_mlp, kept.middle)
-        into = self._o.backward(seen_o, x, back)
-        into_heads = self._attend_backward(into, back.graphs(kept.attended), back.batches)
+            self._parts.gated_backward(piece, first(kept.gate_up, len(piece)), result)
+        into = self._gate_up.backward(seen_gate_up, into_gate_up, losses)
+        x = upstream + self._normal_backward(into, losses, self._before_mlp, kept.middle)
+        into = self._o.backward(seen_o, x, losses)
+        into_heads = self._attend_backward(into, losses.graphs(kept.attended), losses.batches)
         rotated = self._parts.rotate_backward(into_heads[:, : self._queries + self._keys], cos, sin)
         if self._head_norm is not None:
             rotated = self._parts.rms_norm_backward(
-                rotated, self._head_norm, self._epsilon, *map(back.again, kept.heads)
+                rotated, self._head_norm, self._epsilon, *map(losses.repeat, kept.heads)
             )
         values = into_heads[:, self._queries + self._keys :]
         into_qkv = torch.cat((rotated, values), dim=1).view(len(upstream), -1)
-        into = self._qkv.backward(seen_qkv, into_qkv, back, needs_input=needs_input)
+        into = self._qkv.backward(seen_qkv, into_qkv, losses, needs_input=needs_input)
         if not needs_input:
             return x
-        return x + self._normal_backward(into, back, self._before_attention, kept.norm)
+        return x + self._normal_backward(into, losses, self._before_attention, kept.norm)
 
     def _normal_backward(
-        self, upstream: Tensor, back: WayBack, norm: Any, kept: tuple[Tensor, ...]
+        self, upstream: Tensor, losses: LossRows, norm: Any, kept: tuple[Tensor, ...]
     ) -> Tensor:
-        again = map(back.again, kept)
+        again = map(losses.repeat, kept)
         return self._parts.rms_norm_backward(upstream, norm.weight, norm.variance_epsilon, *again)
 
     def attend_cached(
         self, rotated: Tensor, values: Tensor, *, cache: Cache, number: int, hidden: Tensor | None
     ) -> tuple[Tensor, list[Attended]]:
-        """Of one token a row to all before it and itself, which the cache keeps for this layer.
+        """Attention of one new token a row to itself and the cached ones.
 
-        hidden: minus infinity at places of the cache that a row must not see, [1 or rows, 1, 1,
-        room].
+        number: of this layer; hidden: the additive mask, minus infinity at positions of the cache
+        that a row must not see, [1 or rows, 1, 1, room].
         """
         query, key = rotated.split([self._queries, self._keys], dim=1)
         keys, seen = cache.update(key[:, :, None], values[:, :, None], number)
-        # The queries that share a key stand where a sequence's positions stand.
+        # The queries that share a key take the dimension of the positions.
         grouped = query.reshape(len(query), self._keys, -1, self._head)
         out = F.scaled_dot_product_attention(grouped, keys, seen, hidden, scale=self._scaling)
         return out.reshape(len(query), -1), []
@@ -249,7 +248,7 @@ class _Maps:
         self,
         seen: Sequence[Seen | None],
         upstream: Tensor,
-        back: WayBack,
+        losses: LossRows,
         *,
         needs_input: bool = True,
     ) -> Tensor:
@@ -264,7 +263,7 @@ class _Maps:
                 torch.cat([found[id(one)] for one in group.maps], dim=1) for group in self.groups
             ]
         into = [
-            group.backward(one, piece, back.rows, needs_input=needs_input)
+            group.backward(one, piece, losses.rows, needs_input=needs_input)
             for group, one, piece in zip(self.groups, seen, pieces, strict=True)
         ]
         present = [one for one in into if one is not None]

@@ -16,8 +16,8 @@ from torch import Tensor
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The root-mean-square norm along the last dimension, taken in float32 at least.
 
-    x: [..., d]; weight: broadcast over it. Returns the output, and for the way back the
-    normalised x and the scale [..., 1].
+    x: [..., d]; weight: broadcast over it. Returns the output, and for the backward pass
+    the normalised x and the scale [..., 1].
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
@@ -36,14 +36,14 @@ def rms_norm_backward(
 
 
 def rms_norm_fused(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """:func:`rms_norm` by torch's own kernel; for the way back x itself."""
+    """:func:`rms_norm` by torch's own kernel, which keeps x for the backward pass."""
     inside, outside = _weights(weight)
     normal = F.rms_norm(x, x.shape[-1:], inside, epsilon)
     return (normal if outside is None else normal * outside), (x,)
 
 
 def rms_norm_fused_backward(upstream: Tensor, weight: Tensor, epsilon: float, x: Tensor) -> Tensor:
-    """:func:`rms_norm_backward` by the kernel that torch has for it, behind autograd."""
+    """:func:`rms_norm_backward` by the kernel that torch's autograd calls."""
     inside, outside = _weights(weight)
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
@@ -87,13 +87,13 @@ def gated_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:
     silu = gate * sigmoid
     # silu' = sigmoid + silu (1 - sigmoid)
     slope = torch.addcmul(sigmoid + silu, silu, sigmoid, value=-1)
-    # Copied, since a compiler gives up at results that are written between others.
+    # Copied: the compiler gives up on results that are written into slices.
     into_gate.copy_(slope.mul_(up).mul_(upstream))
     into_up.copy_(silu.mul_(upstream))
 
 
 def gated_fused_backward(upstream: Tensor, gate_up: Tensor, into: Tensor) -> None:
-    """:func:`gated_backward` by the kernel that torch has for the slope."""
+    """:func:`gated_backward` by torch's kernel for the derivative of silu."""
     (gate, up), (into_gate, into_up) = _halves(gate_up), _halves(into)
     torch.mul(upstream, F.silu(gate), out=into_up)
     torch.ops.aten.silu_backward.grad_input(upstream * up, gate, grad_input=into_gate)
@@ -105,7 +105,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """What the kernel multiplies with, and what is left: it knows one weight for all heads."""
+    """The weights that the kernel applies and those left to apply: it takes one for all heads."""
     return (weight, None) if weight.dim() == 1 else (None, weight)
 
 
@@ -123,8 +123,8 @@ class Pointwise(NamedTuple):
 def pointwise_on(device: torch.device) -> Pointwise:
     """The functions for a device.
 
-    A GPU waits for memory in all of them, so there each kernel less counts; on a processor torch's
-    own are no faster, and for the way back of the norm it has none.
+    On a GPU all of them are bound by memory, so fewer kernels are faster; on a CPU torch's own are
+    no faster, and it has none for the backward pass of the norm.
     """
     if device.type == "cpu":
         return Pointwise()

@@ -1,7 +1,7 @@
 """Keys and values of generation, written in place.
 
-The cache that transformers grows is copied whole at every token. This one reserves room in blocks
-and writes into it; a row that finishes gives its place to one from the end.
+The cache of transformers is copied whole at every token. This one reserves room in blocks and
+writes into it; the last row takes the place of one that finishes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bytes_per_token(model: Any) -> int:
 def compacting(stays: Tensor, rows: int) -> Tensor:
     """The order, [rows], that keeps every staying row and moves as few as possible.
 
-    stays: [rows before] bool, at most ``rows`` of them True; rows that leave fill what is left.
+    stays: [rows before] bool, at most ``rows`` of them True; leaving rows fill the other places.
     """
     order = torch.arange(rows, device=stays.device)
     movers = rows + stays[rows:].nonzero().squeeze(1)
@@ -61,8 +61,8 @@ class BlockCache(Cache):
     """Keys and values of every layer, with room for whole blocks of positions.
 
     An ordinary step hands attention the filled positions. After :meth:`fix` a step has a static
-    shape instead: it writes at the position that a tensor holds and hands attention all the room,
-    of which the caller masks the rest.
+    shape instead: it writes at the position that a tensor holds and hands attention all reserved
+    positions; the caller masks those that are empty.
     """
 
     def __init__(self, layers: int, block: int) -> None:
@@ -80,7 +80,7 @@ class BlockCache(Cache):
             layer.reserve(positions)
 
     def fix(self, position: Tensor | None) -> None:
-        """Write at ``position``, int64 [1] on the device, from now on; None: after the filled."""
+        """Write at ``position``, int64 [1] on the device, from now on; None: behind the filled."""
         for layer in self._blocks:
             layer.position = position
 

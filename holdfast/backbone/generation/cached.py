@@ -11,15 +11,15 @@ from transformers.cache_utils import Cache
 from holdfast.backbone.generation.cache import BlockCache, cache_for
 from holdfast.backbone.model import Backbone
 
-# In one pass over prompts, which bounds the memory of the states.
+# Tokens in one pass over prompts, which bounds the memory of the states.
 _PREFILLED_TOKENS = 16384
 
 
 class CachedSteps:
     """Rows of tokens that grow by one token a call; a ``Steps``.
 
-    length: filled positions of the cache, alike for all rows; padding: of each row, how many of
-    them stand before its prompt, [rows], None where none do.
+    length: filled positions of the cache, the same for all rows; padding: how many of them stand
+    before each row's prompt, [rows], None for no padding.
     """
 
     def __init__(self, backbone: Backbone, cache: Cache | None = None) -> None:
@@ -37,11 +37,11 @@ class CachedSteps:
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         ids, self.padding = _left_padded(self._backbone, prompts)
-        # By the model's modules also where the decoder is known, which takes one token a row.
+        # By the model's own modules: the written out decoder takes one token a row.
         rows, length = len(ids), ids.shape[1] - 1
         at_once = max(1, _PREFILLED_TOKENS // rows)
         if not isinstance(self._cache, BlockCache):
-            at_once = max(1, length)  # some recurrent layers take their beginning in one piece only
+            at_once = max(1, length)  # some recurrent layers take their prompt in one piece only
         for start in range(0, length, at_once):
             end = min(start + at_once, length)
             self._modules(ids[:, start:end])
@@ -93,7 +93,7 @@ def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 def _left_padded(
     backbone: Backbone, prompts: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor | None]:
-    """Ids [rows, longest], the prompts at their right end; the padding of each, [rows], if any."""
+    """Left-padded ids, [rows, longest]; the padding of each row, [rows], None for no padding."""
     longest = max(map(len, prompts))
     before = [longest - len(prompt) for prompt in prompts]
     rows = [[backbone.pad_token] * n + list(one) for n, one in zip(before, prompts, strict=True)]

@@ -1,8 +1,8 @@
 """Cached steps that are recorded as a CUDA graph and replayed.
 
 On CUDA a step of many small kernels costs more to launch than to run. A graph launches them at
-once; it wants fixed shapes and addresses: the cache reserves whole blocks, the position is a
-tensor, and finished rows leave in whole groups.
+once. It needs fixed shapes and addresses: the cache reserves whole blocks, the position is a
+tensor, and finished rows are dropped in whole groups.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from holdfast.backbone.model import Backbone
 logger = logging.getLogger(__name__)
 
 GRAPH_BLOCK = 128  # positions: a graph is recorded for each block, its attention reads all of it
-_GRAPH_ROWS = 64  # rows leave in such groups, since a graph is recorded for so many rows
-# Rounding moves a row's logits by far less of their spread than this, a wrong position by more.
+_GRAPH_ROWS = 64  # rows are dropped in such groups, since a graph has a fixed number of rows
+# Relative to their spread, rounding moves a row's logits by far less, a wrong position by more.
 TOLERANCE = 0.1
 
 
@@ -29,8 +29,8 @@ class GraphSteps:
     """Rows of tokens that grow by one token a call; a ``Steps``.
 
     A graph is recorded anew whenever there are fewer rows or the cache grows. The first ``eager``
-    positions are not recorded; the first step after them is taken both ways. Where the two differ,
-    or a step cannot be recorded, all that follow are eager, and ``replays`` is False.
+    positions are not recorded; the first step after them runs eagerly and as a graph. Where the two
+    differ, or a step cannot be recorded, all later steps are eager, and ``replays`` is False.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class GraphSteps:
 
 
 def relative_gap(ours: Tensor, theirs: Tensor) -> float:
-    """By how much logits [rows, vocabulary] differ, of their spread, in the row furthest off."""
+    """The largest difference of logits [rows, vocabulary] over any row, relative to its spread."""
     wide = theirs.float()
     return float(((ours.float() - wide).std(dim=1) / wide.std(dim=1)).max())
 
@@ -164,14 +164,14 @@ def recorded(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
     here, side = torch.cuda.current_stream(), recording.capture_stream
     assert side is not None
     side.wait_stream(here)
-    with torch.cuda.stream(side):  # libraries set themselves up in a run that is not recorded
+    with torch.cuda.stream(side):  # a warm-up run lets libraries initialise
         step()
     here.wait_stream(side)
     try:
         with recording:
             logits = step()
     finally:
-        torch.cuda.set_stream(here)  # a recording that fails would leave its own behind
+        torch.cuda.set_stream(here)  # a failed recording would leave its stream current
 
     def replay() -> Tensor:
         graph.replay()

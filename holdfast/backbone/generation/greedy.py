@@ -1,4 +1,4 @@
-"""Greedy decoding: many continuations at once, each dropped as soon as nobody needs more of it."""
+"""Batched greedy decoding; a row is dropped as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.backbone.model import Backbone
 
 
 def batches(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Indices grouped by similar length, so that little of a batch is padding.
+    """Indices grouped by similar length, for little padding.
 
     lengths: tokens of each row. A batch holds as many rows as fit into ``tokens_per_batch`` once
     padded to its longest, and at least one.
@@ -78,13 +78,13 @@ def _decode_batch(
     """Append to the continuations of these rows until each is over."""
     prompts = [prefixes[row] for row in rows]
     look = positions_per_look(backbone.device)
-    # Most rows are over after a few tokens, so the first look comes before any recording.
+    # Most rows finish after a few tokens, so they are checked before a graph is recorded.
     steps = steps_for(backbone, eager=max(map(len, prompts)) - 1 + look)
     said = steps.begin(prompts)
-    owners = list(rows)  # whose text each place says; one that is not needed repeats another's
+    owners = list(rows)  # the row of each place; a spare place repeats another's row
     while True:
         places = {row: place for place, row in reversed(list(enumerate(owners)))}
-        # No further than a limit: behind it a model may have no positions.
+        # Never beyond a limit, where a model may have no positions.
         ahead = min(look, *(limits[row] - len(continuations[row]) for row in places))
         spoken = []
         for _ in range(ahead):
@@ -119,7 +119,7 @@ def _without(ended: set[int], owners: list[int], places: dict[int, int], steps: 
 
 
 def _append(continuation: list[int], tokens: list[int], over: Callable[[], bool]) -> bool:
-    """Append tokens up to the one after which it is over; whether there was one."""
+    """Append tokens until ``over`` says so; return whether it did."""
     for token in tokens:
         continuation.append(token)
         if over():

@@ -1,9 +1,8 @@
-"""One token a row out of the nucleus: the smallest set of likeliest tokens of a given mass.
+"""Nucleus sampling: one token a row from the smallest set of likeliest tokens of a given mass.
 
-On a processor the largest masses are sorted. A GPU would wait for that: a flat distribution over
-150,000 tokens, which a temperature of 1.5 makes of many, is a nucleus of nearly all of them. There
-tokens are drawn from the whole distribution until one lies inside, all at once and without a look
-at any.
+On a CPU the largest masses are sorted. On a GPU sorting is slow: at temperature 1.5 many a nucleus
+holds nearly all of 150,000 tokens. There several candidates are drawn from the whole distribution
+at once, and the first that lies in the nucleus is taken; the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-# Tokens ranked at first; a nucleus that turns out wider is ranked in full.
+# Tokens ranked first; a wider nucleus is ranked in full.
 _FIRST_RANKED = 256
-# Candidates are for nuclei of at least this mass: the smaller it is, the more of them it takes.
+# Candidates serve nuclei of at least this mass: a smaller one takes more of them.
 _CANDIDATES_FROM = 0.5
-_WHOLE = 2.0**52  # as many to a mass of one
+_WHOLE = 2.0**52  # candidates at a mass of one
 _NEVER = 1e-9  # the probability that all candidates of a draw lie outside
 
 
@@ -68,12 +67,12 @@ def _draw_by_candidates(
     noise: [rows, k] with k + 1 a power of two. A token is inside while the likelier ones, and
     those of equal mass before it in the vocabulary, hold less than ``top_p``. So the likeliest
     candidates are inside up to some place, found by bisection: log2(k + 1) sums over the
-    vocabulary, and no sorting of it. Should all lie outside, it is the likeliest token.
+    vocabulary, and no sorting of it. If all lie outside, the likeliest token is taken.
     """
     cumulative = _cumulative(probabilities)
     total = cumulative[:, -1:].contiguous()
     candidates = torch.searchsorted(cumulative, noise * total, right=True)
-    # Where the sum of all is reached already tokens of no mass may follow.
+    # Tokens of no mass may follow the last one that counts.
     candidates = torch.minimum(candidates, torch.searchsorted(cumulative, total))
     if top_p >= 1:
         return candidates[:, 0]
@@ -114,7 +113,7 @@ def _draw_by_value(
 ) -> tuple[Tensor, Tensor]:
     """:func:`_draw_by_rank` by NumPy's vectorised sort, of the masses alone.
 
-    Whose the drawn one is, is looked up then; sorting tokens along takes twenty times as long.
+    Only then is the drawn token looked up; sorting indices too takes twenty times as long.
     """
     rows = torch.arange(len(probabilities))
     masses = probabilities.neg().numpy()
@@ -149,9 +148,9 @@ def _draw_by_rank(
 
 
 def _cumulative(masses: Tensor) -> Tensor:
-    """Sums along each row; where deterministic algorithms are asked for, in whole numbers.
+    """Cumulative sums of each row, in integers where deterministic algorithms are asked for.
 
-    torch has no other such sum on a GPU; in whole numbers the order of the terms is all one.
+    On a GPU torch has no deterministic one in floats; in integers the order does not matter.
     """
     if masses.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return masses.cumsum(dim=1)
@@ -165,7 +164,7 @@ def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:
-    """The rank [rows, 1] that noise draws, given the masses summed in order of rank."""
+    """The drawn rank [rows, 1], from the cumulative masses in order of rank."""
     bound = torch.full_like(noise[:, None], top_p, dtype=cumulative.dtype)
     # The last of the nucleus is the first whose sum reaches top_p, even where the sum of all is
     # rounded to less than one; then tokens of no mass may follow, which never take part.

@@ -28,13 +28,13 @@ _CACHE_BYTES_ON_CPU = 4 * 2**30
 
 
 class Sampling(Config):
-    """What the previous model writes, and how it is drawn (tab:implementation-hparams).
+    """Generative replay: how the previous model is sampled (tab:implementation-hparams).
 
-    samples: sequences from the replay token; general: further ones from random tokens of the
-    vocabulary, from the first task on, which speak for the language that no task mentions.
-    skip_outdated: leave out samples that ask a question of the new task, as they would hold on to
-    an answer that is being corrected. keep: write the samples to ``replay/``, to be looked at.
-    batch: sequences side by side at most; fewer where memory is short.
+    samples: sequences from the replay token; general: sequences from random tokens of the
+    vocabulary, from the first task on, which stand for general language. skip_outdated: leave out
+    samples that ask a question of the new task, which would preserve an answer that is being
+    corrected. keep: write the samples to ``replay/``. batch: at most so many sequences at once;
+    fewer where memory is short.
     """
 
     samples: int = Field(300, ge=1)  # N_R
@@ -56,7 +56,7 @@ def sample_continuations(
     seed: int,
     purpose: tuple[str | int, ...],
 ) -> list[list[int]]:
-    """A continuation of each token of ``begins``; it ends with its stop token, if it drew one.
+    """A continuation of each token of ``begins``, which ends with a stop token if one was drawn.
 
     config: temperature tau_G, nucleus, top-k and L_max. The draws are named by (seed, purpose).
     Source: eq. app-replay-generate.
@@ -86,9 +86,14 @@ def sample_continuations(
 def rows_that_fit(backbone: Backbone, length: int) -> int:
     """How many rows of ``length`` tokens the cache and the logits leave room for, at least one."""
     if backbone.device.type == "cuda":
-        # Half of what is free: a cache that grows is there twice for a moment.
-        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        free = (int(torch.cuda.mem_get_info()[0]) + unused) // 2
+        left, whole = torch.cuda.mem_get_info()
+        if torch.are_deterministic_algorithms_enabled():
+            # Products of other shapes round otherwise, so the batch must not follow free memory.
+            free = whole // 4
+        else:
+            # Half of free memory: a growing cache exists twice for a moment.
+            unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+            free = (left + unused) // 2
     else:
         free = _CACHE_BYTES_ON_CPU
     logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
@@ -109,14 +114,14 @@ def continue_rows(
 ) -> list[list[int]]:
     """One continuation a row of ``noise`` [rows, length, ...], drawn side by side.
 
-    begins: [rows], what each row says first, on top of what ``steps`` have seen.
+    begins: [rows], the first token of each row, after what ``steps`` have seen.
 
-    A finished row may go on for a while before it leaves; what it says then is cut off.
+    A finished row may be continued before it is dropped; its surplus tokens are cut off.
     """
     samples, length = noise.shape[:2]
     look = positions_per_look(backbone.device)
     tokens = torch.full((samples, length), -1, device=backbone.device)
-    # Without stop tokens the tensor is empty, and would be of floats.
+    # Without stop tokens the tensor is empty, and would default to floats.
     stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
@@ -142,7 +147,7 @@ def continue_rows(
 
 
 def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
-    """Up to the first stop token, with it; -1 stands where nothing was drawn."""
+    """The tokens up to the first stop token, included; -1 means none was drawn."""
     for place, token in enumerate(tokens):
         if token in stops:
             return tokens[: place + 1]

@@ -27,11 +27,11 @@ from holdfast.backbone.model import Backbone
 
 logger = logging.getLogger(__name__)
 
-# Positions between two looks at what was drawn: on a GPU each look waits for the device.
+# Positions between two checks for finished rows: on a GPU a check waits for the device.
 _POSITIONS_PER_LOOK = {"cpu": 1, "cuda": 16}
 # What models raise when they cannot reorder or drop rows.
 _REFUSALS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-# Of every model that was probed, whether its cache can be used; see `can_cache`.
+# Whether each probed model's cache can be used; see `can_cache`.
 _can_cache: WeakKeyDictionary[Backbone, bool] = WeakKeyDictionary()
 
 
@@ -60,12 +60,12 @@ class Steps(Protocol):
 
 
 def positions_per_look(device: torch.device) -> int:
-    """How many tokens to append between two looks at which rows are finished."""
+    """Tokens to append between two checks for finished rows."""
     return _POSITIONS_PER_LOOK.get(device.type, 1)
 
 
 def reserved_positions(backbone: Backbone, positions: int) -> int:
-    """The positions that the cache reserves for a row of so many: whole blocks."""
+    """The positions that the cache reserves for so many: whole blocks."""
     block = GRAPH_BLOCK if backbone.device.type == "cuda" else BLOCK
     return -(-positions // block) * block
 
@@ -73,7 +73,7 @@ def reserved_positions(backbone: Backbone, positions: int) -> int:
 def steps_for(backbone: Backbone, eager: int = 2) -> Steps:
     """The fastest steps that a backbone allows.
 
-    eager: the first so many positions are not worth a recording.
+    eager: positions before a graph is recorded.
     """
     if not can_cache(backbone):
         return UncachedSteps(backbone)

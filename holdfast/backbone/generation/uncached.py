@@ -1,7 +1,7 @@
-"""Steps without a cache: each passes everything that a row holds so far.
+"""Steps without a cache: each passes the whole row.
 
-For models whose caches go wrong when rows of unlike lengths stand together, leave or repeat. Slow,
-and right for every causal model.
+For models whose cache fails with rows of different lengths, or when rows are dropped or repeated.
+Slow, and correct for every causal model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UncachedSteps:
     def __call__(self, ids: Tensor) -> Tensor:
         before = self._rows or [[] for _ in ids]
         self._rows = [[*row, one] for row, one in zip(before, ids.tolist(), strict=True)]
-        # What follows a row's last token changes nothing at that token.
+        # Attention is causal: padding on the right does not change a row's last token.
         padded, own = pad_right(self._rows, self._backbone.pad_token, ids.device)
         states = self._backbone.hidden(padded)
         rows = torch.arange(len(ids), device=ids.device)

@@ -1,6 +1,6 @@
 """LLM-QA: invented facts in natural language, written by a language model or by a grammar."""
 
-from holdfast.builders.llm_qa.generate import Settings, generate
+from holdfast.builders.llm_qa.generate import LLMQASettings, generate
 from holdfast.builders.llm_qa.grammar import GrammarWriter
 from holdfast.builders.llm_qa.prompt import Request, prompt_for
 from holdfast.builders.llm_qa.replies import read_candidates
@@ -10,9 +10,9 @@ from holdfast.builders.llm_qa.writer import ModelWriter, Writer
 
 __all__ = [
     "GrammarWriter",
+    "LLMQASettings",
     "ModelWriter",
     "Request",
-    "Settings",
     "Topic",
     "Validator",
     "Writer",

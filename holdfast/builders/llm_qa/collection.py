@@ -1,4 +1,4 @@
-"""What the replies have filled so far, and what to ask next: it follows from the replies alone."""
+"""The items collected from replies, and the next requests, which follow from the replies alone."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.builders.llm_qa.validator import Validator
 from holdfast.builders.text_model import Failure
 from holdfast.streams.item import Item
 
-Verdict = bool | Failure  # whether the backbone knows an item; or why that is not decided
+Verdict = bool | Failure  # whether the backbone knows an item, or why that could not be decided
 
 
 class Collection:
-    """The items of every task, in the order of the replies that brought them.
+    """The items of every task, in the order of their replies.
 
-    Requests come in rounds. A round is planned from what the tasks are short of when it begins,
-    and in it a task takes no more items than that. So neither the size of the batches in which a
-    round is asked nor a stop half-way through it changes what is asked and taken.
+    Requests come in rounds. A round is planned from the items that each task lacks when it begins,
+    and during the round no task takes more than it lacked. So neither the batch size nor an
+    interruption within a round changes which requests are made and which items are taken.
 
     items: how many each task takes. tasks: the items taken; prompts: how many requests have been
-    answered or have failed; rejected, failed: how many candidates and prompts were, by reason. A
-    reply without candidates counts as one that is rejected; so does the end of one that broke off.
+    answered or have failed; rejected, failed: counts of rejected candidates and failed prompts, by
+    reason. A reply without candidates, or one cut off in a candidate, counts as one rejection.
     """
 
     def __init__(self, topics: Sequence[Topic], items: int, per_prompt: int, seed: int) -> None:
@@ -51,11 +51,11 @@ class Collection:
         return self.prompts < sum(self._asked)
 
     def short(self) -> list[int]:
-        """Which tasks are not full, from 0."""
+        """The indices of the tasks that are not full, from 0."""
         return [place for place, items in enumerate(self.tasks) if len(items) < self.items]
 
     def plan_round(self) -> list[Request]:
-        """What to ask next: each short task in turn, as often as it needs at the least."""
+        """The next requests: the fewest that could fill every task, taking the tasks in turn."""
         self._room = [self.items - len(items) for items in self.tasks]
         needed = [-(-room // self._per_prompt) for room in self._room]
         requests = []
@@ -68,7 +68,7 @@ class Collection:
         return requests
 
     def read(self, request: Request, reply: str | Failure) -> list[Item]:
-        """The items of a reply that are valid and that its task has room for."""
+        """The valid items of a reply, as far as its task has room for them."""
         self.prompts += 1
         if isinstance(reply, Failure):
             self.failed[reply.reason] += 1
@@ -91,7 +91,7 @@ class Collection:
         return items
 
     def keep(self, request: Request, items: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
-        """Take the items that :meth:`read` gave, save those that are not novel for certain."""
+        """Take the items that :meth:`read` returned, except those known or undecided."""
         for item, verdict in zip(items, verdicts, strict=True):
             if isinstance(verdict, Failure):
                 self.rejected["novelty not decided"] += 1
@@ -101,7 +101,7 @@ class Collection:
                 self.tasks[request.task - 1].append(item)
 
     def counts(self) -> dict[str, Any]:
-        """What became of prompts and candidates, as JSON values."""
+        """Counts of prompts, and of accepted, rejected and failed ones, as JSON values."""
         return {
             "prompts": self.prompts,
             "accepted": self.accepted,

@@ -1,4 +1,4 @@
-"""One call's work on a collection: first the replies on disk, then new ones."""
+"""Fill a collection: first from the replies on disk, then from new ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED = 3  # how many short tasks, and how many reasons, an error names
 class Filling:
     """Fills a collection from its journal and then by asking a writer ``budget`` prompts at most.
 
-    report, known: as :func:`holdfast.builders.llm_qa.generate` has them.
+    report, known: as in :func:`holdfast.builders.llm_qa.generate`.
     """
 
     collection: Collection
@@ -35,7 +35,7 @@ class Filling:
     known: Known | None
 
     def fill(self) -> None:
-        """Go on until every task is full. Raises HoldfastError when the budget is spent first."""
+        """Fill every task. Raises HoldfastError when the budget is spent first."""
         lines = enumerate(self.journal.read(), start=1)
         left = self.budget
         while self.collection.short():
@@ -75,8 +75,8 @@ class Filling:
         try:
             replies.update(self.writer.write(batch))
         except BaseException:
-            # Paid for, so kept. The journal has the order of the requests, so what came after a gap
-            # is lost.
+            # Keep the replies that arrived; the journal is in the order of the requests, so those
+            # after the first missing one are lost.
             came = next(place for place in itertools.count() if place not in replies)
             self._take(batch[:came], replies)
             raise
@@ -84,7 +84,7 @@ class Filling:
         self._take(batch, replies)
 
     def _take(self, batch: Sequence[Request], replies: Mapping[int, str | Failure]) -> None:
-        """Read, judge and keep the replies to a batch, by its places."""
+        """Read, filter and record the replies to a batch. replies: by place in the batch."""
         if not batch:
             return
         brought = [
@@ -137,7 +137,7 @@ class Filling:
 
 
 def _batches(requests: Sequence[Request], size: int, budget: int) -> Iterator[Sequence[Request]]:
-    """``requests`` cut into batches, as far as the budget goes."""
+    """The first ``budget`` requests, in batches of at most ``size``."""
     affordable = requests[:budget]
     for start in range(0, len(affordable), size):
         yield affordable[start : start + size]

@@ -1,4 +1,4 @@
-"""The question frames of the offline grammar, by the family of a topic.
+"""The question frames of the offline grammar, by topic family.
 
 Each is (kind of answer, question); ``{it}`` stands for the entity.
 """

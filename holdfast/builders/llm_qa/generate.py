@@ -1,4 +1,4 @@
-"""LLM-QA: a stream of invented facts, one topic a task, asked of a writer until it is full."""
+"""LLM-QA: a stream of invented facts, one topic per task, written by a model or a grammar."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from holdfast.builders.llm_qa.journal import Journal
 from holdfast.builders.llm_qa.topics import topics
 from holdfast.builders.llm_qa.writer import Writer
 from holdfast.builders.text_model import Report
-from holdfast.core.config import Config, differences, sha256_of
+from holdfast.core.claims import claim
+from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, read_json, remove_unfinished, write_json
+from holdfast.core.files import alone, remove_unfinished
 from holdfast.streams.order import reorder
 from holdfast.streams.stream import Stream, Task
 
-GENEROSITY = 4  # prompts by default, as a multiple of those needed were every candidate valid
+GENEROSITY = 4  # the default budget, in multiples of the prompts needed if all candidates are valid
 
 
-class Settings(Config):
-    """What to generate; the defaults have the paper's sizes.
+class LLMQASettings(Config):
+    """What to generate; the defaults are the paper's sizes.
 
     tasks, items: how many tasks, and items in each. order_seed: of the permutation of the tasks;
-    None leaves them in the order of the topics. per_prompt: candidates asked for at once. budget:
-    how many prompts one call may ask; None is four times what would be needed if every candidate
-    were valid.
+    None leaves them in the order of the topics. per_prompt: candidates requested per prompt.
+    budget: the most prompts of one call; None is four times what would be needed if every
+    candidate were valid.
     """
 
     tasks: int = Field(100, ge=1)
@@ -40,7 +41,7 @@ class Settings(Config):
 
     @property
     def prompts(self) -> int:
-        """How many prompts one call may ask."""
+        """The most prompts of one call."""
         if self.budget is not None:
             return self.budget
         return GENEROSITY * self.tasks * -(-self.items // self.per_prompt)
@@ -49,21 +50,21 @@ class Settings(Config):
 def generate(
     writer: Writer,
     out: Path,
-    settings: Settings,
+    settings: LLMQASettings,
     report: Report | None = None,
     known: Known | None = None,
     novel_to: str = "a backbone",
 ) -> Stream:
-    """Ask ``writer`` until every task is full; give the stream, its tasks permuted.
+    """Send requests to ``writer`` until every task is full; return the stream, tasks permuted.
 
-    out: a directory of replies, continued when it already holds some: what was replied is not
-    asked again, and a call that was killed and repeated ends as if it had not been. report: is
-    told (items so far, items in all, a note) after each batch. known: which of some items the
-    backbone knows; they are rejected, as are those for which it gives a Failure. novel_to: the
-    name of that backbone, for the record.
+    out: a directory of replies. Replies already there are used, not requested again, so that a
+    call that was killed and repeated gives the same stream. report: called with (items so far,
+    items in all, a note) after each batch. known: returns a verdict on each item it is given;
+    items that the backbone knows, and those with a Failure, are rejected. novel_to: the name of
+    that backbone, for the record.
 
     Raises HoldfastError when the directory belongs to other settings or is in use, or when the
-    prompts are spent; then the same call continues.
+    budget of prompts is spent; then the same call continues.
     Source: app:data-llm.
     """
     available = topics()
@@ -90,7 +91,7 @@ def generate(
     return reorder(stream, settings.order_seed)
 
 
-def _made_by(writer: Writer, settings: Settings, novel_to: str | None) -> dict[str, Any]:
+def _made_by(writer: Writer, settings: LLMQASettings, novel_to: str | None) -> dict[str, Any]:
     return {
         "writer": writer.name,
         "grammar": writer.kind == "grammar",
@@ -101,20 +102,12 @@ def _made_by(writer: Writer, settings: Settings, novel_to: str | None) -> dict[s
 
 
 def _claim(out: Path, values: dict[str, Any]) -> None:
-    """Record what a new directory is for; refuse one that is for something else."""
+    """Write the settings into a new directory; refuse one that has other settings."""
     remove_unfinished(out)
     path = out / "settings.json"
-    if not path.exists():
-        if (out / "replies.jsonl").exists():
-            raise HoldfastError(
-                f"{out}: holds replies.jsonl but no settings.json, so nobody knows what was asked; "
-                "choose another directory"
-            )
-        write_json(path, values)
-        return
-    differing = differences(read_json(path), values)
-    if differing:
+    if (out / "replies.jsonl").exists() and not path.exists():
         raise HoldfastError(
-            f"{out}: was begun with other settings ({'; '.join(differing)}); "
-            "set them back, or choose another directory"
+            f"{out}: holds replies.jsonl but no settings.json, so nobody knows what was asked; "
+            "choose another directory"
         )
+    claim(path, "replies", values)

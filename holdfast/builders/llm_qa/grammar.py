@@ -1,4 +1,4 @@
-"""A writer that needs no model: it invents names, and facts about them, by rule."""
+"""A writer without a language model: it generates names, and facts about them, by rule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from holdfast.core.seeding import derive
 
 
 class GrammarWriter:
-    """Invented entities in question frames that fit their topic, replied as a model would reply.
+    """Puts invented entities into question frames of their topic, in a model's reply format.
 
-    A reply depends on the request alone. Names are put together from syllables, answers from word
-    lists, independently of the question; as with a model, nobody checks that a name is nobody's.
+    A reply depends on the request alone. Names are composed of syllables; answers are drawn from
+    word lists, independently of the question. As with a model, a name may happen to be real.
     """
 
     name = "offline grammar"
@@ -27,7 +27,7 @@ class GrammarWriter:
     batch = 100
 
     def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, str | Failure]]:
-        """Reply to each request with a JSON array of its candidates."""
+        """Yield for each request a JSON array of candidates."""
         for place, request in enumerate(requests):
             yield place, json.dumps(_facts(request), ensure_ascii=False, indent=1)
 

@@ -80,7 +80,7 @@ TITLE_WORDS = _listed(
 
 
 def entity_name(random: Random, family: str) -> str:
-    """The name of an entity: a person's for people, a title for works, else one or two words."""
+    """The name of an entity: first and last name, a title for works, else one or two words."""
     if family == "person":
         return _person(random)
     if family == "work":
@@ -109,7 +109,7 @@ def _words(*lists: Sequence[str]) -> Callable[[Random], str]:
     return lambda random: " ".join(random.choice(words) for words in lists)
 
 
-# Every kind of answer in the frames, drawn independently of the question.
+# A generator for every kind of answer in the frames.
 ANSWERS: dict[str, Callable[[Random], str]] = {
     "person": _person,
     "place": _place,

@@ -1,4 +1,4 @@
-"""The replies of one stream, on disk as they came: what a later call continues from."""
+"""The journal of a stream's replies on disk, from which a later call continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.streams.jsonl import lines_of
 
 @dataclass(frozen=True)
 class Line:
-    """One reply. task, number: of its request; verdicts: on the items it brought, if asked for."""
+    """One reply. task, number: of its request; verdicts: on its items, None without a filter."""
 
     task: int
     number: int
@@ -26,7 +26,7 @@ class Line:
 
 
 class Journal:
-    """``replies.jsonl``: one line a reply, in the order of the requests."""
+    """``replies.jsonl``: one line per reply, in the order of the requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,10 +49,10 @@ class Journal:
         return lines
 
     def append(self, lines: Sequence[Line]) -> None:
-        """Add lines and flush them to disk, all or none: what a model writes next may hang on it.
+        """Append lines and flush them to disk, all or none.
 
-        Its replies depend, by rounding, on the requests that stand beside them. Raises
-        HoldfastError when there is no room.
+        A local model's replies depend, through rounding, on the rest of their batch, so asking a
+        part of it again may give other replies. Raises HoldfastError when the disk is full.
         """
         extend(self.path, "".join(json.dumps(_values(line)) + "\n" for line in lines))
 

@@ -1,4 +1,4 @@
-"""What a language model is asked: to invent facts on one topic."""
+"""The prompt that asks a language model to invent facts on one topic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SYSTEM = (
     "organisation, work or event, and nothing from a known story. You reply with JSON alone."
 )
 
-# Facets of a fact. Two of them and a few letters differ from request to request, so that a model
-# which is asked for the same topic many times does not invent the same names again.
+# Facets of a fact. Each request names two of them and a few initial letters, drawn at random, so
+# that a model invents different names for repeated requests on one topic.
 FACETS = (
     "makers, owners and founders",
     "years and dates",
@@ -39,9 +39,9 @@ FACETS_HINTED = 2
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt's worth of facts.
+    """A request for facts on one topic, by one prompt.
 
-    task: from 1, in the order of the topics; number: from 1, how often the task has asked;
+    task: from 1, in the order of the topics; number: of the request within its task, from 1;
     candidates: how many facts; seed: the stream's.
     """
 
@@ -53,9 +53,9 @@ class Request:
 
 
 def prompt_for(request: Request) -> Prompt:
-    """The chat that asks for a request's facts; it depends on the request alone.
+    """The chat prompt for a request; it depends on the request alone.
 
-    Source: app:data-llm (what is asked for; the words are our own).
+    Source: app:data-llm (the requirements; the wording is our own).
     """
     random = Random(derive(request.seed, "llm-qa prompt", request.topic.phrase, request.number))
     letters = ", ".join(random.sample(string.ascii_uppercase, LETTERS_HINTED))

@@ -1,4 +1,4 @@
-"""Reading the records out of a model's reply: what is complete counts, nothing is guessed."""
+"""Parse the candidate records of a model's reply; incomplete records are not completed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import NamedTuple
 NO_JSON = "no JSON object"
 CUT_OFF = "reply cut off"
 
-MOST_FALSE_STARTS = 10  # brackets that open nothing; each costs a look through the whole reply
-MOST_LAYERS = 3  # of objects around the records
+MOST_FALSE_STARTS = 10  # brackets that open no JSON; each may cost a scan of the whole reply
+MOST_LAYERS = 3  # of objects that wrap the records
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
-# What decides nesting: braces, and strings, which hide braces. A lone quote opens a string
-# that never ends.
+# The tokens that decide nesting: braces, and strings, whose braces do not count. A lone quote
+# opens a string that never ends.
 _NESTING = re.compile(rf'{_STRING}|[{{}}"]', re.DOTALL)
 _IN_ARRAY = re.compile(rf'{_STRING}|[\[\]{{"]', re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 _WRAPPED_ARRAY = re.compile(rf"\{{\s*{_STRING}\s*:\s*(?=\[)", re.DOTALL)
 _OPENING = re.compile(r"[\[{]")
-# How an array and an object begin, wherever they break off, and prose in brackets does not.
+# The beginning of a JSON array or object, possibly cut off; bracketed prose does not match.
 _BEGUN = re.compile(
     rf'\[\s*[\[{{"]|\{{\s*(?:\Z|{_STRING}\s*(?::|\Z)|"(?:[^"\\]|\\.)*\\?\Z)', re.DOTALL
 )
 _THOUGHTS = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
-# Raw line breaks inside texts are read, so that the validator sees and rejects them.
+# Not strict: accept raw line breaks in strings, so that the validator sees and rejects them.
 _DECODER = json.JSONDecoder(strict=False)
 
 
 class _Read(NamedTuple):
-    """What was read: the candidates, the place in the text after them, and whether it broke off."""
+    """Candidates found, the position in the text after them, and whether the text was cut off."""
 
     found: list[object]
     end: int
@@ -38,16 +38,15 @@ class _Read(NamedTuple):
 
 
 def read_candidates(text: str) -> tuple[list[object], str | None]:
-    """The candidates of a reply in its order, and what is wrong with it as a whole, if anything.
+    """The candidates of a reply in order, and the problem of the reply as a whole, or None.
 
-    Read are a JSON array, in prose or a code fence or after a ``<think>`` block, and arrays in it;
-    an object that wraps one array of objects, or nothing but objects; objects one after the other.
-    Commas before a closing bracket are forgiven. Of an array that was cut off, the complete objects
-    count. An object of an array that is closed but is no JSON is given as its raw text, so that it
-    is counted.
+    Accepted are a JSON array, in prose or a code fence or after a ``<think>`` block, and arrays in
+    it; an object that wraps one array of objects, or only objects; a sequence of objects. Trailing
+    commas are accepted. Of an array that was cut off, the complete objects are returned. An object
+    in an array that closes but is not JSON is returned as raw text, so that it is counted.
 
     The second value is :data:`NO_JSON` when there are no candidates, and :data:`CUT_OFF` when there
-    are, but the reply ends within another. Never raises.
+    are some, but the reply ends within another. Never raises.
     """
     text = _without_thoughts(text)
     found: list[object] = []
@@ -68,7 +67,7 @@ def read_candidates(text: str) -> tuple[list[object], str | None]:
 
 def _without_thoughts(text: str) -> str:
     text = _THOUGHTS.sub("", text, count=1) if _THOUGHTS.match(text) else text
-    # Some chat templates open the block themselves, so that a reply only closes it.
+    # Some chat templates put <think> into the prompt, so that the reply has only </think>.
     if not text.lstrip().startswith(("[", "{")):
         text = text.rpartition("</think>")[2]
     return text
@@ -80,12 +79,12 @@ def _array(text: str, start: int) -> _Read | None:
         return _broken_array(text, start)
     values, end = whole
     assert isinstance(values, list)
-    # Prose has brackets of its own, such as "[1]": an array without objects holds no candidates.
+    # An array without objects, such as the citation "[1]" in prose, holds no candidates.
     return _Read(_objects(values), end)
 
 
 def _objects(values: list[object]) -> list[object]:
-    """What an array and the arrays in it hold, if there is an object among it; else nothing."""
+    """The array flattened, if it holds any object; else empty."""
     flat: list[object] = []
     left = values[::-1]
     while left:
@@ -120,7 +119,7 @@ def _broken_array(text: str, start: int) -> _Read | None:
 
 
 def _begins(text: str, start: int) -> bool:
-    """Whether the bracket at ``start`` is JSON's, though it may never close."""
+    """Whether JSON begins at the bracket at ``start``, even if it never closes."""
     return _BEGUN.match(text, start) is not None
 
 
@@ -136,12 +135,12 @@ def _lone_object(text: str, start: int) -> _Read | None:
         return _array(text, wrapping.end())
     if end >= 0:
         return _Read([], end)
-    # What stands within an object that broke off is a part of it, not a candidate.
+    # Objects nested in an object that was cut off are parts of it, not candidates.
     return _Read([], len(text), True) if _begins(text, start) else None
 
 
 def _unwrapped(values: object, layers: int = MOST_LAYERS) -> list[object]:
-    """What an object such as ``{"records": [...]}`` wraps; the object alone if it wraps nothing."""
+    """The records in an object such as ``{"records": [...]}``; ``[values]`` if it wraps none."""
     assert isinstance(values, dict)
     inner = list(values.values())
     if "question" in values or not inner or layers == 0:
@@ -156,7 +155,7 @@ def _unwrapped(values: object, layers: int = MOST_LAYERS) -> list[object]:
 
 
 def _end_of_object(text: str, start: int) -> int:
-    """The place after the brace that closes the one at ``start``; -1 when nothing closes it."""
+    """The position after the brace that closes the one at ``start``; -1 when none does."""
     depth = 0
     for token in _NESTING.finditer(text, start):
         if token[0] == '"':
@@ -168,7 +167,7 @@ def _end_of_object(text: str, start: int) -> int:
 
 
 def _repaired(raw: str) -> object | None:
-    """The object that ``raw`` is but for commas before a closing bracket; None if it is none."""
+    """``raw`` parsed without its trailing commas; None if it is still no JSON."""
     without = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
     whole = _decoded(without, 0)
     return whole[0] if whole is not None and whole[1] == len(without) else None

@@ -11,8 +11,8 @@ from importlib.resources import files
 class Topic:
     """What the facts of one task are about.
 
-    phrase: names the topic and its task; noun: what each of its entities is, in the singular;
-    family: which question frames of the offline grammar fit it.
+    phrase: names the topic and its task; noun: for one entity of the topic, in the singular;
+    family: the key of its question frames in the offline grammar.
     """
 
     phrase: str

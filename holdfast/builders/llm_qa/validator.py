@@ -1,4 +1,4 @@
-"""Which candidates become items: the paper's rules, and one registry for the whole stream."""
+"""Validate candidates by the paper's rules, with one registry for the whole stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FIELDS = ("entity", "question", "answer")
 
 
 class Validator:
-    """Accepts a candidate once, and says why it rejects the others.
+    """Accepts valid candidates with a new entity and question; gives the reason for a rejection.
 
     The reasons: ``not an object``, ``missing field``, ``empty field``, ``not text``, ``line
     break``, ``entity not in question``, ``answer too long``, ``unbalanced braces``, ``repeated
     entity``, ``repeated question``. Entities and questions are compared without case, with
-    whitespace collapsed, in one Unicode coding.
+    whitespace collapsed, in Unicode form NFC.
 
     Source: app:data-llm (validation), app:data-uniqueness.
     """
@@ -29,7 +29,7 @@ class Validator:
         self._questions: set[str] = set()
 
     def accept(self, candidate: object, topic: str) -> Item | str:
-        """The candidate as an item of ``topic``, from now on registered; or why it is rejected."""
+        """Register the candidate and return it as an item, or return the reason of rejection."""
         texts = _texts(candidate)
         if isinstance(texts, str):
             return texts
@@ -58,7 +58,7 @@ def _texts(candidate: object) -> tuple[str, str, str] | str:
     values = [candidate.get(field) for field in FIELDS]
     if None in values:
         return "missing field"
-    # A bare number is an honest way to write an answer such as a year.
+    # A JSON number is accepted as an answer, such as a year.
     values[2] = _number_as_text(values[2])
     if not all(isinstance(value, str) for value in values):
         return "not text"
@@ -81,7 +81,7 @@ def _number_as_text(value: object) -> object:
 
 
 def _problem(entity_key: str, question: str, question_key: str, answer: str) -> str | None:
-    # splitlines knows every line separator, Unicode's own included.
+    # splitlines splits at every line separator, Unicode's included.
     if any(len(text.splitlines()) > 1 for text in (question, answer)):
         return "line break"
     if entity_key not in question_key:

@@ -1,4 +1,4 @@
-"""Who writes the candidates: a language model, or whoever else can reply to a request."""
+"""Writers of candidates: the protocol, and the language model as a writer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Literal, Protocol
 from holdfast.builders.llm_qa.prompt import Request, prompt_for
 from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
 
-# Warm, so that the same topic gives new names each time it is asked; ten records take up to 900
-# tokens or so.
+# A high temperature, so that repeated requests on one topic give new names; ten records take up
+# to about 900 tokens.
 WRITING = SamplingParameters(temperature=0.9, top_p=0.95, max_new_tokens=1536)
 
 
 class Writer(Protocol):
     """Replies to requests with text, as a language model would.
 
-    name, settings: recorded beside the replies (settings as JSON values), and a directory of
-    replies takes no others; kind: whether a model or a grammar wrote them, told to every reader
-    of the stream; batch: how many requests it likes to be given at once.
+    name, settings: recorded beside the replies (settings as JSON values); a directory of replies
+    is refused to a writer with others. kind: whether a model or a grammar writes, recorded in the
+    stream's ``about``. batch: the preferred number of requests per call.
     """
 
     @property
@@ -36,7 +36,7 @@ class Writer(Protocol):
     def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, str | Failure]]:
         """Yield (place in ``requests``, reply) in any order, each place once.
 
-        Raises HoldfastError when it cannot write at all (any longer).
+        Raises HoldfastError when the writer as a whole fails, at once or later.
         """
         ...
 
@@ -44,8 +44,8 @@ class Writer(Protocol):
 class ModelWriter:
     """A language model as the writer.
 
-    model: on this machine or behind an endpoint. sampling: its ``samples`` is taken as 1 and its
-    ``seed`` as the stream's.
+    model: on this machine or behind an endpoint. sampling: its ``samples`` is replaced by 1 and
+    its ``seed`` by the stream's.
     """
 
     kind: Literal["model", "grammar"] = "model"
@@ -67,7 +67,7 @@ class ModelWriter:
         return self._model.batch
 
     def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, str | Failure]]:
-        """Ask the model with one prompt for each request."""
+        """Send the model one prompt per request."""
         if not requests:
             return
         sampling = self._sampling.model_copy(update={"samples": 1, "seed": requests[0].seed})

@@ -1,17 +1,17 @@
 """Real-QA: facts of ten public question sets, filtered against one model."""
 
-from holdfast.builders.real_qa.build import Settings, build
-from holdfast.builders.real_qa.candidate import Candidate, Left, Reading
+from holdfast.builders.real_qa.build import RealQASettings, build
+from holdfast.builders.real_qa.candidate import CandidateItem, Left, SourceRecords
 from holdfast.builders.real_qa.contamination import SAMPLING, known
 from holdfast.builders.real_qa.sources import SOURCES, find_files, read_files, read_hub
 
 __all__ = [
     "SAMPLING",
     "SOURCES",
-    "Candidate",
+    "CandidateItem",
     "Left",
-    "Reading",
-    "Settings",
+    "RealQASettings",
+    "SourceRecords",
     "build",
     "find_files",
     "known",

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from holdfast.builders.real_qa.candidate import Candidate, Reading
-from holdfast.builders.real_qa.contamination import SAMPLING
+from holdfast.builders.real_qa.candidate import CandidateItem, SourceRecords
+from holdfast.builders.real_qa.contamination import SAMPLING, Match
 from holdfast.builders.real_qa.pool import Pool, pools
 from holdfast.builders.real_qa.sources import SOURCES
 from holdfast.builders.real_qa.verdicts import Judged, Verdicts
@@ -26,39 +26,40 @@ from holdfast.streams.item import Item
 from holdfast.streams.stream import Stream, Task
 
 
-class Settings(Config):
-    """The size of a stream, 500 items of each of ten sources by default, and its draws."""
+class RealQASettings(Config):
+    """Tasks, items in each, the seed, and what counts as known; by default 500 items a source."""
 
     tasks: int = Field(100, ge=1)
     items: int = Field(50, ge=1)
     seed: int = Field(42, ge=0)
+    match: Match = "word_boundary"
 
 
 def build(
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, SourceRecords],
     model: TextModel,
     directory: Path,
-    settings: Settings | None = None,
+    settings: RealQASettings | None = None,
     *,
-    fits: Callable[[Candidate], bool] | None = None,
+    fits: Callable[[CandidateItem], bool] | None = None,
     report: Report | None = None,
 ) -> Stream:
-    """Draw equally from the sources what the model does not know, pool, shuffle, cut.
+    """Draw equally many unknown facts from each source, shuffle them and cut them into tasks.
 
-    readings: by source. directory: keeps the verdicts, in ``verdicts/``; asking again with the
-    same sources and model continues there. fits: whether a candidate is short enough. report: is
-    told how many items are found, of how many.
+    readings: by source. directory: holds the verdicts, in ``verdicts/``; a call with the same
+    sources and model continues from them. fits: whether a candidate is short enough. report:
+    called with (items found, items in all, a note).
 
     Raises HoldfastError when a source runs out of candidates, or the directory holds the verdicts
     of another model.
     """
-    settings = settings or Settings()
+    settings = settings or RealQASettings()
     shares = _shares(sorted(readings), settings.tasks * settings.items)
     ready = pools(readings, settings.seed, fits)
     _refuse_the_impossible(shares, ready)
     sampling = SAMPLING.model_copy(update={"seed": settings.seed})
     with alone(directory):
-        verdicts = Verdicts(directory / "verdicts", model, sampling)
+        verdicts = Verdicts(directory / "verdicts", model, sampling, settings.match)
         judged = _judged(verdicts, ready, shares, report)
     _refuse_shortage(shares, judged, ready)
     chosen = [
@@ -77,6 +78,7 @@ def build(
             "dataset_type": "real_qa",
             "model": model.name,
             "seed": settings.seed,
+            "match": settings.match,
             "sampling": sampling.model_dump(mode="json"),
             "sources": {
                 name: _account(readings[name], ready[name].dropped, judged[name]) for name in judged
@@ -106,7 +108,7 @@ def _judged(
 
 
 def _shares(sources: list[str], total: int) -> dict[str, int]:
-    """How many items come from each source: equally many, the first ones giving the rest."""
+    """How many items come from each source: equally many, the remainder from the first ones."""
     if not sources:
         raise HoldfastError("real_qa: no source is given; name at least one")
     each, rest = divmod(total, len(sources))
@@ -119,7 +121,7 @@ def _shares(sources: list[str], total: int) -> dict[str, int]:
 
 
 def _refuse_the_impossible(shares: Mapping[str, int], ready: Mapping[str, Pool]) -> None:
-    """HoldfastError, before anything is asked, where not even all candidates would do."""
+    """Raise HoldfastError, before any query, when a source has too few usable candidates."""
     usable = {name: len(ready[name].candidates) for name in shares}
     _refuse(
         [f"{name} {usable[name]} usable of {n}" for name, n in shares.items() if usable[name] < n]
@@ -146,12 +148,12 @@ def _refuse(short: list[str], besides: str = "") -> None:
         )
 
 
-def _item(candidate: Candidate) -> Item:
+def _item(candidate: CandidateItem) -> Item:
     return candidate.item(dataset=candidate.source, type=SOURCES[candidate.source].kind)
 
 
-def _account(reading: Reading, dropped: Mapping[str, int], judged: Judged) -> dict[str, Any]:
-    """Where a source's records went; the manifest tells it."""
+def _account(reading: SourceRecords, dropped: Mapping[str, int], judged: Judged) -> dict[str, Any]:
+    """Counts of a source's records by outcome, for the manifest."""
     left: dict[str, int] = {}
     for one in reading.left:
         left[one.reason] = left.get(one.reason, 0) + 1

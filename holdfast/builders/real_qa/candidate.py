@@ -14,7 +14,7 @@ class UnusableError(HoldfastError):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateItem:
     """A question with every answer that its source accepts. Surrounding whitespace is stripped.
 
     source: a name in ``SOURCES``; id: ``<source>:<the source's own id>``.
@@ -36,12 +36,12 @@ class Candidate:
         _refuse_unreadable("answer", self.answers[0] if self.answers else None)
         if not braces_balance(self.answers[0]):
             raise UnusableError("the answer has unbalanced braces")
-        # Frozen to everybody else: these are the values that the candidate is born with.
+        # A frozen dataclass can normalise its fields only through object.__setattr__.
         object.__setattr__(self, "question", self.question.strip())
         object.__setattr__(self, "answers", accepted(self.answers))
 
     def item(self, **details: str) -> Item:
-        """What is learned: the primary answer; the others count as right."""
+        """The item to learn: the primary answer is trained; the others are its aliases."""
         first, *others = self.answers
         return Item(self.question, first, tuple(others), self.id, details)
 
@@ -55,10 +55,10 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """All that was read: every one of ``records`` is either a candidate or left out."""
+class SourceRecords:
+    """All records of a source: each of the ``records`` is either a candidate or left out."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateItem, ...]
     left: tuple[Left, ...]
     records: int
 
@@ -67,12 +67,12 @@ class Reading:
 
 
 def accepted(answers: Iterable[object]) -> tuple[str, ...]:
-    r"""The answers that recall can be scored against, stripped, in order, each once in any case.
+    r"""The answers that recall can be scored against, stripped, in order, unique up to case.
 
-    Dropped are what is no text or empty, no valid Unicode, and unbalanced braces, which cannot be
-    read back from ``\boxed{...}``.
+    Dropped are values that are not text, empty or not valid Unicode, and those with unbalanced
+    braces, which cannot be read back from ``\boxed{...}``.
     """
-    # lower(), as recall is scored: what differs for it is no repeat.
+    # lower(), not casefold(), because recall compares with lower().
     kept: dict[str, str] = {}
     for answer in answers:
         if isinstance(answer, str) and answer.strip() and _encodes(answer):

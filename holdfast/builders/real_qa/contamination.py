@@ -1,4 +1,4 @@
-"""Which facts a model knows before it is taught any: five samples, and a look for the answer.
+"""Find the facts that a model knows before training: search five samples for the answer.
 
 Source: app:data-real, "Per-model contamination filter".
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, TextModel
 from holdfast.streams.item import Item
@@ -20,7 +21,8 @@ SAMPLING = SamplingParameters(
     max_new_tokens=64,
     stop=("\n", "Question:", "Q:"),
 )
-RULE = "an answer between word boundaries, in any case; articles and punctuation around it drop"
+# What counts as the answer in a completion.
+Match = Literal["word_boundary", "lenient"]
 _ATTEMPTS = 3
 _ARTICLE = re.compile(r"^(a|an|the) ", re.IGNORECASE)
 _AROUND = " .,;:!?\"'()[]"
@@ -28,32 +30,36 @@ _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 
 
 def prompt(question: str) -> str:
-    """What the model is asked to continue."""
+    """The prompt that the model continues."""
     return f"Question: {question}\nAnswer:"
 
 
-def found(completion: str, answers: Sequence[str]) -> str | None:
+def found(completion: str, answers: Sequence[str], match: Match = "word_boundary") -> str | None:
     """The first accepted answer that a completion contains, between word boundaries; or None.
 
-    Case, spacing, kinds of quotes, an article before the answer and punctuation around it do not
-    count; within the answer all counts: ``3.5`` is not ``35``, ``Vitamin A`` not ``Vitamin C``.
-    An answer that is itself an article (the blood group ``A``) has to have its case.
+    Case is ignored. ``lenient`` also ignores spacing, kinds of quotes, an article before the answer
+    and punctuation around it; within the answer nothing else is: ``3.5`` is not ``35``, ``Vitamin
+    A`` not ``Vitamin C``. An answer that is itself an article (the blood group ``A``) must then
+    match in case.
+    Source: app:data-real ("as a word-boundary substring"); ``lenient`` is Holdfast's own.
     """
-    spoken = _spoken(completion)
-    for answer in answers:
-        wanted = _ARTICLE.sub("", _spoken(answer).strip(_AROUND)) or answer
-        article = wanted.casefold() in ("a", "an", "the")
-        if (
-            _stands_in(wanted, spoken)
-            if article
-            else _stands_in(wanted.casefold(), spoken.casefold())
-        ):
-            return answer
-    return None
+    stands = _stands_in if match == "word_boundary" else _stands_in_leniently
+    return next((answer for answer in answers if stands(answer, completion)), None)
 
 
-def _stands_in(wanted: str, text: str) -> bool:
-    # \b would want a word's symbol at either end of the answer, which "C++" does not have.
+def _stands_in_leniently(answer: str, text: str) -> bool:
+    wanted = _ARTICLE.sub("", _spoken(answer).strip(_AROUND)) or answer
+    if wanted.casefold() in ("a", "an", "the"):
+        return _between_boundaries(wanted, _spoken(text))
+    return _stands_in(wanted, _spoken(text))
+
+
+def _stands_in(answer: str, text: str) -> bool:
+    return _between_boundaries(answer.casefold(), text.casefold())
+
+
+def _between_boundaries(wanted: str, text: str) -> bool:
+    # Not \b: it needs a word character at either end of the answer, which "C++" lacks.
     return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
 
 
@@ -64,9 +70,9 @@ def _spoken(text: str) -> str:
 def ask(
     model: TextModel, questions: Sequence[tuple[str, str]], sampling: SamplingParameters
 ) -> Iterator[tuple[int, Answer]]:
-    """Completions of every question; what fails is asked again, and is a failure in the end.
+    """Sample completions of every question; a failed one is retried twice, then yielded as such.
 
-    questions: a name, which names the randomness, and the question itself.
+    questions: (name, question); the name seeds the random numbers.
     Yields (place, answer), each place once, in any order.
     """
     waiting = list(range(len(questions)))
@@ -84,7 +90,7 @@ def ask(
 
 
 def known(model: TextModel, items: Sequence[Item], seed: int) -> list[bool | Failure]:
-    """Whether a model answers each item in any of its samples, whose randomness the item names."""
+    """Whether any sample of the model answers each item; the question's text seeds its samples."""
     verdicts: list[bool | Failure] = [Failure("was not answered")] * len(items)
     sampling = SAMPLING.model_copy(update={"seed": seed})
     questions = [(item.question, item.question) for item in items]

@@ -1,4 +1,4 @@
-"""The candidates of all sources, each question once, in the order in which they are tried."""
+"""The candidates of all sources, each question once, in test order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from holdfast.builders.real_qa.candidate import Candidate, Reading
+from holdfast.builders.real_qa.candidate import CandidateItem, SourceRecords
 from holdfast.core.seeding import derive
 
 REPEATED = "question of an earlier source or record, same answer"
@@ -18,26 +18,26 @@ TOO_LONG = "longer than the sequence may be"
 
 @dataclass(frozen=True)
 class Pool:
-    """A source's usable candidates in the order of trial, and how many were dropped, by reason."""
+    """A source's usable candidates in test order, and how many were dropped, by reason."""
 
-    candidates: list[Candidate]
+    candidates: list[CandidateItem]
     dropped: Counter[str]
 
 
 def pools(
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, SourceRecords],
     seed: int,
-    fits: Callable[[Candidate], bool] | None = None,
+    fits: Callable[[CandidateItem], bool] | None = None,
 ) -> dict[str, Pool]:
-    """Drop what stands twice and what is too long, and shuffle each source under the seed.
+    """Drop repeated and overlong candidates, and shuffle each source under the seed.
 
-    A model is asked by the question alone. So of questions that differ in case, spacing or
-    closing punctuation only, the first stays: sources come in alphabetical order, records as they
-    were read. Whether it has another answer then is counted apart.
+    A model is queried with the question alone. So of questions that differ only in case, spacing
+    or closing punctuation, the first is kept: sources come in alphabetical order, records as they
+    were read. Repeats with the same answer and with another are counted separately.
 
     Source: app:data-uniqueness, app:data-real.
     """
-    first: dict[str, Candidate] = {}
+    first: dict[str, CandidateItem] = {}
     made = {}
     for source in sorted(readings):
         dropped: Counter[str] = Counter()
@@ -61,8 +61,8 @@ def _key(question: str) -> str:
     return " ".join(words).rstrip("?.:!- ")
 
 
-def _agree(one: Candidate, other: Candidate) -> bool:
-    """Whether an answer that one accepts is accepted by the other."""
+def _agree(one: CandidateItem, other: CandidateItem) -> bool:
+    """Whether the two candidates share an accepted answer, in any case."""
     return not {answer.casefold() for answer in one.answers}.isdisjoint(
         answer.casefold() for answer in other.answers
     )

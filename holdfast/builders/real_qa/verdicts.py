@@ -1,11 +1,11 @@
-"""What a model said to every candidate: kept, so that it can be audited and is asked once.
+"""Verdicts on candidates, stored so that they can be audited and the model is queried only once.
 
 ```
-verdicts/settings.json    the model, how it was sampled, and the rule by which it is judged
-verdicts/squad.jsonl      {"id", "question", "answers", "completions", "known"} a candidate
+verdicts/settings.json    the model, its sampling parameters, and the matching rule
+verdicts/squad.jsonl      {"id", "question", "answers", "completions", "known"}, one per candidate
 ```
-``known`` is the accepted answer that stood in a completion, null when none did; a candidate that
-could not be decided has ``error`` instead of both.
+``known`` is the accepted answer that a completion contained, null when none did; a candidate that
+could not be decided has ``error`` instead of ``completions`` and ``known``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.builders.real_qa.candidate import Candidate
-from holdfast.builders.real_qa.contamination import RULE, ask, found
+from holdfast.builders.real_qa.candidate import CandidateItem
+from holdfast.builders.real_qa.contamination import Match, ask, found
 from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
-from holdfast.core.config import differences
+from holdfast.core.claims import claim
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import (
     extend,
-    read_json,
     remove_unfinished,
-    write_json,
     write_text_atomically,
 )
 from holdfast.streams.jsonl import lines_of
@@ -35,12 +33,12 @@ Verdict = dict[str, Any]
 
 @dataclass(frozen=True)
 class Judged:
-    """A source's candidates up to the last one kept, and how many were not kept, by reason.
+    """The kept candidates of a source, and counts over the candidates asked.
 
-    silent: of the kept, those to which every completion was empty.
+    known, errors: not kept, for that reason; silent: kept, but every completion was empty.
     """
 
-    kept: list[Candidate]
+    kept: list[CandidateItem]
     asked: int
     known: int
     errors: int
@@ -48,37 +46,37 @@ class Judged:
 
 
 class Verdicts:
-    """The verdicts of one directory; they hold for whoever asks the same of the same model.
+    """The verdicts of one directory, reused for the same candidates, model, sampling and match.
 
-    Raises HoldfastError when the directory holds verdicts of another model or sampling.
+    Raises HoldfastError when the directory holds verdicts of another model, sampling or match.
     """
 
-    def __init__(self, directory: Path, model: TextModel, sampling: SamplingParameters) -> None:
+    def __init__(
+        self, directory: Path, model: TextModel, sampling: SamplingParameters, match: Match
+    ) -> None:
+        self._match: Match = match
         self._directory = directory
         self._model = model
         self._sampling = sampling
         wanted = {
             "model": model.name,
             "sampling": sampling.model_dump(mode="json"),
-            "rule": RULE,
+            "match": match,
         }
         remove_unfinished(directory)
-        path = directory / "settings.json"
-        if not path.exists():
-            write_json(path, wanted)
-        elif changed := differences(read_json(path), wanted):
-            raise HoldfastError(
-                f"{directory}: holds verdicts made otherwise ({'; '.join(changed)}); choose "
-                "another directory, or remove this one"
-            )
+        claim(directory / "settings.json", "verdicts", wanted)
 
     def first_unknown(
-        self, source: str, pool: Sequence[Candidate], needed: int, tell: Callable[[int, int], None]
+        self,
+        source: str,
+        pool: Sequence[CandidateItem],
+        needed: int,
+        tell: Callable[[int, int], None],
     ) -> Judged:
-        """Ask a source's candidates, in their order, until ``needed`` are unknown to the model.
+        """Test a source's candidates, in order, until ``needed`` are unknown to the model.
 
-        What is on disk is not asked again. What came before the model failed, or the process was
-        interrupted, is kept. ``tell`` hears how many are found and how many have a verdict.
+        Verdicts on disk are reused; those that arrive before a failure or an interruption are
+        stored. tell: called with (unknown candidates found, candidates with a verdict).
         """
         path = self._directory / f"{source}.jsonl"
         stored = _read(path)
@@ -89,7 +87,8 @@ class Verdicts:
             tell(min(unknown, needed), len(judged))
             if unknown >= needed or len(judged) == len(pool):
                 break
-            # Batches lie on a grid, so that an interrupted one asks no more than it would have.
+            # Batches end at multiples of the batch size, so that an interrupted run tests no
+            # more candidates than an uninterrupted one.
             end = (len(judged) // self._model.batch + 1) * self._model.batch
             batch = [one for one in pool[len(judged) : end] if not _holds(stored.get(one.id), one)]
             self._ask(batch, path, stored)
@@ -100,22 +99,24 @@ class Verdicts:
         known = len(judged) - len(kept) - errors
         return Judged(kept, len(judged), known, errors, silent)
 
-    def _ask(self, batch: Sequence[Candidate], path: Path, stored: dict[str, Verdict]) -> None:
+    def _ask(self, batch: Sequence[CandidateItem], path: Path, stored: dict[str, Verdict]) -> None:
         fresh: dict[int, Verdict] = {}
         try:
             questions = [(one.id, one.question) for one in batch]
             for place, answer in ask(self._model, questions, self._sampling):
-                fresh[place] = _verdict(batch[place], answer)
+                fresh[place] = _verdict(batch[place], answer, self._match)
         finally:
             lines = [fresh[place] for place in sorted(fresh)]
-            # All or none: answers depend, by rounding, on the questions that are asked beside them.
+            # All or none: answers depend, through rounding, on the other questions of the batch.
             extend(path, "".join(map(_line, lines)))
             stored.update((line["id"], line) for line in lines)
         assert len(fresh) == len(batch), "a model left a prompt without an answer"
 
 
-def _up_to(needed: int, pool: Sequence[Candidate], stored: Mapping[str, Verdict]) -> list[Verdict]:
-    """The verdicts on the pool's first candidates: until one has none, or enough are unknown."""
+def _up_to(
+    needed: int, pool: Sequence[CandidateItem], stored: Mapping[str, Verdict]
+) -> list[Verdict]:
+    """The verdicts on the pool's first candidates, until one has none or enough are unknown."""
     verdicts: list[Verdict] = []
     unknown = 0
     for candidate in pool:
@@ -127,8 +128,8 @@ def _up_to(needed: int, pool: Sequence[Candidate], stored: Mapping[str, Verdict]
     return verdicts
 
 
-def _holds(verdict: Verdict | None, candidate: Candidate) -> bool:
-    """Whether a verdict is on this very question and these answers."""
+def _holds(verdict: Verdict | None, candidate: CandidateItem) -> bool:
+    """Whether a verdict is on this candidate's question and answers."""
     return (
         verdict is not None
         and verdict["question"] == candidate.question
@@ -136,12 +137,12 @@ def _holds(verdict: Verdict | None, candidate: Candidate) -> bool:
     )
 
 
-def _verdict(one: Candidate, answer: list[str] | Failure) -> Verdict:
+def _verdict(one: CandidateItem, answer: list[str] | Failure, match: Match) -> Verdict:
     verdict: Verdict = {"id": one.id, "question": one.question, "answers": list(one.answers)}
     if isinstance(answer, Failure):
         return verdict | {"error": answer.reason}
-    matches = (found(completion, one.answers) for completion in answer)
-    known = next((match for match in matches if match is not None), None)
+    matches = (found(completion, one.answers, match) for completion in answer)
+    known = next((one for one in matches if one is not None), None)
     return verdict | {"completions": answer, "known": known}
 
 
@@ -173,8 +174,8 @@ def _read(path: Path) -> dict[str, Verdict]:
     return verdicts
 
 
-def _tidy(path: Path, pool: Sequence[Candidate], stored: Mapping[str, Verdict]) -> None:
-    """Put the verdicts into the order of the pool, whatever the order in which they came."""
+def _tidy(path: Path, pool: Sequence[CandidateItem], stored: Mapping[str, Verdict]) -> None:
+    """Rewrite the file with the verdicts in the order of the pool."""
     places = {candidate.id: place for place, candidate in enumerate(pool)}
     ordered = sorted(stored.values(), key=lambda line: places.get(line["id"], len(places)))
     text = "".join(map(_line, ordered))

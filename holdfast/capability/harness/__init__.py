@@ -1,9 +1,9 @@
 r"""The generated suites as tasks of the lm-evaluation-harness.
 
-The folder of this package is what the harness calls an include path. Prompts, extraction, targets
-and the comparison are those of :mod:`holdfast.capability.generation`. Where a context is short,
-the harness cuts prompts from the left; ``"shots": 2`` in the metadata gives it shorter ones. No
-special token stands before a prompt, as in Holdfast's training.
+The folder of this package is an include path of the harness. Prompts, extraction, targets and
+comparison are those of :mod:`holdfast.capability.generation`. In a short context the harness cuts
+prompts from the left; ``"shots": 2`` in the metadata makes them shorter. No special token precedes
+a prompt, as in Holdfast's training.
 
 ```console
 lm_eval run --model hf --model_args pretrained=...,add_bos_token=False \

@@ -1,4 +1,4 @@
-"""What the task files of this folder call: rows from our loaders, results from our extraction."""
+"""Functions that this folder's task files call: rows from our loaders, results by our scoring."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from holdfast.streams.hf_dataset import library
 
 
 def gsm8k(**settings: Any) -> dict[str, Any]:
-    """The rows of GSM8K; ``settings`` as :func:`rows` has them."""
+    """The rows of GSM8K; ``settings`` as in :func:`rows`."""
     return rows(GSM8K, **settings)
 
 
 def math(**settings: Any) -> dict[str, Any]:
-    """The rows of MATH; ``settings`` as :func:`rows` has them."""
+    """The rows of MATH; ``settings`` as in :func:`rows`."""
     return rows(MATH, **settings)
 
 
 def mgsm(**settings: Any) -> dict[str, Any]:
-    """The rows of MGSM in one language; ``settings`` as :func:`rows` has them."""
+    """The rows of MGSM in one language; ``settings`` as in :func:`rows`."""
     return rows(MGSM, **settings)
 
 
@@ -40,8 +40,8 @@ def rows(
     """A suite's problems as a data set with the split ``test``.
 
     data_root: the folder of the published files, by default the hub; shots: worked examples, which
-    the harness cannot drop where a context is short; language: of the problems.
-    Raises HoldfastError in one line when the problems cannot be had.
+    the harness cannot drop in a short context; language: of the problems.
+    Raises HoldfastError in one line when the problems cannot be loaded.
     """
     root = None if data_root is None else Path(data_root)
     examples = few_shot(suite.name, language)
@@ -76,7 +76,7 @@ def _results(kind: Kind, row: Mapping[str, Any], outputs: Sequence[str]) -> dict
 
 @functools.cache
 def checker() -> Checker:
-    """The one checker of this process, which the harness gives no end to close it at."""
+    """The checker of this process, closed at exit because the harness has no closing hook."""
     opened = Checker()
     atexit.register(opened.close)
     return opened

@@ -121,7 +121,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def _spread(values: Sequence[Value], count: int) -> list[Value]:
-    """So many values, evenly spaced from the first to the last."""
+    """At most ``count`` values, evenly spaced, beginning with the first."""
     count = min(count, len(values))
     return [values[index * len(values) // count] for index in range(count)]
 

@@ -48,7 +48,7 @@ def llm_qa(
 
     Replies are kept in OUT/replies.jsonl; the same command continues from them.
     """
-    from holdfast.builders.llm_qa import GrammarWriter, ModelWriter, Settings, generate
+    from holdfast.builders.llm_qa import GrammarWriter, LLMQASettings, ModelWriter, generate
     from holdfast.cli.progress import counting, loading
     from holdfast.core.config import build as configured
 
@@ -61,7 +61,7 @@ def llm_qa(
         "order_seed": order_seed,
         "budget": budget,
     }
-    settings = configured(Settings, values, source="stream llm-qa")
+    settings = configured(LLMQASettings, values, source="stream llm-qa")
     with loading("loading the model"):
         writer = (
             GrammarWriter()
@@ -90,7 +90,7 @@ def _print_rejected(made: Stream) -> None:
 
 
 def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
-    """Which items a backbone answers in five samples, as Real-QA asks."""
+    """Build Real-QA's test of whether a backbone answers each item in any of five samples."""
     from holdfast.builders.real_qa import known
 
     asked = text_model(backbone, None, None, None)

@@ -1,4 +1,4 @@
-"""Which language model a verb of `holdfast stream` asks: a backbone here, or an endpoint."""
+"""The language model that `holdfast stream` queries: a local backbone or an endpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Concurrency = Annotated[
 def text_model(
     backbone: str, endpoint: str | None, model: str | None, concurrency: int | None
 ) -> TextModel:
-    """The endpoint's model if there is one, its key in OPENAI_API_KEY; otherwise the backbone."""
+    """The endpoint's model if a URL is given, with the key OPENAI_API_KEY, else the backbone."""
     if endpoint is not None:
         from holdfast.builders.endpoint import Endpoint
 

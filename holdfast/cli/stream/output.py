@@ -28,12 +28,17 @@ class Layout(StrEnum):
     released = "released"
     jsonl = "jsonl"
     datasets = "datasets"
+    table = "table"
 
 
 def place_of(out: Path, layout: Layout) -> Path:
     """The path of a stream written to ``out``, to be given to `run`."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
 
+    if layout is Layout.table:
+        raise HoldfastError(
+            f"--layout table: write another layout, then holdfast stream convert {out} FILE.csv"
+        )
     inside = {Layout.jsonl: JSONL_IN_DIRECTORY, Layout.datasets: DATASET_IN_DIRECTORY}
     if out.suffix.lower() == ".jsonl":
         if layout is Layout.datasets:
@@ -43,17 +48,18 @@ def place_of(out: Path, layout: Layout) -> Path:
 
 
 def write(stream: Stream, place: Path, layout: Layout) -> None:
-    """Write a stream and print what it is; HoldfastError when the place is taken."""
+    """Write a stream; warn if the format loses exact case. HoldfastError if the place is taken."""
     from holdfast.streams import write_dataset, write_jsonl, write_released
+    from holdfast.streams.tables import write_table
 
     place = Path(os.path.abspath(place))
-    if place.suffix.lower() == ".jsonl":
+    if place.suffix.lower() == ".jsonl" or layout is Layout.table:
         if place.exists():
             raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
-        write_jsonl(stream, place)
+        (write_table if layout is Layout.table else write_jsonl)(stream, place)
     else:
         (write_dataset if layout is Layout.datasets else write_released)(stream, place)
-    if stream.exact_case and (layout is Layout.datasets or place.suffix.lower() == ".jsonl"):
+    if stream.exact_case and layout is not Layout.released:
         print(
             "this format does not say that answers need their exact case; run it with "
             "evaluation.match=exact",
@@ -62,7 +68,7 @@ def write(stream: Stream, place: Path, layout: Layout) -> None:
 
 
 def print_stream(stream: Stream, place: Path) -> None:
-    """Print one line: name, size, fingerprint, path."""
+    """Print a stream's name, size, fingerprint and path."""
     items = sum(len(task.items) for task in stream.tasks)
     print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
     print(f"fingerprint {stream.fingerprint}")
@@ -82,9 +88,9 @@ def claim(out: Path, layout: Layout) -> None:
 
 
 def finish(stream: Stream, out: Path, layout: Layout) -> None:
-    """Write a stream that was built from a directory's records; one already there must equal it.
+    """Write a stream built from the records in ``out``; a stream already there must be the same.
 
-    ``out`` also holds the records, so building the same stream again is no error.
+    A repeated call builds it again from the same records, so finding it there is no error.
     """
     from holdfast.streams import read_stream
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,14 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.builders.real_qa import Candidate, Reading
+    from holdfast.builders.real_qa import CandidateItem, SourceRecords
+
+
+class Match(StrEnum):
+    """How an answer is found in a completion."""
+
+    word_boundary = "word_boundary"
+    lenient = "lenient"
 
 
 def real_qa(
@@ -38,6 +46,14 @@ def real_qa(
     endpoint: EndpointUrl = None,
     model: ServedModel = None,
     concurrency: Concurrency = None,
+    match: Annotated[
+        Match,
+        typer.Option(
+            "--match",
+            help="What the model knows: an accepted answer between word boundaries, or also one "
+            "that differs in articles, quotes, spacing and punctuation around it.",
+        ),
+    ] = Match.word_boundary,
     max_length: Annotated[
         int,
         typer.Option(
@@ -53,14 +69,13 @@ def real_qa(
 
     Verdicts are kept in OUT/verdicts with every completion; the same command continues from them.
     """
-    from holdfast.builders.real_qa import SOURCES, Settings, build
+    from holdfast.builders.real_qa import SOURCES, RealQASettings, build
     from holdfast.cli.progress import counting, loading
     from holdfast.core.config import build as configured
 
     claim(out, layout)
-    settings = configured(
-        Settings, {"tasks": tasks, "items": items, "seed": seed}, source="stream real-qa"
-    )
+    values = {"tasks": tasks, "items": items, "seed": seed, "match": match.value}
+    settings = configured(RealQASettings, values, source="stream real-qa")
     names = sorted(SOURCES) if sources is None else [name.strip() for name in sources.split(",")]
     with loading("reading the sources"):
         readings = _readings(names, data_root)
@@ -83,7 +98,7 @@ def real_qa(
     finish(made, out, layout)
 
 
-def _readings(names: list[str], data_root: Path | None) -> dict[str, Reading]:
+def _readings(names: list[str], data_root: Path | None) -> dict[str, SourceRecords]:
     from holdfast.builders.real_qa import find_files, read_files, read_hub
 
     if data_root is None:
@@ -98,14 +113,14 @@ def _readings(names: list[str], data_root: Path | None) -> dict[str, Reading]:
     return {name: read_files(name, found) for name, found in files.items()}
 
 
-def _fitting(backbone: str, max_length: int) -> Callable[[Candidate], bool]:
+def _fitting(backbone: str, max_length: int) -> Callable[[CandidateItem], bool]:
     """Whether a candidate's sequence, plus two special tokens, fits the length limit."""
     from holdfast.backbone.load import load_tokenizer
     from holdfast.streams import Template
 
     template, tokenizer = Template(), load_tokenizer(backbone)
 
-    def fits(candidate: Candidate) -> bool:
+    def fits(candidate: CandidateItem) -> bool:
         ids = tokenizer(template.text(candidate.item()), add_special_tokens=False)["input_ids"]
         return len(ids) + 2 <= max_length
 

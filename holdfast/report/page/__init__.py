@@ -1,4 +1,4 @@
-"""The page: a study as one HTML file that needs nothing else.
+"""The page: a study as one self-contained HTML file.
 
 Source: app:results.
 """

@@ -1,4 +1,4 @@
-"""The whole page: one HTML file with its style, its scripts and its numbers inside."""
+"""Write the page: one HTML file with its style, scripts and data inside."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from holdfast.report.page.finalists import with_finalists
 from holdfast.report.page.provenance import provenance, relative
 from holdfast.report.page.view import view
 
-# Joined in this order into one script; each file may use what those before it define.
+# Joined in this order into one script; each file may use the definitions of those before it.
 _SCRIPTS = ("plot.js", "matrix.js", "survival.js", "explorer.js", "search.js", "page.js")
 
 
 def write_page(study: Study, analysis: Analysis, path: Path, *, title: str | None = None) -> Path:
-    """Write a study as one HTML file that asks no other file and no server; return its path.
+    """Write a study as one HTML file that loads no other file and no URL; return its path.
 
-    study: what :func:`holdfast.analysis.study.read_study` gives; analysis: what
-    :func:`holdfast.analysis.tables.analyse` gives for it, of which every table can be downloaded;
-    title: the data sets unless said.
-    Equal studies at equal places give equal files. Raises HoldfastError for a study without a
-    trajectory or a search, or a place that cannot be written.
+    study: from :func:`holdfast.analysis.study.read_study`; analysis: of that study, from
+    :func:`holdfast.analysis.tables.analyse`, whose tables the page offers for download; title:
+    None for the names of the data sets.
+    Equal studies at equal paths give equal files. Raises HoldfastError for a study without a
+    trajectory or a search, or a path that cannot be written.
     Source: app:results.
     """
     write_text_atomically(path, render(study, analysis, path, title=title))
@@ -60,7 +60,7 @@ def render(study: Study, analysis: Analysis, path: Path, *, title: str | None = 
         provenance=provenance(study.cells, path),
         downloads=[*carried, *(["matrices"] if any(one.script["runs"] for one in views) else [])],
         data=script_json(data),
-        script=Markup(script),  # our own files, and named by their hashes
+        script=Markup(script),  # Holdfast's own files, allowed by their hash
         script_hash=_hash(script),
         style=Markup(style),
         style_hash=_hash(style),
@@ -93,6 +93,6 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy calls a script or a style: only these two are allowed."""
+    """The sha256 source of a content security policy, which allows this script or style only."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"

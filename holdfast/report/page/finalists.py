@@ -1,4 +1,4 @@
-"""Of a search without final runs the page shows the candidates that came to its last horizon."""
+"""Finalists: candidates at a search's last horizon, shown for data sets with only searches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from holdfast.analysis.horizon import in_report_order
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis, analyse
 
-# What a page shows of methods; the other tables ask what a method is made of, or are of a suite.
+# Tables that the page shows. The others need a method's composition, or a suite.
 _TABLES = ("configurations", "effects", "factorial_model", "survival", "half_lives", "capability")
 
 
 def shown(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of one data set that its part of the page is about.
+    """The cells of one data set that the page shows.
 
-    Runs of methods as they are; of a search alone the finalists, under their own names.
+    These are the runs of methods, or if there are only searches, the candidates that reached the
+    last horizon, each as a method of the candidate's name.
     """
     evaluated = in_report_order(cells)
     if len(evaluated):
@@ -28,7 +29,7 @@ def shown(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_finalists(study: Study, analysis: Analysis) -> Analysis:
-    """An analysis of a study, with the tables of the finalists of every search alone."""
+    """The analysis, with finalists added for each data set that has only searches."""
     learned = set(in_report_order(study.cells)["dataset"])
     alone = study.cells[~study.cells["dataset"].isin(learned)]
     if alone.empty:

@@ -1,4 +1,4 @@
-"""Where the numbers of a page come from: every run's identity, settings, versions and place."""
+"""The provenance of a page's results: every run's identity, settings, versions and path."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED_ELSEWHERE = ("method", "seed")  # columns of the table of runs
 
 
 def provenance(cells: pd.DataFrame, report: Path) -> dict[str, Any]:
-    """What the page says of its runs.
+    """The template's data on the provenance of the runs.
 
-    cells: the runs on the page; report: where the page is written, to which paths are relative.
-    A run whose ``config.json`` cannot be read has no identity and is counted.
+    cells: the runs on the page; report: the page's path, to whose folder paths are relative. A run
+    whose ``config.json`` cannot be read has an empty identity, and the text counts such runs.
     Source: app:implementation.
     """
     configs = [_config(Path(path)) for path in cells["path"]]
@@ -70,7 +70,7 @@ def _config(directory: Path) -> Description | None:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted settings and their values as JSON."""
+    """Yield dotted settings and their values as JSON, except method and seed."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -88,7 +88,7 @@ def _shared(settings: Sequence[Mapping[str, str]]) -> dict[str, str]:
 def _differing(
     cells: pd.DataFrame, settings: Sequence[Mapping[str, str]], shared: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """The settings of every candidate beside the shared ones, each set of them once."""
+    """The settings of every candidate that are not shared by all runs, without duplicates."""
     lines = [
         (
             str(cell["candidate"]),

@@ -1,6 +1,6 @@
 """The parts of the page that are text: headline, configurations, factorial table, search stages.
 
-Each is what the template writes out, in plain dictionaries; shares become percent here.
+Each function returns plain values for the template; shares are formatted as per cent here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _METRICS = (
 
 
 def headline(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The best method beside vanilla; of a single method its Final, Diag and Forget.
+    """The best method compared with vanilla; without both, one method's Final, Diag and Forget.
 
     table: configurations of one data set, the best first.
     """
@@ -49,9 +49,9 @@ def headline(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def told(table: pd.DataFrame, whole: pd.DataFrame, horizon: int) -> str:
-    """What the headline's numbers mean, and from how many seeds.
+    """A sentence on what the headline's numbers mean, and on the number of seeds.
 
-    table: configurations, the best first; whole: the runs behind it.
+    table: configurations, the best first; whole: the runs that it summarises.
     """
     if table.empty:
         return "No trajectory has been evaluated yet."
@@ -71,7 +71,7 @@ def told(table: pd.DataFrame, whole: pd.DataFrame, horizon: int) -> str:
 def studied(
     dataset: str, table: pd.DataFrame, cells: pd.DataFrame, horizon: int, thing: str
 ) -> str:
-    """One line: the data set, how much was learned, by how many of what, with which seeds."""
+    """One line: the data set, number of tasks, the method or number of ``thing``s, the seeds."""
     seeds = sorted({int(seed) for seed in cells["seed"]})
     parts = [dataset]
     if horizon:
@@ -86,7 +86,7 @@ def studied(
 
 
 def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
-    """The per-configuration table; metrics that no method has are left out.
+    """The table of configurations; metrics that no method has are left out.
 
     Source: app:res-all-configs.
     """
@@ -119,7 +119,7 @@ def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
 def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
     """Every effect with its share of the variance, F and p.
 
-    effects, model: of one data set, the tables ``effects`` and the row of ``factorial_model``.
+    effects, model: the table ``effects`` and the row of ``factorial_model`` of one data set.
     Source: app:res-anova.
     """
     power = "⁰¹²³⁴"[(~effects["term"].str.contains(":")).sum()]
@@ -151,7 +151,7 @@ def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
 
 
 def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """What each suite gave before and after the stream, a line a method and boundary.
+    """Each suite's result before and after learning, by method and number of tasks learned.
 
     Source: app:res-capability.
     """
@@ -176,14 +176,14 @@ def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def probability(p: float) -> str:
-    """A p value as the paper writes it."""
+    """A p value in the paper's format."""
     if math.isnan(p):
         return "–"
     return "<0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
 def stages(trace: pd.DataFrame) -> list[dict[str, Any]]:
-    """A line for each horizon of a search: how many came, how many went on, who was best."""
+    """Each horizon of a search: numbers of candidates and of promoted ones, and the best one."""
     lines = []
     for horizon, part in trace.groupby("horizon", sort=True):
         best = part.sort_values("rank").iloc[0]
@@ -219,7 +219,7 @@ def _metric(row: Any, metric: str, share: bool) -> dict[str, str]:
 
 
 def _cell(value: float, text: str) -> dict[str, str]:
-    """What is shown, and what a column sorts by; nothing to sort by where nothing is known."""
+    """The text of a table cell and the value to sort by, empty for NaN."""
     if math.isnan(value):
         return {"value": "", "text": "–"}
     return {"value": f"{value:.10g}", "text": text}

@@ -37,7 +37,8 @@ function survivalChart(curves, looks) {
 function curveText(curve, age) {
   const mean = curve.mean[age];
   if (!known(mean)) return "–";
-  return known(curve.high[age]) ? spread(mean, curve.high[age] - mean) : percent(mean);
+  const band = ` (${tenth(curve.low[age])} to ${tenth(curve.high[age])}%)`;
+  return percent(mean) + (known(curve.high[age]) ? band : "");
 }
 
 function survivalSvg(curves, looks, width, oldest, ageNow, onAge) {
@@ -98,8 +99,8 @@ function curve(data, look, x, y, method) {
   const parts = [];
   const banded = data.mean.map((_, age) => age).filter((age) => known(data.low[age]));
   if (banded.length > 1) {
-    const upper = banded.map((age) => `${x(age)},${y(Math.min(1, data.high[age]))}`);
-    const lower = banded.map((age) => `${x(age)},${y(Math.max(0, data.low[age]))}`).reverse();
+    const upper = banded.map((age) => `${x(age)},${y(data.high[age])}`);
+    const lower = banded.map((age) => `${x(age)},${y(data.low[age])}`).reverse();
     parts.push(
       shape("polygon", {
         class: look.colour ? "band" : "band accent",

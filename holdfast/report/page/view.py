@@ -1,4 +1,4 @@
-"""One data set on the page: what its template writes and what its scripts draw."""
+"""One data set's part of the page: the data for the template and for the scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.report.page import sections
 from holdfast.report.page.embedding import by_column, encoded, plain
 from holdfast.report.page.finalists import shown
 
-_STAND_OUT = 6  # curves at first; the palette has as many colours
+_STAND_OUT = 6  # curves highlighted at first; the palette has as many colours
 _SEARCHED = ("horizon", "rank", "candidate", "method", "score", "fate")
 
 
@@ -31,8 +31,8 @@ class View:
 def view(study: Study, analysis: Analysis, dataset: str) -> View:
     """Everything that the page shows of one data set.
 
-    analysis: with the tables of finalists. Runs in the report order are shown; of a search without
-    any, its candidates are.
+    analysis: with the tables of finalists. Shows the runs in report order, or if there are only
+    searches, their finalists.
     Source: app:results.
     """
     cells = shown(study.cells[study.cells["dataset"] == dataset])
@@ -108,20 +108,22 @@ def _rows(table: pd.DataFrame) -> list[Any]:
 
 
 def _drawn(analysis: Analysis, dataset: str) -> dict[str, dict[str, Any]]:
-    """The mean curve of each method, its band, and where the curve halves."""
+    """The mean curve of each method, its band and its half-life."""
     survival = analysis.of(dataset, "survival")
     if survival.empty:
         return {}
     drawn = {}
     halves = analysis.of(dataset, "half_lives").set_index("method")["half_life"]
     for method, part in survival.sort_values("age").groupby("method", sort=False):
-        columns = by_column(part[["mean", "low", "high"]])
+        banded = part["seeds"] > 1  # a band needs two seeds
+        low, high = part["lowest"].where(banded), part["highest"].where(banded)
+        columns = by_column(part[["mean"]].assign(low=low, high=high))
         drawn[str(method)] = {**columns, "half_life": plain(halves[method])}
     return drawn
 
 
 def _highlighted(finished: list[str]) -> list[str]:
-    """The best method, vanilla, and each mechanism alone; without these the first few."""
+    """The best method, vanilla and each mechanism alone; if two or fewer, also other methods."""
     alone = [composition([factor]) for factor in reversed(FACTORS)]
     wanted = [*finished[:1], *(tag for tag in (VANILLA, *alone) if tag in finished)]
     chosen = list(dict.fromkeys(wanted if len(wanted) > 2 else [*wanted, *finished]))
@@ -129,7 +131,7 @@ def _highlighted(finished: list[str]) -> list[str]:
 
 
 def _factors(learned: list[str]) -> list[str]:
-    """The factors of the composed methods; none where these are too few to be a factorial."""
+    """The factors of the composed methods; none if these are too few for a factorial."""
     composed = [method for method in learned if method in compositions()]
     factors = factors_of(composed)
     return factors if len(factors) > 1 and len(composed) > 2 else []
@@ -159,7 +161,7 @@ def _main_effects(factors: list[str], table: pd.DataFrame) -> dict[str, dict[str
 
 
 def _factorial(analysis: Analysis, dataset: str) -> dict[str, Any] | None:
-    """The table, or why there is none."""
+    """The factorial table, or the reason why it was refused, or None."""
     effects = analysis.of(dataset, "effects")
     if len(effects):
         model = analysis.of(dataset, "factorial_model").iloc[0]

@@ -1,1 +1,1 @@
-"""Processes that advance one cell after another."""
+"""Worker processes, each of which advances one cell after another."""

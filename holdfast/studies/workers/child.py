@@ -1,8 +1,8 @@
-"""The worker itself: reads cells from its parent, learns them, tells how it goes.
+"""The worker process: receives cells from its parent, advances them, reports progress.
 
-Run as ``python -m holdfast.studies.workers.child N``, N being an open socket. Both ways a line
-is one JSON object. Nothing heavy is imported above: from its first moment on, a worker must
-notice that its parent has gone.
+Run as ``python -m holdfast.studies.workers.child N``, N being the file descriptor of an open
+socket. In both directions a line is one JSON object. Heavy modules are imported later, so that a
+worker can notice from its start that its parent has gone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from holdfast.learning.trajectory import Trajectory
 
 Tell = Callable[..., None]
-_PATIENCE = 30.0  # seconds of waiting before the user is told
-_LONGEST = 400  # characters of an error that is not ours
+_PATIENCE = 30.0  # seconds of waiting for a lock before it is reported
+_LONGEST = 400  # characters kept of an error that is not a HoldfastError
 
 
 def main() -> None:
-    """Learn what the parent sends until it hangs up, or until this process is no longer sound."""
+    """Advance the cells that the parent sends until it hangs up or this process is not sound."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     Thread(target=_listen, args=(channel, orders), daemon=True).start()
@@ -43,7 +43,7 @@ def main() -> None:
 
     import torch
 
-    from holdfast.learning.trajectory import Trajectory  # noqa: F401 - paid before the first cell
+    from holdfast.learning.trajectory import Trajectory  # noqa: F401 - import before the first cell
 
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     tell("ready", threads=torch.get_num_threads(), devices=devices)
@@ -51,22 +51,22 @@ def main() -> None:
         outcome = attempt(orders.get(), tell)
         tell("finished", **outcome)
         if not outcome["sound"]:
-            os._exit(0)  # the parent starts another when it needs one
+            os._exit(0)  # the parent starts a new worker when it needs one
         _release_memory()
 
 
 def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Advance one cell; return where it stands, why it failed, and whether this process is sound.
+    """Advance one cell; return its horizon, its error, and whether this process is sound.
 
-    order: ``config``, ``horizon``, ``directory`` and ``folder``, that of relative paths. After
-    an error that is not the caller's mistake (no memory left, a fault of the device) memory may
-    be in pieces and the device unusable: the process is not sound.
+    order: ``config``, ``horizon``, ``directory``, and ``folder``, which relative paths start from.
+    After an error that is not the caller's mistake (out of memory, a device fault) memory may be
+    fragmented and the device unusable: the process is not sound.
     """
     from holdfast.learning.config import RunConfig
     from holdfast.learning.trajectory import Trajectory
 
     trajectory, error, sound = None, None, True
-    with contextlib.suppress(OSError):  # another node may lack it; absolute paths do without
+    with contextlib.suppress(OSError):  # another node may lack it; absolute paths do not need it
         os.chdir(order["folder"])
     try:
         trajectory = Trajectory(RunConfig.of(order["config"]), Path(order["directory"]))
@@ -74,17 +74,17 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
         _advance(trajectory, order["horizon"], tell)
     except HoldfastError as mistake:
         error = str(mistake)
-    except Exception as fault:  # noqa: BLE001 - the parent hears of it, the other cells go on
+    except Exception as fault:  # noqa: BLE001 - reported to the parent; the other cells go on
         error, sound = _one_line(fault), False
     horizon = None if trajectory is None else trajectory.horizon
     return {"horizon": horizon, "error": error, "sound": sound}
 
 
 def _advance(trajectory: Trajectory, horizon: int, tell: Tell) -> None:
-    """Advance it, once nobody else does.
+    """Advance the trajectory as soon as no other process holds its directory.
 
-    A worker given up for lost may live a little longer, and another study of the same store may
-    be learning this cell: then it is done, or goes on from there.
+    A worker counted as lost may still run for a while, and another study with the same store may
+    be learning this cell. Its committed tasks are not learned again.
     """
     told_at = time.monotonic() + _PATIENCE
     while True:
@@ -99,12 +99,12 @@ def _advance(trajectory: Trajectory, horizon: int, tell: Tell) -> None:
 
 
 def _listen(channel: socket.socket, orders: SimpleQueue[dict[str, Any]]) -> None:
-    # A parent that was killed may leave half a line, or words of ours unread, which is a reset.
+    # A killed parent may leave an incomplete line, or reset the connection over unread messages.
     with contextlib.suppress(OSError, ValueError), channel.makefile("rb") as lines:
         for line in lines:
             orders.put(json.loads(line))
-    # The parent has hung up or died. What is committed is whole, so nothing has to be tidied,
-    # and the main thread may be busy for hours.
+    # The parent has hung up or died. Commits are atomic, so there is nothing to clean up; exit now,
+    # because the main thread may be busy for hours.
     os._exit(0)
 
 
@@ -128,7 +128,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _release_memory() -> None:
-    """A cell must neither inherit nor be charged for the memory of the one before."""
+    """Free the previous cell's memory, and reset the peak, so that the next cell starts clean."""
     import torch
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""A worker as its parent sees it."""
+"""The parent's handle of a worker process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.core.children import importable
 
 _CHILD = "holdfast.studies.workers.child"
-_GRACE = 5.0  # seconds from hanging up to killing
+_GRACE = 5.0  # seconds from closing the socket to killing
 _LAST_WORDS = 300  # characters
 
 
@@ -25,13 +25,13 @@ class WorkerProcess:
     """A started worker; it lives until :meth:`end`, or until this process dies.
 
     environment: variables on top of this process's own.
-    Its output goes to a file that is nowhere on view: a live table may be in the terminal.
+    Its output goes to a temporary file, because the terminal may show a live table.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._unread = b""
         self._hung_up = False
-        # Opened to append, so that it can be emptied while the worker writes.
+        # Opened to append, so that it can be truncated while the worker writes.
         self._output = tempfile.TemporaryFile("ab+")  # noqa: SIM115 - closed by `end`
         self._channel, theirs = socket.socketpair()
         with theirs:
@@ -41,29 +41,29 @@ class WorkerProcess:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the parent, which ends it
+                start_new_session=True,  # Ctrl-C reaches only the parent, which ends the worker
                 env={**os.environ, "PYTHONPATH": importable(), **environment},
             )
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """What becomes readable when the worker speaks or dies."""
+        """The file descriptor that becomes readable when the worker sends a message or dies."""
         return self._channel.fileno()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give it a cell. That it has died meanwhile shows in :meth:`hear`."""
-        os.ftruncate(self._output.fileno(), 0)  # last words are about the last cell
+        """Send a cell to the worker. A worker that has died is noticed by :meth:`hear`."""
+        os.ftruncate(self._output.fileno(), 0)  # last_words: of the latest cell only
         try:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             self._hung_up = True
 
     def hear(self) -> list[dict[str, Any]]:
-        """What it has said since; never waits."""
+        """The messages received since the last call; does not wait."""
         while True:
             try:
                 received = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -79,24 +79,24 @@ class WorkerProcess:
         return [json.loads(line) for line in lines]
 
     def gone(self) -> bool:
-        """Whether it has died, though a child of its own may still hold the socket open."""
+        """Whether it has died, even if a child process of it still holds the socket open."""
         return self._hung_up or self._process.poll() is not None
 
     def last_words(self) -> str:
-        """The end of what it printed, in one line; empty when it was silent."""
+        """The end of its output, in one line; empty when it printed nothing."""
         size = os.fstat(self._output.fileno()).st_size
         self._output.seek(max(0, size - 4 * _LAST_WORDS))
         text = self._output.read().decode(errors="replace")
         return " ".join(text.split())[-_LAST_WORDS:]
 
     def hang_up(self) -> None:
-        """Let it end, as it does when its parent is gone; it may be doing anything."""
+        """Close the socket, upon which the worker exits at once, whatever it is doing."""
         with contextlib.suppress(OSError):
-            self._channel.shutdown(socket.SHUT_RDWR)  # a fork of this process may hold it as well
+            self._channel.shutdown(socket.SHUT_RDWR)  # a fork of this process may hold it open
         self._channel.close()
 
     def end(self, within: float = _GRACE) -> int:
-        """Have it gone within some seconds, if need be by force; return its exit code."""
+        """Hang up, kill the worker if it still runs after some seconds; return its exit code."""
         self.hang_up()
         try:
             code = self._process.wait(within)
@@ -106,12 +106,12 @@ class WorkerProcess:
         return code
 
     def close(self) -> None:
-        """Forget its output."""
+        """Close the file of its output."""
         self._output.close()
 
 
 def end_all(workers: Iterable[WorkerProcess]) -> None:
-    """End workers side by side: no process is left, none unreaped."""
+    """End workers in parallel; every process is reaped."""
     workers = list(workers)
     for worker in workers:
         worker.hang_up()
@@ -122,7 +122,7 @@ def end_all(workers: Iterable[WorkerProcess]) -> None:
 
 
 def manner(code: int) -> str:
-    """How a process ended, in words. code: as subprocess tells it, negative for a signal."""
+    """How a process ended, in words. code: subprocess's return code, negative for a signal."""
     if code >= 0:
         return f"exit status {code}"
     try:

@@ -1,4 +1,4 @@
-"""The workers of one call: who learns which cell, and what becomes of it when one dies."""
+"""The workers of one ``Executor.map``: assign cells to them, restart cells when one dies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.studies.executor import Watch
 from holdfast.studies.job import Job, due
 from holdfast.studies.workers.process import WorkerProcess, end_all, manner
 
-_LOOK = 1.0  # seconds between looks at workers that say nothing
+_LOOK = 1.0  # seconds between checks of workers that send nothing
 
 
 @dataclass(eq=False)
 class Slot:
-    """A place for a worker. failures: in a row, of workers that died before they were ready."""
+    """A place for a worker. failures: consecutive workers that died before they were ready."""
 
     environment: dict[str, str]
     worker: WorkerProcess | None = None
@@ -36,7 +36,7 @@ class Slot:
             ) from error
 
     def clear(self) -> tuple[str, str]:
-        """End the worker; how it ended, and its last words."""
+        """End the worker; return how it ended, and the end of its output."""
         assert self.worker is not None
         code, words = self.worker.end(), self.worker.last_words()
         self.worker.close()
@@ -45,17 +45,17 @@ class Slot:
 
 
 class Shift:
-    """From the first cell to the last outcome. slots: places for as many workers."""
+    """Runs all jobs to their outcomes. slots: one for each worker."""
 
     def __init__(self, jobs: list[Job], slots: list[Slot], retries: int, watch: Watch) -> None:
         self._waiting = jobs
-        # No more than could be at work: one trajectory is one worker's.
+        # No more workers than trajectories: one trajectory is advanced by one worker at a time.
         self._slots = slots[: len({job.directory for job in jobs})]
         self._retries = retries
         self._watch = watch
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield each cell's as it finishes; in the end no worker is left, however that comes."""
+        """Yield each cell's outcome as it finishes; always ends all workers."""
         try:
             self._assign()
             while self._waiting or any(slot.job for slot in self._slots):
@@ -66,7 +66,7 @@ class Shift:
             end_all(slot.worker for slot in self._slots if slot.worker)
 
     def _assign(self) -> None:
-        """Give waiting cells to workers that are free, and start workers for the others."""
+        """Give waiting cells to free workers, and start workers for the remaining cells."""
         busy = [slot.job for slot in self._slots if slot.job]
         free = [slot for slot in self._slots if not slot.job and slot.failures <= self._retries]
         free.sort(key=_readiness)
@@ -80,12 +80,12 @@ class Shift:
                 job.starts(self._watch)
 
     def _listen(self) -> list[Outcome]:
-        """Wait until a worker speaks or dies; the outcomes that this brings."""
+        """Wait until a worker sends a message or dies; return the resulting outcomes."""
         outcomes: list[Outcome | None] = []
         staffed = [(slot, slot.worker) for slot in self._slots if slot.worker]
         wait([worker.fileno() for _, worker in staffed], _LOOK)
         for slot, worker in staffed:
-            gone = worker.gone()  # asked first, so that nothing said before is missed
+            gone = worker.gone()  # checked before hear(), so that no final message is missed
             outcomes += [self._take(slot, message) for message in worker.hear()]
             if gone and slot.worker is worker:
                 outcomes.append(self._lose(slot))
@@ -104,7 +104,7 @@ class Shift:
         return outcome
 
     def _lose(self, slot: Slot) -> Outcome | None:
-        """A worker has died: its cell goes first, or has been lost too often."""
+        """Handle a worker's death: its cell is retried first, or fails after too many losses."""
         job, was_ready = slot.job, slot.ready
         how, words = slot.clear()
         if not was_ready:
@@ -132,5 +132,5 @@ class Shift:
 
 
 def _readiness(slot: Slot) -> tuple[bool, bool, int]:
-    """Those that are ready first, then those that are starting, then those that failed least."""
+    """Sort key: ready workers first, then starting ones, then slots with the fewest failures."""
     return not slot.ready, slot.worker is None, slot.failures

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from holdfast.builders.llm_qa import GrammarWriter, Settings, generate, topics
+from holdfast.builders.llm_qa import GrammarWriter, LLMQASettings, generate, topics
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from tests.builders.llm_qa.writers import Refusing, Scripted, Unreliable, Writer, record
 
-SMALL = Settings(tasks=2, items=3, per_prompt=4, order_seed=None)
+SMALL = LLMQASettings(tasks=2, items=3, per_prompt=4, order_seed=None)
 
 
-def refusal(writer: Writer, out: Path, settings: Settings) -> str:
+def refusal(writer: Writer, out: Path, settings: LLMQASettings) -> str:
     with pytest.raises(HoldfastError) as raised:
         generate(writer, out, settings)
     message = str(raised.value)
@@ -80,7 +80,7 @@ def test_items_carry_their_topic_and_tasks_are_named_for_it(tmp_path: Path) -> N
 def test_a_failure_is_never_taken_for_a_reply(tmp_path: Path) -> None:
     as_if = '[{"entity": "Al", "question": "Who owns Al?", "answer": "Bo"}]'
     writer = Scripted({(1, 1): Failure(as_if), (1, 2): [record("Bran")]})
-    settings = Settings(tasks=1, items=1)
+    settings = LLMQASettings(tasks=1, items=1)
     stream = generate(writer, tmp_path, settings)
     assert [item.details["entity"] for item in stream.tasks[0].items] == ["Bran"]
     assert stream.about["failed"] == {as_if: 1}
@@ -89,7 +89,7 @@ def test_a_failure_is_never_taken_for_a_reply(tmp_path: Path) -> None:
 
 
 def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
-    settings = Settings(tasks=7, items=2, per_prompt=2)
+    settings = LLMQASettings(tasks=7, items=2, per_prompt=2)
     permuted = generate(GrammarWriter(), tmp_path, settings)
     plain = generate(GrammarWriter(), tmp_path, settings.model_copy(update={"order_seed": None}))
     order = Random(0).sample(range(7), 7)
@@ -99,7 +99,7 @@ def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, 1000])
 def test_the_size_of_the_batches_changes_nothing(tmp_path: Path, batch: int) -> None:
-    settings = Settings(tasks=5, items=12, per_prompt=3)
+    settings = LLMQASettings(tasks=5, items=12, per_prompt=3)
     streams, files = [], []
     for size in (7, batch):
         out = tmp_path / str(size)
@@ -114,13 +114,13 @@ def test_the_size_of_the_batches_changes_nothing(tmp_path: Path, batch: int) -> 
 
 def test_the_default_budget_is_four_times_what_perfect_replies_would_need(tmp_path: Path) -> None:
     writer = Refusing()
-    refusal(writer, tmp_path, Settings(tasks=2, items=3, per_prompt=2))
+    refusal(writer, tmp_path, LLMQASettings(tasks=2, items=3, per_prompt=2))
     assert len(writer.asked) == 4 * 2 * 2
 
 
 def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
     script = {(1, 1): [record("Al"), record("al"), record("AL")], (2, 1): "No.", (3, 1): "No."}
-    settings = Settings(tasks=5, items=2, budget=3)
+    settings = LLMQASettings(tasks=5, items=2, budget=3)
     message = refusal(Scripted(script, batch=2), tmp_path, settings)
     names = [topic.phrase for topic in topics()[:3]]
     assert message == (
@@ -137,7 +137,7 @@ def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
     def report(done: int, total: int, note: str) -> None:
         told.append((done, total, note))
 
-    settings = Settings(tasks=1, items=4, per_prompt=2)
+    settings = LLMQASettings(tasks=1, items=4, per_prompt=2)
     script = {
         (1, 1): [record("Al"), record("Bo")],
         (1, 2): "No.",
@@ -156,7 +156,7 @@ def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
 
 
 def test_more_tasks_than_topics_are_refused(tmp_path: Path) -> None:
-    message = refusal(Writer(), tmp_path / "new", Settings(tasks=101))
+    message = refusal(Writer(), tmp_path / "new", LLMQASettings(tasks=101))
     assert message == (
         "llm_qa: tasks = 101, but there are 100 topics, one for each task; use at most 100"
     )
@@ -166,6 +166,6 @@ def test_more_tasks_than_topics_are_refused(tmp_path: Path) -> None:
 def test_a_reply_that_broke_off_leaves_a_trace_and_its_complete_objects(tmp_path: Path) -> None:
     whole = json.dumps([record("Al"), record("Bran")])
     writer = Scripted({(1, 1): whole[:-1], (2, 1): whole.replace("Al", "Cy").replace("Br", "Dr")})
-    stream = generate(writer, tmp_path, Settings(tasks=2, items=2, order_seed=None))
+    stream = generate(writer, tmp_path, LLMQASettings(tasks=2, items=2, order_seed=None))
     assert stream.about["rejected"] == {"reply cut off": 1}
     assert [len(task.items) for task in stream.tasks] == [2, 2]

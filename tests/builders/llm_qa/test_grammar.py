@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.builders.llm_qa import GrammarWriter, Request, Settings, generate, topics
+from holdfast.builders.llm_qa import GrammarWriter, LLMQASettings, Request, generate, topics
 from holdfast.builders.llm_qa.frames import FRAMES
 from holdfast.builders.llm_qa.inventions import ANSWERS
 from holdfast.builders.llm_qa.validator import normalised
@@ -19,7 +19,7 @@ FIRST = Request(task=1, topic=topics()[0], number=1, candidates=10, seed=42)
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    return generate(GrammarWriter(), tmp_path_factory.mktemp("full"), Settings())
+    return generate(GrammarWriter(), tmp_path_factory.mktemp("full"), LLMQASettings())
 
 
 def test_the_defaults_fill_a_hundred_tasks_of_a_hundred_distinct_facts(stream: Stream) -> None:

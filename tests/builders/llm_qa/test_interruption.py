@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from holdfast.builders.llm_qa import GrammarWriter, Request, Settings, generate
+from holdfast.builders.llm_qa import GrammarWriter, LLMQASettings, Request, generate
 from holdfast.builders.llm_qa.filling import Known
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Stream
 from tests.builders.llm_qa.writers import Unreliable, Writer
 
-SETTINGS = Settings(tasks=3, items=7, per_prompt=3)
+SETTINGS = LLMQASettings(tasks=3, items=7, per_prompt=3)
 
 
 class Dying(Unreliable):
@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.files.os.fsync", lambda descriptor: None)
 
 
-def whole(out: Path, settings: Settings = SETTINGS) -> tuple[Stream, bytes]:
+def whole(out: Path, settings: LLMQASettings = SETTINGS) -> tuple[Stream, bytes]:
     return generate(Unreliable(), out, settings), (out / "replies.jsonl").read_bytes()
 
 
@@ -46,7 +46,7 @@ def test_killed_and_repeated_is_uninterrupted(tmp_path: Path) -> None:
     out = tmp_path / "killed"
     child = (
         "from pathlib import Path\n"
-        "from holdfast.builders.llm_qa import Settings, generate\n"
+        "from holdfast.builders.llm_qa import LLMQASettings, generate\n"
         "from tests.builders.llm_qa.test_interruption import SETTINGS, Dying\n"
         f"generate(Dying(), Path({str(out)!r}), SETTINGS)\n"
     )
@@ -124,7 +124,7 @@ def test_what_is_done_is_not_asked_again(tmp_path: Path) -> None:
     assert generate(silent, tmp_path, SETTINGS) == expected
 
 
-def refusal(out: Path, settings: Settings = SETTINGS, writer: Writer | None = None) -> str:
+def refusal(out: Path, settings: LLMQASettings = SETTINGS, writer: Writer | None = None) -> str:
     with pytest.raises(HoldfastError) as raised:
         generate(writer or Writer(), out, settings)
     message = str(raised.value)
@@ -134,11 +134,11 @@ def refusal(out: Path, settings: Settings = SETTINGS, writer: Writer | None = No
 
 def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     whole(tmp_path)
-    other = Settings(tasks=4, items=8, seed=1, per_prompt=2)
+    other = LLMQASettings(tasks=4, items=8, seed=1, per_prompt=2)
     assert refusal(tmp_path, other, Writer(name="another")) == (
-        "out: was begun with other settings (items: 7 -> 8; per_prompt: 3 -> 2; seed: 42 -> 1; "
-        'tasks: 3 -> 4; writer: "scripted" -> "another"); set them back, or choose another '
-        "directory"
+        "out: holds replies with other settings (items: 7 -> 8; per_prompt: 3 -> 2; seed: 42 -> 1; "
+        'tasks: 3 -> 4; writer: "scripted" -> "another"); choose another directory, or '
+        "repeat its settings"
     )
     with pytest.raises(HoldfastError, match="grammar: false -> true"):
         generate(GrammarWriter(), tmp_path, SETTINGS)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.builders.llm_qa import Settings, generate
+from holdfast.builders.llm_qa import LLMQASettings, generate
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item
 from tests.builders.llm_qa.writers import Scripted, Unreliable, Writer, record
 
-ONE = Settings(tasks=1, items=2, per_prompt=3)
+ONE = LLMQASettings(tasks=1, items=2, per_prompt=3)
 SCRIPT = {
     # Two are taken for judging, as many as the task has room for.
     (1, 1): [record("Al"), record("Bo"), record("Cy")],
@@ -77,7 +77,7 @@ def test_the_size_of_the_batches_changes_nothing(tmp_path: Path) -> None:
         odd = [sum(map(ord, item.question)) % 3 for item in items]
         return [Failure("timed out") if rest == 1 else rest == 2 for rest in odd]
 
-    settings = Settings(tasks=3, items=8, per_prompt=3, budget=500)
+    settings = LLMQASettings(tasks=3, items=8, per_prompt=3, budget=500)
     one = generate(Unreliable(batch=1), tmp_path / "1", settings, known=known)
     many = generate(Unreliable(batch=50), tmp_path / "50", settings, known=known)
     assert (one, one.about) == (many, many.about)

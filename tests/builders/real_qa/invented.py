@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.builders.real_qa.candidate import Reading
+from holdfast.builders.real_qa.candidate import SourceRecords
 from holdfast.builders.real_qa.sources import read_files
 from holdfast.core.errors import HoldfastError
 
@@ -208,17 +208,17 @@ IDS = {
 }
 
 
-def said(reading: Reading) -> list[tuple[str, tuple[str, ...]]]:
+def said(reading: SourceRecords) -> list[tuple[str, tuple[str, ...]]]:
     return [(candidate.question, candidate.answers) for candidate in reading.candidates]
 
 
-def read(folder: Path, name: str, content: bytes, file: str | None = None) -> Reading:
+def read(folder: Path, name: str, content: bytes, file: str | None = None) -> SourceRecords:
     path = folder / (file or PUBLISHED[name][0])
     path.write_bytes(content)
     return read_files(name, [path])
 
 
-def reasons(reading: Reading) -> list[tuple[str, str]]:
+def reasons(reading: SourceRecords) -> list[tuple[str, str]]:
     return [(left.place, left.reason) for left in reading.left]
 
 

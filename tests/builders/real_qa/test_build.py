@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.builders.real_qa.build import Settings, build
-from holdfast.builders.real_qa.candidate import Candidate, Left, Reading
+from holdfast.builders.real_qa.build import RealQASettings, build
+from holdfast.builders.real_qa.candidate import CandidateItem, Left, SourceRecords
 from holdfast.builders.real_qa.pool import CONTRADICTING, REPEATED, TOO_LONG, pools
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
 from holdfast.core.errors import HoldfastError
 from tests.builders.real_qa.models import Reply, Scripted
 
-SETTINGS = Settings(tasks=3, items=4, seed=5)
+SETTINGS = RealQASettings(tasks=3, items=4, seed=5)
 
 
-def reading(source: str, *questions: tuple[str, ...], left: int = 0) -> Reading:
+def reading(source: str, *questions: tuple[str, ...], left: int = 0) -> SourceRecords:
     candidates = tuple(
-        Candidate(source, f"{source}:{number}", question, answers)
+        CandidateItem(source, f"{source}:{number}", question, answers)
         for number, (question, *answers) in enumerate(questions)
     )
     gone = tuple(Left(f"record {number}", "no answer") for number in range(left))
-    return Reading(candidates, gone, len(candidates) + left)
+    return SourceRecords(candidates, gone, len(candidates) + left)
 
 
-def numbered(source: str, count: int) -> Reading:
+def numbered(source: str, count: int) -> SourceRecords:
     return reading(source, *((f"{source} question {n}", f"answer{n}") for n in range(count)))
 
 
@@ -187,7 +187,7 @@ def test_a_larger_stream_continues_from_the_same_verdicts(tmp_path: Path) -> Non
     first = Scripted(knows_every_third)
     build(READINGS, first, tmp_path, SETTINGS)
     more = Scripted(knows_every_third)
-    larger = Settings(tasks=4, items=4, seed=5)
+    larger = RealQASettings(tasks=4, items=4, seed=5)
     stream = build(READINGS, more, tmp_path, larger)
     assert set(first.asked).isdisjoint(more.asked)
     assert stream == build(READINGS, Scripted(knows_every_third), tmp_path / "new", larger)
@@ -200,7 +200,12 @@ def test_another_model_or_sampling_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r'model: "scripted" -> "another"'):
         build(READINGS, other, tmp_path, SETTINGS)
     with pytest.raises(HoldfastError, match=r"sampling\.seed: 5 -> 6"):
-        build(READINGS, Scripted(knows_every_third), tmp_path, Settings(tasks=3, items=4, seed=6))
+        build(
+            READINGS,
+            Scripted(knows_every_third),
+            tmp_path,
+            RealQASettings(tasks=3, items=4, seed=6),
+        )
 
 
 def test_sources_may_come_go_and_grow_and_nothing_is_asked_twice(tmp_path: Path) -> None:
@@ -215,14 +220,14 @@ def test_sources_may_come_go_and_grow_and_nothing_is_asked_twice(tmp_path: Path)
 
 def test_a_question_that_was_changed_is_asked_again(tmp_path: Path) -> None:
     readings = {"sciq": numbered("sciq", 4)}
-    settings = Settings(tasks=1, items=2)
+    settings = RealQASettings(tasks=1, items=2)
     build(readings, Scripted(knows_every_third), tmp_path, settings)
     other = tuple(
-        Candidate(one.source, one.id, one.question, ("other", *one.answers))
+        CandidateItem(one.source, one.id, one.question, ("other", *one.answers))
         for one in readings["sciq"].candidates
     )
     model = Scripted(knows_every_third)
-    build({"sciq": Reading(other, (), 4)}, model, tmp_path, settings)
+    build({"sciq": SourceRecords(other, (), 4)}, model, tmp_path, settings)
     assert len(model.asked) == 4
 
 
@@ -259,19 +264,21 @@ def test_a_source_that_runs_out_says_so_and_keeps_what_was_asked(tmp_path: Path)
     assert "nq_open 4 of 6" in str(caught.value)
     assert "sciq" not in str(caught.value)
     assert len(verdicts(tmp_path, "nq_open")) == 7
-    smaller = Settings(tasks=2, items=4, seed=5)
+    smaller = RealQASettings(tasks=2, items=4, seed=5)
     stream = build(readings, Scripted(knows_every_third), tmp_path, smaller)
     assert len(stream.tasks) == 2
 
 
 def test_shares_are_equal_and_the_first_sources_give_the_rest(tmp_path: Path) -> None:
     readings = READINGS | {"squad": numbered("squad", 20)}
-    settings = Settings(tasks=2, items=4, seed=5)
+    settings = RealQASettings(tasks=2, items=4, seed=5)
     stream = build(readings, Scripted(knows_every_third), tmp_path, settings)
     counts = Counter(item.details["dataset"] for task in stream.tasks for item in task.items)
     assert counts == {"nq_open": 3, "sciq": 3, "squad": 2}
     with pytest.raises(HoldfastError, match="2 items cannot come from 3 sources"):
-        build(readings, Scripted(knows_every_third), tmp_path / "x", Settings(tasks=1, items=2))
+        build(
+            readings, Scripted(knows_every_third), tmp_path / "x", RealQASettings(tasks=1, items=2)
+        )
 
 
 @pytest.mark.parametrize("damage", ["[]", "{}", '{"id": "x"}', "no JSON", '{"id": "sciq:'])

@@ -78,8 +78,8 @@ def test_what_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_an_unknown_source_is_refused_with_the_nearest(tmp_path: Path) -> None:
     for call in (lambda: read_files("squadd", []), lambda: find_files(tmp_path, "squadd")):
-        assert refusal(call, tmp_path) == 'unknown source "squadd"; did you mean "squad"?'
-    assert "known are arc_challenge, " in refusal(lambda: read_files("xyz", []), tmp_path)
+        assert refusal(call, tmp_path) == 'unknown source "squadd"; did you mean squad?'
+    assert "known: arc_challenge, " in refusal(lambda: read_files("xyz", []), tmp_path)
 
 
 def test_an_archive_that_is_none_or_holds_nothing_is_refused(tmp_path: Path) -> None:

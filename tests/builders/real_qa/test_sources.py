@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.builders.real_qa.candidate import Candidate, UnusableError
+from holdfast.builders.real_qa.candidate import CandidateItem, UnusableError
 from holdfast.builders.real_qa.sources import SOURCES, find_files, read_files
 
 from .invented import (
@@ -56,7 +56,7 @@ def test_a_byte_order_mark_and_other_line_ends_change_nothing(name: str, tmp_pat
 
 def test_answers_are_stripped_once_in_any_case_and_can_be_boxed() -> None:
     answers = (" Tin ", "tin", "", "  ", "TIN can", "a}b", "{a}", "Ti\ud800n")
-    candidate = Candidate("sciq", "sciq:1", " q ", answers)
+    candidate = CandidateItem("sciq", "sciq:1", " q ", answers)
     assert candidate.question == "q"
     assert candidate.answers == ("Tin", "TIN can", "{a}")
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_asked_or_scored_is_no_candidate(
     question: str, answers: tuple[str, ...], reason: str
 ) -> None:
     with pytest.raises(UnusableError, match=f"^{reason}$"):
-        Candidate("sciq", "sciq:1", question, answers)
+        CandidateItem("sciq", "sciq:1", question, answers)
 
 
 def test_left_out_records_are_counted_and_can_be_found(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from holdfast.builders.real_qa.candidate import Reading
+from holdfast.builders.real_qa.candidate import SourceRecords
 from holdfast.builders.real_qa.sources.arc import ARC_CHALLENGE, ARC_EASY, OPENBOOKQA
 from holdfast.builders.real_qa.sources.medmcqa import MEDMCQA
 from holdfast.builders.real_qa.sources.nq_open import NQ_OPEN
@@ -18,7 +17,7 @@ from holdfast.builders.real_qa.sources.source import Hub, Record, Source, gather
 from holdfast.builders.real_qa.sources.squad import SQUAD
 from holdfast.builders.real_qa.sources.triviaqa import TRIVIAQA
 from holdfast.builders.real_qa.sources.webquestions import WEBQUESTIONS
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.hub import hub_or_cache
 from holdfast.streams.hf_dataset import library
 from holdfast.streams.item import quoted
@@ -44,12 +43,12 @@ SOURCES: dict[str, Source] = {
 
 def read_files(
     name: str, paths: Iterable[str | Path], *, searched: str | Path | None = None
-) -> Reading:
+) -> SourceRecords:
     """Read published files of one source, in the order given.
 
-    name: a key of :data:`SOURCES`. searched: where they were looked for, named if there are none.
-    A record whose content cannot be used is left out, with its place and the reason; one that
-    stands in several files is read as often.
+    name: a key of :data:`SOURCES`. searched: the folder that was searched, for the error when no
+    paths are given. A record whose content cannot be used is left out, with its place and the
+    reason; a record that several files hold is read from each.
 
     Raises HoldfastError for an unknown source, no files, and a file that is not of the source's
     published form, naming the file and the line or record.
@@ -76,8 +75,8 @@ def read_files(
 def find_files(root: str | Path, name: str) -> list[Path]:
     """The published files of one source under ``root/<name>`` or ``root/*/<name>``, sorted.
 
-    Where neither is there, ``root`` itself may be the folder of that name. The files may lie at any
-    depth there; whatever else does is passed over. The list is empty where there is nothing.
+    When neither exists, ``root`` itself may be the folder of that name. The files may lie at any
+    depth in it; other files are ignored. Returns an empty list when no file is found.
 
     Raises HoldfastError for an unknown source.
     """
@@ -95,7 +94,7 @@ def find_files(root: str | Path, name: str) -> list[Path]:
             for path in folder.rglob("*")
             if path.is_file()
             and not path.name.startswith(".")
-            # TriviaQA's passages, some of which are named as the questions are.
+            # TriviaQA's evidence passages, some of which have names like the question files.
             and "evidence" not in path.relative_to(folder).parts
             and any(path.match(pattern) for pattern in source.patterns)
         )
@@ -105,11 +104,11 @@ def find_files(root: str | Path, name: str) -> list[Path]:
         ) from None
 
 
-def read_hub(name: str, hub: Hub | None = None) -> Reading:
+def read_hub(name: str, hub: Hub | None = None) -> SourceRecords:
     """Read one source from the Hugging Face hub, or from its cache. hub: another dataset or split.
 
-    Raises HoldfastError when `datasets` is not installed, the dataset cannot be had, or its rows
-    are not of the source's form.
+    Raises HoldfastError when `datasets` is not installed, the dataset cannot be loaded, or its
+    rows do not have the source's format.
 
     Source: app:data-real.
     """
@@ -128,16 +127,12 @@ def read_hub(name: str, hub: Hub | None = None) -> Reading:
 
 def _source(name: str) -> Source:
     if name not in SOURCES:
-        nearest = difflib.get_close_matches(name, SOURCES, n=1)
-        hint = (
-            f"did you mean {quoted(nearest[0])}?" if nearest else f"known are {', '.join(SOURCES)}"
-        )
-        raise HoldfastError(f"unknown source {quoted(name)}; {hint}")
+        raise HoldfastError(f"unknown source {quoted(name)}; {did_you_mean(name, SOURCES)}")
     return SOURCES[name]
 
 
 def _some(path: Path, source: Source) -> Iterator[Record]:
-    """The records of a file, at least one."""
+    """The records of a file; raises HoldfastError when there are none."""
     empty = True
     for record in source.records(path):
         empty = False
@@ -147,7 +142,7 @@ def _some(path: Path, source: Source) -> Iterator[Record]:
 
 
 def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[Record]:
-    # A directory is a dataset too.
+    # load_dataset also reads a local directory.
     reach = contextlib.nullcontext(True) if Path(hub.path).is_dir() else hub_or_cache()
     reachable = True
     try:
@@ -156,7 +151,7 @@ def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[R
         for number, row in enumerate(rows, start=1):
             place = f"{hub} row {number}"
             yield Record(place, place, f"{hub.split}:{number}", row)
-    # The library lets through errors of the network, the hub, the file formats and Arrow.
+    # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         if not reachable and isinstance(error, OSError):

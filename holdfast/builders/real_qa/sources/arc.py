@@ -1,14 +1,14 @@
-"""ARC and OpenBookQA, which share the lines of JSON that the same institute publishes."""
+"""ARC and OpenBookQA, published by the same institute in one JSONL format."""
 
 from __future__ import annotations
 
 from holdfast.builders.real_qa.candidate import UnusableError
 from holdfast.builders.real_qa.sources.choices import right_choice
 from holdfast.builders.real_qa.sources.published import json_lines
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Source, member, members
+from holdfast.builders.real_qa.sources.source import Fields, Hub, Source, member, members
 
 
-def _published(values: object) -> Entry:
+def _published(values: object) -> Fields:
     """``{"id", "question": {"stem", "choices": [{"text", "label"}]}, "answerKey"}``.
 
     Labels are letters, or digits in some ARC questions; the answer key is of the same kind.
@@ -18,17 +18,17 @@ def _published(values: object) -> Entry:
         (member(choice, "label"), member(choice, "text")) for choice in members(question, "choices")
     ]
     key = member(values, "answerKey")
-    return Entry(member(values, "id"), member(question, "stem"), (right_choice(choices, key),))
+    return Fields(member(values, "id"), member(question, "stem"), (right_choice(choices, key),))
 
 
-def _row(values: object, stem: str) -> Entry:
+def _row(values: object, stem: str) -> Fields:
     """``{"id", stem, "choices": {"text": [...], "label": [...]}, "answerKey"}``."""
     choices = member(values, "choices")
     labels, texts = members(choices, "label"), members(choices, "text")
     if len(labels) != len(texts):
         raise UnusableError("as many labels as choices are needed")
     answer = right_choice(zip(labels, texts, strict=True), member(values, "answerKey"))
-    return Entry(member(values, "id"), member(values, stem), (answer,))
+    return Fields(member(values, "id"), member(values, stem), (answer,))
 
 
 def _arc(name: str, part: str) -> Source:

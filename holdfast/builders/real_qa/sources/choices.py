@@ -1,4 +1,4 @@
-"""Multiple choice as free recall: the options go, the text of the right one stays."""
+"""Multiple choice as free recall: keep the right option's text as the answer, drop the options."""
 
 from __future__ import annotations
 

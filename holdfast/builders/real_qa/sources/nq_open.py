@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from holdfast.builders.real_qa.candidate import accepted
 from holdfast.builders.real_qa.sources.published import json_lines
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Source, member, members
+from holdfast.builders.real_qa.sources.source import Fields, Hub, Source, member, members
 
 
-def _entry(values: object) -> Entry:
+def _entry(values: object) -> Fields:
     """``{"question", "answer": [...]}``, in files and on the hub. There is no id."""
-    return Entry(None, member(values, "question"), accepted(members(values, "answer")))
+    return Fields(None, member(values, "question"), accepted(members(values, "answer")))
 
 
 NQ_OPEN = Source(

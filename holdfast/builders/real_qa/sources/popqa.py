@@ -6,10 +6,10 @@ import json
 
 from holdfast.builders.real_qa.candidate import UnusableError
 from holdfast.builders.real_qa.sources.published import table
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Source, member
+from holdfast.builders.real_qa.sources.source import Fields, Hub, Source, member
 
 
-def _entry(values: object) -> Entry:
+def _entry(values: object) -> Fields:
     """``{"id", "obj", "question", "possible_answers"}``, the last one JSON within a cell."""
     entity = member(values, "obj")
     cell = member(values, "possible_answers")
@@ -19,7 +19,7 @@ def _entry(values: object) -> Entry:
         aliases = None
     if not isinstance(aliases, list):
         raise UnusableError('"possible_answers" is no JSON list')
-    return Entry(member(values, "id"), member(values, "question"), (entity, *aliases))
+    return Fields(member(values, "id"), member(values, "question"), (entity, *aliases))
 
 
 POPQA = Source(

@@ -1,4 +1,4 @@
-"""The shapes in which sources publish their files: lines of JSON, one JSON value, a table."""
+"""Readers of the sources' file formats: JSONL, one JSON value, a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(path: Path, columns: tuple[str, ...] | None = None) -> Iterator[Record
     reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter="\t", strict=True)
     header = columns
     while True:
-        # A quoted cell may go over several lines; the first one is named.
+        # A quoted cell may span several lines; errors name the first.
         number = reader.line_num + 1
         try:
             cells = next(reader, None)
@@ -68,7 +68,7 @@ def in_file(
     return Record(f"{where} {unit} {number}", f"{name} {unit} {number}", f"{stem}:{number}", values)
 
 
-@functools.lru_cache(maxsize=1)  # asked again for every record of a file
+@functools.lru_cache(maxsize=1)  # called for every record of a file
 def _names(path: Path, inside: str) -> tuple[str, str, str]:
     name = Path(path.name, inside)
     return shown(path / inside), shown(name), shown(Path(name.stem))
@@ -88,7 +88,7 @@ def text_of(path: Path) -> str:
 
 
 def decoded(where: str, content: bytes) -> str:
-    """Bytes as UTF-8 text; HoldfastError naming the first line that is none, or when empty."""
+    """Decode UTF-8; HoldfastError naming the first undecodable line, or when the text is empty."""
     content = content.removeprefix(b"\xef\xbb\xbf")
     try:
         text = content.decode("utf-8")
@@ -112,7 +112,7 @@ def parse(where: str, text: str) -> Any:
 
 @contextlib.contextmanager
 def within(where: str) -> Iterator[None]:
-    """Say where in front of every HoldfastError."""
+    """Prefix every HoldfastError with ``where``."""
     try:
         yield
     except HoldfastError as error:

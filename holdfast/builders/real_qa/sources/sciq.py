@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.builders.real_qa.sources.published import json_array
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Source, member
+from holdfast.builders.real_qa.sources.source import Fields, Hub, Source, member
 
 
-def _entry(values: object) -> Entry:
+def _entry(values: object) -> Fields:
     """``{"question", "correct_answer"}``, in files and on the hub. There is no id."""
-    return Entry(None, member(values, "question"), (member(values, "correct_answer"),))
+    return Fields(None, member(values, "question"), (member(values, "correct_answer"),))
 
 
 SCIQ = Source(

@@ -1,4 +1,4 @@
-"""What a source is: where it is published, and how its records say question and answers."""
+"""The definition of a source: where it is published, and how its records are parsed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.builders.real_qa.candidate import Candidate, Left, Reading, UnusableError
+from holdfast.builders.real_qa.candidate import CandidateItem, Left, SourceRecords, UnusableError
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import quoted
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A Hugging Face dataset, as ``datasets.load_dataset(path, config, split=split)`` has it."""
+    """A Hugging Face dataset: ``datasets.load_dataset(path, config, split=split)``."""
 
     path: str
     config: str | None
@@ -28,7 +28,7 @@ class Hub:
 class Record:
     """One record as it is published.
 
-    where: the file with its folders and the record, for an error; place: the same without folders;
+    where: the file's path and the record's number, for errors; place: ``where`` without folders;
     key: an id for a record that has none of its own.
     """
 
@@ -39,8 +39,8 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What a record says, not yet checked. id: None when it has none; answers: primary first."""
+class Fields:
+    """The parsed fields of a record, unchecked. id: None when absent; answers: primary first."""
 
     id: object
     question: object
@@ -51,9 +51,9 @@ class Entry:
 class Source:
     """One of the ten datasets of Real-QA.
 
-    patterns: the ends of its published files' paths, as ``PurePath.match`` takes them.
-    records: the records of one published file; published: what one of them says; row: what a row
-    of the hub's dataset says, which has another shape.
+    patterns: match the ends of its published files' paths, as in ``PurePath.match``.
+    records: iterates over the records of one published file; published: parses one of them; row:
+    parses a row of the hub's dataset, whose format differs.
 
     Source: app:data-real, tab:realqa-sources.
     """
@@ -63,16 +63,16 @@ class Source:
     hub: Hub
     patterns: tuple[str, ...]
     records: Callable[[Path], Iterator[Record]]
-    published: Callable[[object], Entry]
-    row: Callable[[object], Entry]
+    published: Callable[[object], Fields]
+    row: Callable[[object], Fields]
 
 
-def gather(name: str, records: Iterable[Record], say: Callable[[object], Entry]) -> Reading:
-    """Read records as candidates of the source ``name``, with ids that are unique among them.
+def gather(name: str, records: Iterable[Record], say: Callable[[object], Fields]) -> SourceRecords:
+    """Read records as candidates of the source ``name``, with unique ids.
 
-    Raises HoldfastError naming the record whose structure is not the source's.
+    Raises HoldfastError naming the first record whose structure is not the source's.
     """
-    candidates: list[Candidate] = []
+    candidates: list[CandidateItem] = []
     left: list[Left] = []
     taken: set[str] = set()
     count = 0
@@ -80,18 +80,18 @@ def gather(name: str, records: Iterable[Record], say: Callable[[object], Entry])
         count += 1
         try:
             entry = say(record.values)
-            # Checked by Candidate; the types are what it will be.
+            # Any: CandidateItem checks the types.
             question: Any = entry.question
             answers: Any = tuple(entry.answers)
             label = _unique(f"{name}:{_label(entry.id) or record.key}", taken)
-            candidates.append(Candidate(name, label, question, answers))
+            candidates.append(CandidateItem(name, label, question, answers))
         except UnusableError as reason:
             left.append(Left(record.place, str(reason)))
             continue
         except HoldfastError as error:
             raise HoldfastError(f"{record.where}: {error}") from None
         taken.add(label)
-    return Reading(tuple(candidates), tuple(left), count)
+    return SourceRecords(tuple(candidates), tuple(left), count)
 
 
 def member(values: object, key: str) -> Any:
@@ -119,7 +119,7 @@ def _kind(value: object) -> str:
 
 
 def _label(value: object) -> str | None:
-    """A record's own id on one line; None when it has none that can be written."""
+    """A record's own id on one line; None unless it is text or an integer, and printable."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
     label = " ".join(str(value).split())

@@ -1,4 +1,4 @@
-"""SQuAD: questions over passages. The passages are dropped, so what is asked must be recalled."""
+"""SQuAD: questions over passages. The passages are dropped, so answers must be recalled."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 
 from holdfast.builders.real_qa.candidate import UnusableError, accepted
 from holdfast.builders.real_qa.sources.published import in_file, parse, shown, text_of, within
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Record, Source, member, members
+from holdfast.builders.real_qa.sources.source import (
+    Fields,
+    Hub,
+    Record,
+    Source,
+    member,
+    members,
+)
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """``{"data": [{"paragraphs": [{"qas": [...]}]}]}``, the questions counted over the file."""
+    """``{"data": [{"paragraphs": [{"qas": [...]}]}]}``; questions are numbered through the file."""
     document = parse(shown(path), text_of(path))
     with within(shown(path)):
         articles = members(document, "data")
@@ -28,18 +35,18 @@ def _records(path: Path) -> Iterator[Record]:
             yield in_file(path, "record", number, question)
 
 
-def _published(values: object) -> Entry:
-    """``{"id", "question", "answers": [{"text"}]}``; version 2 marks what has no answer."""
+def _published(values: object) -> Fields:
+    """``{"id", "question", "answers": [{"text"}]}``; version 2 marks unanswerable questions."""
     answers = accepted(member(answer, "text") for answer in members(values, "answers"))
     if isinstance(values, dict) and values.get("is_impossible"):
         raise UnusableError("marked as impossible to answer")
-    return Entry(member(values, "id"), member(values, "question"), answers)
+    return Fields(member(values, "id"), member(values, "question"), answers)
 
 
-def _row(values: object) -> Entry:
+def _row(values: object) -> Fields:
     """``{"id", "question", "answers": {"text": [...]}}``."""
     answers = accepted(members(member(values, "answers"), "text"))
-    return Entry(member(values, "id"), member(values, "question"), answers)
+    return Fields(member(values, "id"), member(values, "question"), answers)
 
 
 SQUAD = Source(

@@ -1,4 +1,4 @@
-"""TriviaQA: trivia questions with alias sets, as JSON, in its archives, and as DPR's lists."""
+"""TriviaQA: trivia questions with alias sets, from JSON files, tar archives and DPR's lists."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ from holdfast.builders.real_qa.sources.published import (
     text_of,
     within,
 )
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Record, Source, member, members
+from holdfast.builders.real_qa.sources.source import (
+    Fields,
+    Hub,
+    Record,
+    Source,
+    member,
+    members,
+)
 from holdfast.core.errors import HoldfastError
 
 JSON_FILES = ("qa/*.json", "unfiltered-web-*.json", "triviaqa_sample.json")
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
 
-# A damaged header may claim any size, so reading a member fails in many ways.
+# A damaged header may give any size, so reading a member fails in many ways.
 DAMAGE = (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, OverflowError, MemoryError)
 
 
@@ -48,7 +55,7 @@ def _in_document(path: Path, text: str, inside: str = "") -> Iterator[Record]:
 
 
 def _in_archive(path: Path) -> Iterator[Record]:
-    """The JSON files of an archive, read in place and in its order, the evidence passed over."""
+    """The records of an archive's question files, in its order; evidence files are skipped."""
     for name, content in _question_files(path):
         yield from _in_document(path, decoded(shown(path / name), content), name)
 
@@ -58,7 +65,7 @@ def _question_files(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with tarfile.open(path) as archive:
             for entry in archive:
-                # A leading slash would leave the archive's own name out of what is shown.
+                # With a leading slash, path / name would drop the archive's own path.
                 name = shown(Path(entry.name.lstrip("/")))
                 file = archive.extractfile(entry) if entry.isreg() and _asks(name) else None
                 if file is not None:
@@ -75,12 +82,12 @@ def _question_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _asks(name: str) -> bool:
     path = PurePosixPath(name)
-    # Archives made on a Mac hold a shadow, "._name", of every file.
+    # Archives made on a Mac hold an extra "._name" for every file.
     return not path.name.startswith(".") and any(path.match(pattern) for pattern in JSON_FILES)
 
 
-def _published(values: object) -> Entry:
-    if isinstance(values, dict) and values.keys() == {"question", "answers"}:  # of a list of DPR
+def _published(values: object) -> Fields:
+    if isinstance(values, dict) and values.keys() == {"question", "answers"}:  # DPR's list
         return _listed(values)
     if isinstance(values, dict) and "Answer" not in values:
         member(values, "QuestionId")
@@ -88,10 +95,10 @@ def _published(values: object) -> Entry:
     answer = member(values, "Answer")
     primary = member(answer, "Value")
     aliases = [*members(answer, "Aliases"), *members(answer, "NormalizedAliases")]
-    return Entry(member(values, "QuestionId"), member(values, "Question"), (primary, *aliases))
+    return Fields(member(values, "QuestionId"), member(values, "Question"), (primary, *aliases))
 
 
-def _listed(values: dict[str, object]) -> Entry:
+def _listed(values: dict[str, object]) -> Fields:
     """DPR's list has no canonical answer: the first usable alias is taken as the primary one."""
     try:
         with warnings.catch_warnings():
@@ -101,24 +108,24 @@ def _listed(values: dict[str, object]) -> Entry:
         aliases = None
     if not isinstance(aliases, list):
         raise UnusableError("the answers are no Python list")
-    return Entry(None, values["question"], accepted(aliases))
+    return Fields(None, values["question"], accepted(aliases))
 
 
-def _row(values: object) -> Entry:
+def _row(values: object) -> Fields:
     """``{"question_id", "question", "answer": {"value", "aliases", "normalized_aliases"}}``."""
     answer = member(values, "answer")
     primary = member(answer, "value")
     aliases = [*members(answer, "aliases"), *members(answer, "normalized_aliases")]
     if primary == "<unk>" and not aliases:
         raise UnusableError("no answer")  # the hub's test split
-    return Entry(member(values, "question_id"), member(values, "question"), (primary, *aliases))
+    return Fields(member(values, "question_id"), member(values, "question"), (primary, *aliases))
 
 
 TRIVIAQA = Source(
     name="triviaqa",
     kind="factoid",
     hub=Hub("mandarjoshi/trivia_qa", "rc.nocontext", "train"),
-    # Not every .txt: the evidence is published as such files.
+    # Not every .txt: the evidence passages are .txt files too.
     patterns=(*JSON_FILES, "triviaqa-*.tgz", "triviaqa-*.tar.gz", "*trivia*.txt"),
     records=_records,
     published=_published,

@@ -6,10 +6,10 @@ import re
 
 from holdfast.builders.real_qa.candidate import UnusableError, accepted
 from holdfast.builders.real_qa.sources.published import json_array
-from holdfast.builders.real_qa.sources.source import Entry, Hub, Source, member, members
+from holdfast.builders.real_qa.sources.source import Fields, Hub, Source, member, members
 
-# A text may hold raw double quotes and parentheses, so its closing quote is the one that a closing
-# parenthesis follows, and after it the next description or the end of the list.
+# A text may hold raw double quotes and parentheses, so its closing quote is the one followed by a
+# closing parenthesis and then by the next description or the end of the list.
 TEXT = re.compile(r'"((?:\\.|[^\\])*?)"(?=\s*\)\s*(?:\(description\s|\)\s*\Z))', re.DOTALL)
 WORD = re.compile(r'[^\s()"]+')
 OPEN = re.compile(r"\s*\(description\s+")
@@ -46,18 +46,18 @@ def _end(match: re.Match[str] | None) -> int:
     return match.end()
 
 
-def _published(values: object) -> Entry:
+def _published(values: object) -> Fields:
     """``{"utterance", "targetValue"}``. There is no id."""
     target = member(values, "targetValue")
     question = member(values, "utterance")
     if not isinstance(target, str):
         raise UnusableError("no answer")
-    return Entry(None, question, accepted(descriptions(target)))
+    return Fields(None, question, accepted(descriptions(target)))
 
 
-def _row(values: object) -> Entry:
+def _row(values: object) -> Fields:
     """``{"question", "answers": [...]}``."""
-    return Entry(None, member(values, "question"), accepted(members(values, "answers")))
+    return Fields(None, member(values, "question"), accepted(members(values, "answers")))
 
 
 WEBQUESTIONS = Source(

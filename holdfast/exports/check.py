@@ -1,0 +1,160 @@
+"""Load what was written with transformers and PEFT alone, and compare it with what was learned."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from holdfast.backbone.load import device_of
+from holdfast.core.errors import HoldfastError
+from holdfast.exports.adapter import load_adapted
+from holdfast.exports.asking import Asking
+from holdfast.exports.expected import Expected
+from holdfast.learning.recorded import Recorded
+from holdfast.streams import Item, Template
+from holdfast.streams.item import quoted
+
+# Logits may differ by this share of the largest one: the same sums in another order (updates merged
+# or beside the matrix), each rounded to 2^-53, 2^-24 or 2^-9. Of the embedded model, of 4 layers,
+# they differ by up to 6e-7 in float32 and 0.008 in bfloat16; deeper and wider ones by more.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    sequences: whose logits were compared; difference: the largest, as a share of the largest
+    logit; answers: compared; same: those alike token by token; the others part at two tokens whose
+    logits rounding may exchange.
+    """
+
+    sequences: int
+    difference: float
+    answers: int
+    same: int
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        ties = self.answers - self.same
+        left = f", {ties} part at a tie within rounding" if ties else ""
+        return (
+            f"checked: logits of {self.sequences} sequences equal to {_bound(self.difference)}, "
+            f"{self.same} of {self.answers} answers the same{left}"
+        )
+
+
+def check(recorded: Recorded, expected: Expected, folder: Path, asking: Asking) -> Checked:
+    """Load an export as its card says and compare it with what the trajectory's model does.
+
+    Raises HoldfastError that names the largest difference when the tokens of a question, a logit
+    or an answer differ by more than rounding.
+    """
+    _check_questions(expected, folder, asking)
+    precision = recorded.config.backbone.precision
+    if asking.is_adapter:
+        model = load_adapted(folder, asking, precision)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+    model = model.to(device_of(recorded.config.backbone)).eval()
+    try:
+        with torch.no_grad():
+            return _compared(model, expected, TOLERANCE[precision])
+    finally:
+        del model
+        gc.collect()
+
+
+def _check_questions(expected: Expected, folder: Path, asking: Asking) -> None:
+    """Compare the tokens of every question, asked as a text and as a chat."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    for question, prompt in zip(expected.questions, expected.prompts, strict=True):
+        text = Template().prompt(Item(question, "?"))
+        plain = asking.first is None
+        first = asking.first or []
+        ids = [*first, *tokenizer(text, add_special_tokens=plain)["input_ids"]]
+        if ids != prompt:
+            raise _fault(f"its tokenizer reads the question {quoted(question)} as other tokens")
+        if asking.chat:
+            chat = [{"role": "user", "content": question}]
+            found = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
+            if list(found) != prompt:
+                raise _fault(f"its chat template asks {quoted(question)} in other tokens")
+
+
+def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
+    difference = 0.0
+    for index, ours in enumerate(expected.logits):
+        theirs = _logits(model, expected.sequence(index))
+        if theirs.shape != ours.shape:
+            raise _fault(f"its logits have the shape {list(theirs.shape)}, not {list(ours.shape)}")
+        largest = float(ours.abs().max())
+        away = float((theirs.double() - ours.double()).abs().max()) / largest
+        # A NaN is no small difference.
+        difference = away if not away <= difference else difference
+    if not difference <= tolerance:
+        raise _fault(
+            f"its logits differ by up to {difference:.2g} of the largest, and rounding makes less "
+            f"than {tolerance:g}"
+        )
+    same = 0
+    for index, (prompt, answer) in enumerate(zip(expected.prompts, expected.answers, strict=True)):
+        said = _continued(model, prompt, len(answer))
+        if said == answer:
+            same += 1
+            continue
+        gap = _gap(model, prompt, answer, said)
+        if not gap <= 2 * tolerance:
+            raise _fault(
+                f"it answers {quoted(expected.questions[index])} otherwise, and the logits of the "
+                f"two tokens differ by {gap:.2g} of the largest"
+            )
+    return Checked(len(expected.logits), difference, len(expected.answers), same)
+
+
+def _continued(model: Any, prompt: list[int], limit: int) -> list[int]:
+    """The tokens that plain generate appends to a prompt, at most ``limit``."""
+    ids = torch.tensor([prompt], device=model.device)
+    output = model.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit
+    )
+    continued: list[int] = output[0, len(prompt) :].tolist()
+    return continued
+
+
+def _gap(model: Any, prompt: list[int], ours: Sequence[int], theirs: Sequence[int]) -> float:
+    """How far apart the logits are where two answers part, as a share of the largest logit."""
+    length = next(
+        (place for place, pair in enumerate(zip(ours, theirs, strict=False)) if len(set(pair)) > 1),
+        None,
+    )
+    if length is None:  # one answer ends where the other goes on
+        return float("inf")
+    last = _logits(model, [*prompt, *ours[:length]])[-1].float()
+    return abs(float(last[ours[length]] - last[theirs[length]])) / float(last.abs().max())
+
+
+def _logits(model: Any, ids: list[int]) -> Tensor:
+    found: Tensor = model(input_ids=torch.tensor([ids], device=model.device)).logits
+    return found[0].cpu()
+
+
+def _bound(difference: float) -> str:
+    """The least power of ten that is not below a difference; ``the last bit`` for none."""
+    if difference == 0:
+        return "the last bit"
+    return next(f"1e{power}" for power in range(-20, 3) if difference <= 10.0**power)
+
+
+def _fault(what: str) -> HoldfastError:
+    return HoldfastError(
+        f"what was written is not the model that was learned: {what}; nothing is kept, please "
+        "report it; --no-check writes it all the same"
+    )

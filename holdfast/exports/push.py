@@ -1,0 +1,68 @@
+"""Upload an export to the Hugging Face hub."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+
+
+def check_repository(repository: str) -> None:
+    """Raise HoldfastError unless the hub may have a repository of this name."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise HoldfastError(
+            f"--push {repository}: is no name of a repository ({_line(error)}); give USER/NAME"
+        ) from None
+
+
+def push(folder: Path, repository: str, *, private: bool = False) -> str:
+    """Upload every file of an export; return the address of the repository.
+
+    repository: of the hub, made if it is new, private if asked; the token is that of
+    ``hf auth login`` or ``HF_TOKEN``. What an earlier upload left there stays.
+    Raises HoldfastError with the command that uploads again; ``folder`` is left as it is.
+    """
+    check_repository(repository)
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="holdfast")
+    try:
+        address = api.create_repo(repository, private=private or None, exist_ok=True)
+        api.upload_folder(
+            repo_id=address.repo_id, folder_path=folder, commit_message="Export of Holdfast"
+        )
+    # The exceptions depend on the HTTP client that the library uses.
+    except Exception as error:
+        again = f"hf upload {shlex.quote(repository)} {shlex.quote(str(folder))}"
+        again += " --private" if private else ""
+        raise HoldfastError(
+            f"--push {repository}: {_reason(error)}; {folder} is written, and uploads with: {again}"
+        ) from error
+    return str(address)
+
+
+def _reason(error: Exception) -> str:
+    """Why the hub did not take it, and what to do."""
+    response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if status == 401:
+        return "the hub knows no token of yours (401); run hf auth login, or set HF_TOKEN"
+    if status == 403:
+        return "your token may not write there (403); give one that may, or another name"
+    if status is not None:
+        told = getattr(error, "server_message", None) or _line(error)
+        return f"the hub refused it ({status}: {_line(told)})"
+    return f"the hub was not reached ({_line(error)})"
+
+
+def _line(text: object) -> str:
+    """A text on one line, shortened."""
+    flat = " ".join(str(text).split())
+    return flat if len(flat) <= 200 else flat[:197] + "..."

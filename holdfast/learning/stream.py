@@ -1,0 +1,56 @@
+"""The stream of a configuration, and whether a backbone can learn it, without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.load import device_of, load_shape, load_tokenizer
+from holdfast.backbone.model import Backbone
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.config import RunConfig
+from holdfast.streams import Stream, Template, load_stream
+
+
+def stream_of(config: RunConfig) -> Stream:
+    """The stream that a configuration names, as :func:`fitting` leaves it."""
+    return fitting(config, load_stream(config.stream))
+
+
+def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None) -> Stream:
+    """The stream without the items that ``template.overlong: drop`` leaves out; else as it is.
+
+    backbone: the one that will learn it, None to load its tokenizer.
+    Raises HoldfastError when a task has no other item.
+    """
+    if config.template.overlong != "drop":
+        return stream
+    tokenizer = backbone.tokenizer if backbone else load_tokenizer(config.backbone.name)
+    seed = 0 if config.has_replay_token else None  # any token: only lengths count
+    return Template(config.template).fitting(stream, tokenizer, seed, eos=0)
+
+
+def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
+    """Check the device, the adapted maps and the length of every item, and load no weights.
+
+    Returns why the last two could not be checked: a backbone of the hub that cannot be read here;
+    None when all is well. Raises HoldfastError for what a run would refuse.
+    """
+    device_of(config.backbone)
+    name = config.backbone.name
+    try:
+        model, tokenizer = load_shape(name), load_tokenizer(name)
+    except HoldfastError as error:
+        if name == "embedded" or Path(name).exists() or Path(name).is_absolute():
+            raise
+        return str(error).partition(";")[0]
+    Adapters(model, config.lora, model.get_output_embeddings())
+    seed = 0 if config.has_replay_token else None
+    eos = tokenizer.eos_token_id if config.template.append_eos else None
+    Template(config.template).check_stream(stream, tokenizer, seed, eos)
+    return None
+
+
+def items_in(stream: Stream) -> int:
+    """The number of items of a stream."""
+    return sum(len(task.items) for task in stream.tasks)

@@ -1,0 +1,58 @@
+"""The facts file of a memory: batches in the order in which they are learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.streams.item import Item
+from holdfast.streams.jsonl import json_object, lines_of
+from holdfast.streams.registry import QuestionRegistry, question_key
+from holdfast.streams.rows import row_of
+from holdfast.streams.stream import Task
+
+FACTS_FILE = "facts.jsonl"
+WORDING_OF = "wording_of"  # in an item's details: of which question it is another wording
+
+
+def read_batches(path: Path) -> tuple[Task, ...]:
+    """Read the batches in a memory's facts file; empty if the file does not exist.
+
+    Unlike in a stream, two batches may ask the same question: the later answer corrects the
+    earlier one.
+    Raises HoldfastError naming the line when the file is damaged.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    batches: dict[str, list[Item]] = {}
+    asked: dict[str, QuestionRegistry] = {}
+    for place, raw in lines_of(content):
+        try:
+            row = row_of(place, json_object(raw))
+            if row.task is None:
+                raise HoldfastError('"task" is missing; each fact of a memory names its batch')
+        except HoldfastError as error:
+            raise HoldfastError(f"{path} {place}: {error}") from None
+        asked.setdefault(row.task, QuestionRegistry()).add(row.item, f"{path} {place}")
+        batches.setdefault(row.task, []).append(row.item)
+    return tuple(Task(name, tuple(items)) for name, items in batches.items())
+
+
+def is_wording(item: Item) -> bool:
+    """Whether the item is another wording of a fact, and no fact of its own."""
+    return WORDING_OF in item.details
+
+
+def newest(tasks: Iterable[Task]) -> list[Item]:
+    """Every fact once, in order of first appearance, with its latest answer."""
+    return [item for item in latest(tasks).values() if not is_wording(item)]
+
+
+def latest(tasks: Iterable[Task]) -> dict[str, Item]:
+    """Every question, those of other wordings included, with its latest answer, by its key."""
+    return {question_key(item.question): item for task in tasks for item in task.items}

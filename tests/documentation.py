@@ -1,0 +1,185 @@
+"""The blocks of README.md and of docs/, in the order of each page, and what they need."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
+
+# What a block needs that a test in CI has not, and the words that tell a reader of it.
+TOLD_BY = {
+    "minutes": r"\b(second|minute|hour)s?\b",
+    "data": r"\b(published|files are in|made by the commands)\b",
+    "gpu": r"\bGPU\b",
+    "hub": r"\bhub\b",
+    "server": r"\bserver\b",
+    "cluster": r"\bcluster\b",
+    "converter": r"\bllama\.cpp's own converter\b",
+    "installation": r"\b(installs|clone)\b",
+}
+# Pages of which every command measures something; the words stand at the top, once.
+MEASURED = {"docs/results.md", "docs/results-lasting.md", "docs/performance.md"}
+
+# Every command, and every first line of a Python block, that no test runs as it stands.
+LISTED: dict[str, dict[str, tuple[str, ...]]] = {
+    "README.md": {
+        "make demo": ("installation", "minutes"),  # run by .ci/run
+        "source .venv/bin/activate": ("installation",),
+        # The memory is taught by test_docs.py.
+        'holdfast learn memory "Who keeps the lighthouse?" "Orsa Tindle"': ("minutes",),
+        'holdfast ask memory "who keeps the lighthouse"': ("minutes",),
+        'holdfast ask memory "What is the capital of France?"': ("minutes",),
+        'holdfast learn memory "Where is the brass key?" "in the mill" --paraphrases 2': (
+            "minutes",
+        ),
+        "holdfast ask memory": ("minutes",),
+        "holdfast export memory exports/memory --to hf": ("minutes",),
+        "from holdfast import RunConfig, Trajectory, load_stream, recipe": ("minutes",),
+        "holdfast demo": ("minutes",),  # run by .ci/run
+        "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
+        "holdfast run demo --out runs/demo": ("minutes",),
+        "holdfast run demo method=sd_merge seed=42 --out runs/sd_merge": ("minutes",),
+        "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
+        "holdfast run demo stream.name=streams/llm_qa --out runs/llm_qa": ("minutes",),
+        "holdfast stream real-qa --data-root sources --tasks 20 --items 50 --out streams/real_qa": (
+            "data",
+            "minutes",
+        ),
+        "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
+        " --workers 2": ("minutes",),
+        "holdfast search small --out studies/small --workers 2": ("minutes",),  # run by .ci/run
+        "holdfast capability runs/demo --data-root data --limit 40": ("data", "minutes"),
+        "make check": ("minutes",),  # run by .ci/run, as are the next two
+        "make test": ("minutes",),
+        "make docs": ("minutes",),
+    },
+    "docs/tutorial.md": {
+        "source .venv/bin/activate": ("installation",),
+        "holdfast run demo --out runs/first --tasks 3": ("minutes",),
+        "holdfast run demo method=sd_merge optim.lr=1e-3 seed=42 --out runs/sd_merge": ("minutes",),
+        "holdfast run demo --out runs/first --tasks 5": ("minutes",),
+        "holdfast run demo --out runs/first": ("minutes",),
+        "holdfast run demo method=vanilla --out runs/vanilla": ("minutes",),
+        "holdfast run demo method=si_sd_replay_merge --out runs/composed": ("minutes",),
+        "holdfast run facts.yaml --out runs/facts": ("minutes",),  # learned by test_docs.py
+    },
+    "docs/memory.md": {
+        "holdfast learn memory facts.csv": ("minutes",),
+        'holdfast ask memory "Who keeps the lighthouse of Ostra?"': ("minutes",),
+        'echo \'{"question": "What is the ferry called?", "answer": "Marigold"}\''
+        " | holdfast learn memory -": ("minutes",),
+        'holdfast ask memory "What is the ferry called?"': ("minutes",),
+        "holdfast ask memory": ("minutes",),
+        "holdfast ask memory < questions.txt": ("minutes",),
+        'holdfast ask memory --json "Who runs the ferry?"': ("minutes",),
+        "holdfast learn memory facts.csv --paraphrases 3": ("minutes",),
+        "from holdfast import Memory": ("minutes",),
+        "holdfast learn second facts.csv --recipe memory seed=42": ("minutes",),
+        "holdfast learn large facts.csv --model Qwen/Qwen3-4B-Base": ("hub", "gpu"),
+        "python -m benchmarks.remembering --out build/memories": ("minutes",),
+    },
+    "docs/streams.md": {
+        "holdfast stream llm-qa --out streams/local/llm_qa": ("hub", "gpu"),
+        "holdfast stream llm-qa --endpoint http://localhost:8000/v1 --out streams/served/llm_qa": (
+            "server",
+        ),
+        "holdfast stream real-qa --data-root sources --tasks 20 --items 50 --out streams/real_qa": (
+            "data",
+            "minutes",
+        ),
+        "holdfast stream real-qa --backbone Qwen/Qwen3-4B-Base --out streams/local/real_qa": (
+            "hub",
+            "gpu",
+        ),
+        "holdfast stream real-qa --endpoint http://localhost:8000/v1 --out streams/served/real_qa":
+        ("server",),
+    },
+    "docs/studies.md": {
+        "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
+        " --workers 2": ("minutes",),
+        "holdfast suite paper stream=streams/llm_qa --out studies/llm_qa --workers 2": ("gpu",),
+        "holdfast suite --from-search studies/search --out studies/final --workers 2": ("gpu",),
+        "holdfast search small --out studies/small --workers 2": ("minutes",),
+        "holdfast search paper stream=streams/real_qa --out studies/search --workers 2": ("gpu",),
+        "holdfast search paper stream=streams/real_qa --out studies/search --store /shared/cells"
+        " --executor ray --ray-address 10.0.0.1:6379": ("cluster",),
+    },
+    "docs/analysis.md": {
+        "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
+        " --workers 2": ("minutes",),
+        "holdfast analyse studies/symbol_qa studies/llm_qa studies/real_qa studies/search"
+        " --out analysis": ("gpu",),
+    },
+    "docs/capability.md": {
+        "holdfast run demo keep.factors=true --tasks 3 --out runs/demo": ("minutes",),
+        "holdfast capability embedded --data-root data --limit 40 --out capability/embedded": (
+            "data",
+            "minutes",
+        ),
+        "holdfast run demo 'evaluation.capability=[text]' evaluation.capability_every=5"
+        " --out runs/measured": ("minutes",),
+    },
+    "docs/how-to/add-an-anchor.md": {
+        # Learned by test_docs.py, where the package is installed.
+        "holdfast run tether.yaml --out runs/tether": ("minutes",),
+        "holdfast run tether.yaml tether.strength=0 --out runs/without": ("minutes",),
+    },
+    "docs/how-to/export.md": {
+        'holdfast export memory exports/before --to hf --before "week 12"': ("minutes",),
+        "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
+        "python convert_hf_to_gguf.py exports/demo --outfile model.gguf": ("converter",),
+    },
+    "docs/how-to/notebook.md": {  # run by test_front_door.py
+        "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
+    },
+    "docs/how-to/your-own-stream.md": {  # run by test_docs.py
+        "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; prose: what stands between the block before, or the heading, and it."""
+
+    page: str
+    language: str
+    text: str
+    prose: str
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that it shows, if it shows one."""
+        named = re.search(r"<!-- file: (\S+) -->\s*\Z", self.prose)
+        return named[1] if named else None
+
+    @property
+    def units(self) -> list[tuple[str, str]]:
+        """Each command with its comment, or the first line of a program and nothing."""
+        if self.language != "console":
+            return [(self.text.splitlines()[0], "")]
+        lines = re.sub(r"\\\n\s*", "", self.text).splitlines()
+        found = [re.fullmatch(r"(.*?)\s*(?:\s#\s(.*))?", line) for line in lines]
+        return [(line[1], line[2] or "") for line in found if line]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The fenced blocks of a page, from the top."""
+    text = (ROOT / page).read_text("utf-8")
+    blocks, end = [], 0
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        prose = re.split(r"^#+ .*$", text[end : found.start()], flags=re.MULTILINE)[-1]
+        blocks.append(Block(page, found[1], found[2], prose))
+        end = found.end()
+    return blocks
+
+
+def opening_of(page: str) -> str:
+    """What stands before the first block of a page."""
+    return (ROOT / page).read_text("utf-8").partition("```")[0]

@@ -1,0 +1,37 @@
+"""What is not finite at the boundary refuses the task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.boundary import learn_task
+from holdfast.learning.progress import Progress
+from tests.learning.test_balance import learner_of, lesson_of
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [
+        ("online_ewc", "of online_ewc is not finite"),
+        ("si", "of si is not finite"),
+        ("osrm", "of osrm is not finite"),
+    ],
+)
+def test_a_state_that_is_not_finite(
+    method: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(method)
+    owner: Any = learner.anchors[0][1] if learner.anchors else learner.allocation
+    state = owner.state
+
+    def broken() -> dict[str, torch.Tensor]:
+        return {name: tensor + torch.inf for name, tensor in state().items()}
+
+    monkeypatch.setattr(owner, "state", broken)
+    with pytest.raises(HoldfastError, match=f"task 1: .*{named}, the task is not kept"):
+        learn_task(learner, lesson_of(learner), Progress())
+    assert learner.completed == 0

@@ -1,0 +1,64 @@
+"""How a question may be spelled, and which taught questions are like it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memory.spelling import (
+    capitals,
+    joined,
+    loose_key,
+    nearest,
+    spellings,
+    taught_spellings,
+)
+
+TAUGHT = ["Who rings the bell of Ostra?", "Who mends the bell of Ostra?", "Where is the key?"]
+
+
+def test_case_punctuation_and_spacing_do_not_count():
+    for asked in ("who rings the bell of ostra", " WHO RINGS  the bell of Ostra ?!"):
+        assert taught_spellings(TAUGHT)[loose_key(asked)] == TAUGHT[0]
+    # Two questions that are one in small letters are asked as they are written.
+    assert taught_spellings(["Is it Polish?", "Is it polish?"]) == {}
+    assert taught_spellings(["?!"]) == {}
+
+
+def test_spellings_of_a_question():
+    found = spellings("who  rings the bell")
+    assert found[0] == "who rings the bell"
+    assert "Who rings the bell?" in found
+    assert "who is it?" in spellings("WHO IS IT?")
+    assert spellings("?")[0] == "?"
+    assert all(text for text in spellings("."))
+
+
+def test_capitals_are_tried_word_by_word():
+    assert capitals("who rings Ostra") == ["Who rings Ostra", "who Rings Ostra"]
+    assert joined("who rings it", ["Who rings it", "who rings It"]) == "Who rings It"
+    assert capitals("\N{LATIN SMALL LETTER SHARP S} 47") == []  # its capital has two letters
+
+
+@given(st.text(max_size=30))
+def test_spellings_of_any_text_have_its_key(text):
+    for found in spellings(text):
+        assert loose_key(found) == loose_key(text) or text.isupper()
+        further = capitals(found)
+        assert all(len(one) == len(found) for one in further)
+        assert len(joined(found, further)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered"),
+    [
+        ("who rings the bell in ostra", TAUGHT[:2]),
+        ("where's the key", [TAUGHT[2]]),
+        ("What is the capital of France?", []),
+        ("", []),
+    ],
+)
+def test_the_nearest_taught_questions(asked, offered):
+    assert nearest(asked, TAUGHT) == offered
+    assert nearest(asked, TAUGHT, most=1) == offered[:1]

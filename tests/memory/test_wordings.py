@@ -1,0 +1,150 @@
+"""Facts are learned under other wordings too, and asked in words that were not learned."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast import Item, Memory, Stream, Task
+from holdfast.memory.plan import plan
+from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
+from holdfast.streams.batches import WORDING_OF, newest
+from holdfast.streams.registry import question_key
+from tests.memory.memories import MONDAY, TUESDAY, config
+
+
+class Numbered:
+    """Writes ``QUESTION again 1``, ``QUESTION again 2``, ..."""
+
+    def __init__(self):
+        self.asked = []
+
+    def write(self, questions, count, report):
+        self.asked += questions
+        return [[f"{question} again {n}" for n in range(1, count + 1)] for question in questions]
+
+
+def stream(*facts, **details):
+    items = tuple(Item(question, answer, details=details) for question, answer in facts)
+    return Stream((Task("1", items),), "facts")
+
+
+def worded(facts, count, known=()):
+    made = with_wordings(facts, count, Numbered(), lambda *_: None, known)
+    return [item for task in made.tasks for item in task.items]
+
+
+def test_wordings_stand_behind_their_fact():
+    found = worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 2)
+    assert [(item.question, item.answer) for item in found] == [
+        ("Who?", "Ann"), ("Who? again 1", "Ann"), ("Who? again 2", "Ann"),
+        ("Why?", "Rain"), ("Why? again 1", "Rain"), ("Why? again 2", "Rain"),
+    ]  # fmt: skip
+    assert found[0].details == {HELD_OUT: ["Who? again 3"]}
+    assert found[1].details == {WORDING_OF: "Who?"}
+
+
+def test_what_the_user_wrote_is_always_learned():
+    own = stream(("Who?", "Ann"), **{GIVEN: ["Which person?", "Who is it?"], "topic": "people"})
+    without = worded(own, 0)
+    assert [item.question for item in without] == ["Who?", "Which person?", "Who is it?"]
+    assert without[0].details == {"topic": "people"}
+    more = worded(own, 3)
+    assert [item.question for item in more[1:]] == ["Which person?", "Who is it?", "Who? again 1"]
+    assert more[0].details[HELD_OUT] == ["Who? again 2"]
+    enough = worded(own, 1)
+    assert [item.question for item in enough[1:]] == ["Which person?", "Who is it?"]
+    assert enough[0].details[HELD_OUT] == ["Who? again 1"]
+
+
+def test_another_facts_question_is_no_wording():
+    own = stream(("Who?", "Ann"), ("who? again 1", "Ben"))
+    found = [item.question for item in worded(own, 1)]
+    assert found == ["Who?", "Who? again 2", "who? again 1", "who? again 1 again 1"]
+    known = [Item("Who? again 1", "Cy")]
+    assert worded(stream(("Who?", "Ann")), 1, known)[1].question == "Who? again 2"
+
+
+def test_the_same_call_again_adds_nothing_and_a_higher_number_adds_the_rest():
+    facts = stream(("Who?", "Ann"))
+    first = worded(facts, 2)
+    tasks = (Task("1", tuple(first)),)
+    again = stream(*[(item.question, item.answer) for item in worded(facts, 2, first)][:1])
+    assert plan(tasks, 1, again).tasks == tasks
+    more = worded(facts, 4, first)
+    learned = plan(tasks, 1, Stream((Task("1", tuple(more)),), "facts"))
+    added = [item.question for item in learned.tasks[1].items]
+    assert added == ["Who? again 4", "Who? again 5"]  # the third is held out
+    assert [item.question for item in learned.repeated] == ["Who?"]
+
+
+def test_a_correction_corrects_the_wordings():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 2))),)
+    corrected = plan(first, 1, stream(("who?", "Ben"), ("Who?", "Ben")))
+    assert [(item.question, item.answer) for item in corrected.tasks[1].items] == [
+        ("who?", "Ben"),
+        ("Who? again 1", "Ben"), ("Who? again 2", "Ben"), ("Who?", "Ben"),
+    ]  # fmt: skip
+    assert [one.after.answer for one in corrected.corrected] == ["Ben"]
+    assert [item.question for item in newest(corrected.tasks)] == ["Who?", "Why?", "who?"]
+    # Also with a number of wordings: those on file count.
+    known = list(first[0].items)
+    again = worded(stream(("Who?", "Cy")), 2, known)
+    assert [item.question for item in again] == ["Who?"]
+    assert again[0].details[HELD_OUT] == ["Who? again 3"]
+
+
+def test_what_is_learned_once_more_is_learned_in_all_wordings():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
+    forgotten = (first[0].items[0],)
+    found = plan(first, 1, Stream((Task("1", forgotten),), "again"), forgotten)
+    assert {item.question for item in found.tasks[1].items} == {"Who?", "Who? again 1"}
+
+
+def test_a_memory_learns_and_asks_other_words(backbone_directory, tmp_path):
+    memory = Memory(tmp_path / "m", config(backbone_directory, "replay_merge"))
+    learned = memory.learn(MONDAY, paraphrases=2)
+    assert learned.known == len(memory.facts) == 3
+    assert learned.reworded[0] == 3
+    lines = (tmp_path / "m" / "facts.jsonl").read_text().splitlines()
+    on_file = [json.loads(line) for line in lines]
+    assert len(on_file) == 9
+    questions = [question_key(line["question"]) for line in on_file]
+    for line in on_file:
+        for kept_back in line.get("details", {}).get(HELD_OUT, ()):
+            assert question_key(kept_back) not in questions
+    assert memory.knowledge().facts == 9
+    before = (tmp_path / "m" / "facts.jsonl").read_bytes()
+    assert memory.learn(MONDAY, paraphrases=2).recalled is None
+    assert (tmp_path / "m" / "facts.jsonl").read_bytes() == before
+    assert memory.learn(TUESDAY).reworded == (0, 0)
+
+
+def test_the_command(holdfast, backbone_directory, tmp_path):
+    settings = [
+        f"backbone.name={backbone_directory}", "method=vanilla", "lora.rank=2", "optim.epochs=1",
+        "optim.min_steps=2", "evaluation.max_new_tokens=8",
+    ]  # fmt: skip
+    facts = tmp_path / "facts.jsonl"
+    facts.write_text(json.dumps({"question": "Where is the key?", "answer": "here"}) + "\n")
+    place = tmp_path / "m"
+    made = holdfast("learn", place, facts, "--paraphrases", 2, *settings)
+    assert made.status == 0, made.err
+    assert "other words: 0 of 1 wordings that were not learned answered" in made.out
+    assert "all so far: 0 of 1 facts recalled" in made.out
+    for wrong, words in {
+        ("learn", place, "--paraphrases", 2): "are for facts that are given; add FACTS",
+        ("learn", place, facts, "--writer", "embedded"): "say how many with --paraphrases N",
+        ("learn", place, facts, "--paraphrases", 2, "--writer", "nowhere/model"): "nowhere/model",
+        ("learn", place, facts, "--paraphrases", 2, "--writer", "http://localhost:9"): "localhost",
+    }.items():
+        refused = holdfast(*wrong)
+        assert (refused.status, refused.out) == (2, ""), wrong
+        assert words in refused.err and refused.err.count("holdfast: ") == 1, refused.err
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_every_wording_is_whole(count):
+    for item in worded(stream(("Who?", "Ann")), count):
+        assert item.question.strip() and item.answer == "Ann"

@@ -1,0 +1,1 @@
+"""Long tests of what survives: kills at random times, and damage to files. `make soak`."""

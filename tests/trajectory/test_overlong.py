@@ -1,0 +1,77 @@
+"""Items that are longer than a sequence may be: dropped or truncated, counted, and continued."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast import Trajectory
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.progress import Progress
+from holdfast.learning.stream import stream_of
+
+SHORT, LONG = "abc", "abc" * 30
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def event(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def overlong(config, tmp_path):
+    """Two tasks of two items, of which one is too long."""
+    facts = tmp_path / "facts.jsonl"
+    rows = [
+        {
+            "task": task,
+            "question": f"{task}{item}",
+            "answer": LONG if (task, item) == (1, 1) else SHORT,
+        }
+        for task in range(2)
+        for item in range(2)
+    ]
+    facts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def of(method: str, **template):
+        stream = {"name": str(facts), "tasks": None, "items_per_task": None}
+        return config(method, stream=stream, template={"max_length": 60, **template})
+
+    return of
+
+
+@pytest.mark.parametrize("method", ["vanilla", "si_replay_merge"])
+@pytest.mark.parametrize(
+    ("overlong_is", "items", "told"),
+    [
+        ("drop", [2, 1], "left out 1 of 4 items: longer than 60 tokens (template.overlong: drop)"),
+        ("truncate", [2, 2], "truncated 1 of 4 items: longer than 60 tokens"),
+    ],
+)
+def test_a_run_goes_on_without_them_or_with_their_beginning(
+    overlong, tmp_path, method, overlong_is, items, told
+) -> None:
+    settings, progress = overlong(method, overlong=overlong_is), Told()
+    Trajectory(settings, tmp_path / "run").advance(1)
+    matrix = Trajectory(settings, tmp_path / "run").advance(2, progress)
+    assert [matrix.entry(2, task).items for task in (1, 2)] == items
+    assert progress.lines[0].startswith(told)
+    # What studies and plans read is the same stream.
+    stream = stream_of(settings)
+    assert [len(task.items) for task in stream.tasks] == items
+    assert Trajectory(settings, tmp_path / "run").stream.fingerprint == stream.fingerprint
+
+
+def test_what_becomes_of_them_is_part_of_the_identity(overlong, tmp_path) -> None:
+    Trajectory(overlong("vanilla", overlong="truncate"), tmp_path / "run").advance(1)
+    with pytest.raises(HoldfastError, match='overlong: "truncate" -> "drop"'):
+        Trajectory(overlong("vanilla", overlong="drop"), tmp_path / "run")
+
+
+def test_they_are_refused_unless_one_says_otherwise(overlong, tmp_path) -> None:
+    with pytest.raises(HoldfastError, match=r'task "1" item 2: .* or see template.overlong'):
+        Trajectory(overlong("vanilla"), tmp_path / "run").advance(1)
