@@ -16,7 +16,6 @@ import typer
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.answering import Reply
     from holdfast.memory.memory import Memory
 
 NOT_TAUGHT = 3  # the exit status
@@ -91,6 +90,8 @@ def _print_answer(memory: Memory, line: str, say: Any) -> None:
 
 def _plain(memory: Memory, question: str) -> tuple[str | None, bool | None]:
     """The answer, None if it was not taught, and the verdict; what else there is to say is said."""
+    from holdfast.memory.telling import untaught
+
     reply = memory.reply(question)
     if reply.taught is False:
         print(f"holdfast: {untaught(memory, reply)}", file=sys.stderr)
@@ -101,31 +102,11 @@ def _plain(memory: Memory, question: str) -> tuple[str | None, bool | None]:
     return reply.answer, reply.taught
 
 
-def untaught(memory: Memory, reply: Reply) -> str:
-    """Why a question is not answered, what would be said, how sure it is, what is like it."""
-    from holdfast.streams.item import quoted
-
-    sure = "less than 1%" if reply.probability < 0.01 else f"{reply.probability:.0%}"
-    would = f"it would say {quoted(reply.answer or reply.text)} ({sure} sure)"
-    if memory.is_on_file(reply.question):
-        again = f"holdfast learn {memory.directory} --again"
-        return f"it was taught that, but has half forgotten it; {would}; {again} teaches it again"
-    like = ", ".join(quoted(one) for one in memory.nearest(reply.question))
-    return f"it was not taught that; {would}" + (f"; taught and like it: {like}" if like else "")
-
-
 def _json(memory: Memory, question: str) -> tuple[str, bool | None]:
+    from holdfast.memory.telling import reply_values
+
     begin = time.perf_counter()
     reply = memory.reply(question)
-    told = {
-        "question": " ".join(question.split()),
-        "asked": reply.question,
-        "answer": None if reply.taught is False else reply.answer,
-        "would_say": reply.answer,
-        "probability": round(reply.probability, 6),
-        "taught": reply.taught,
-        "on_file": memory.is_on_file(question),
-        "nearest": [] if reply.taught else memory.nearest(question),
-        "seconds": round(time.perf_counter() - begin, 3),
-    }
+    told = reply_values(memory, question, reply)
+    told["seconds"] = round(time.perf_counter() - begin, 3)
     return json.dumps(told, ensure_ascii=False), reply.taught

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.cli.ask import untaught
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ def respond(memory: Memory, line: str) -> str:
 
 
 def _answer(memory: Memory, question: str) -> str:
+    from holdfast.memory.telling import untaught
+
     reply = memory.reply(question)
     if reply.taught is False:
         return untaught(memory, reply)
@@ -73,8 +74,8 @@ def _forgotten(memory: Memory) -> str:
 
 
 def _teach(memory: Memory, fact: str) -> str:
-    from holdfast.cli.learn import told
     from holdfast.cli.progress import showing
+    from holdfast.memory.telling import lesson_lines
 
     question, mark, answer = (part.strip() for part in fact.partition("?"))
     question += mark
@@ -86,4 +87,4 @@ def _teach(memory: Memory, fact: str) -> str:
     planned = len(memory.plan(pair).tasks)
     with showing(memory.directory.name, memory.horizon, planned, memory.directory) as progress:
         learned = memory.learn(pair, progress)
-    return "\n".join(told(learned))
+    return "\n".join(lesson_lines(learned))

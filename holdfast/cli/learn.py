@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,8 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig
-    from holdfast.memory.memory import Learned, Memory
-    from holdfast.streams import Item, Stream
-
-_FEW = 3
+    from holdfast.memory.memory import Memory
+    from holdfast.streams import Stream
 
 
 def learn(
@@ -85,6 +84,9 @@ def learn(
             show_default="embedded",
         ),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was learned as one JSON object.")
+    ] = False,
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
     given = list(overrides or [])
@@ -99,6 +101,7 @@ def learn(
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
         from holdfast.memory.memory import Memory
+        from holdfast.memory.telling import lesson_lines, lesson_values
         from holdfast.streams.columns import Columns
 
     opened = Memory(memory, _settings(memory, recipe, given))
@@ -114,7 +117,10 @@ def learn(
     planned = len(opened.plan(stream, again=again).tasks)
     with showing(memory.name, opened.horizon, planned, memory) as progress:
         learned = opened.learn(stream, progress, again=again)
-    print("\n".join(told(learned)))
+    if as_json:
+        print(json.dumps(lesson_values(learned), ensure_ascii=False))
+        return
+    print("\n".join(lesson_lines(learned)))
     print(memory)
 
 
@@ -205,43 +211,3 @@ def _default_recipe(asked: dict[str, Any]) -> str:
     backbone = asked.get("backbone")
     name = backbone.get("name", "embedded") if isinstance(backbone, dict) else "embedded"
     return "memory" if name == "embedded" else "memory_paper"
-
-
-def told(learned: Learned) -> list[str]:
-    """Lines on what was learned, corrected, known before, and what is recalled of all."""
-    lines = []
-    if learned.batches:
-        several = len(learned.batches) > 1
-        which = f"{len(learned.batches)} batches" if several else f"batch {learned.batches[0]}"
-        right = len(learned.facts) - len(learned.missed)
-        lines.append(f"{which}: {right} of {len(learned.facts)} facts recalled")
-        if learned.missed:
-            lines.append(f"not recalled: {_listed(learned.missed)}")
-    asked, answered = learned.reworded
-    if asked:
-        lines.append(f"other words: {answered} of {asked} wordings that were not learned answered")
-    for correction in learned.corrected[:_FEW]:
-        before, after = correction.before, correction.after
-        answers = f"is {_line(after.answer)}, was {_line(before.answer)}"
-        lines.append(f"corrected: {_line(after.question)} {answers}")
-    if len(learned.corrected) > _FEW:
-        lines.append(f"corrected: {len(learned.corrected) - _FEW} more")
-    if learned.repeated:
-        lines.append(f"learned before, not again: {_listed(learned.repeated)}")
-    if learned.recalled is None:
-        lines.append(f"nothing new; {learned.known} facts are learned already")
-    else:
-        lines.append(f"all so far: {learned.recalled} of {learned.known} facts recalled")
-    return lines
-
-
-def _listed(items: Sequence[Item]) -> str:
-    shown = ", ".join(_line(item.question) for item in items[:_FEW])
-    return f"{shown} and {len(items) - _FEW} more" if len(items) > _FEW else shown
-
-
-def _line(text: str) -> str:
-    """A text in quotes, on one line, shortened."""
-    from holdfast.streams.item import quoted
-
-    return quoted(text, longest=200)

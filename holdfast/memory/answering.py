@@ -69,29 +69,38 @@ def replies(learner: Learner, questions: Sequence[str], knowledge: Knowledge | N
     return found
 
 
-def best_spelling(learner: Learner, question: str) -> str:
-    """The spelling of a question that the model finds most probable.
+def best_spellings(learner: Learner, questions: Sequence[str]) -> list[str]:
+    """For each question the spelling that the model finds most probable.
 
     Tried are those of :func:`~holdfast.memory.spelling.spellings`, and capitals word by word.
-    Without a replay token, which begins a density, the question stays as it is.
+    Without a replay token, which begins a density, the questions stay as they are.
     """
     if learner.backbone.seed_token is None:
-        return " ".join(question.split())
-    best, likelihood = _most_likely(learner, spellings(question))
-    further = capitals(best)
-    if not further:
-        return best
-    values = _likelihoods(learner, further)
-    better = [text for text, value in zip(further, values, strict=True) if value > likelihood]
-    if not better:
-        return best
-    return _most_likely(learner, list(dict.fromkeys([joined(best, better), *better])))[0]
+        return [" ".join(question.split()) for question in questions]
+    found = _most_likely(learner, [spellings(question) for question in questions])
+    further = _with_likelihoods(learner, [capitals(best) for best, _ in found])
+    better = [
+        [text for text, value in others if value > likelihood]
+        for (_, likelihood), others in zip(found, further, strict=True)
+    ]
+    choices = [
+        list(dict.fromkeys([joined(best, ones), *ones])) if ones else [best]
+        for (best, _), ones in zip(found, better, strict=True)
+    ]
+    return [best for best, _ in _most_likely(learner, choices)]
 
 
-def _most_likely(learner: Learner, questions: Sequence[str]) -> tuple[str, float]:
-    values = _likelihoods(learner, questions)
-    best = max(range(len(values)), key=values.__getitem__)
-    return questions[best], values[best]
+def _most_likely(learner: Learner, texts: Sequence[Sequence[str]]) -> list[tuple[str, float]]:
+    """Of each group of questions the most probable, and its log-likelihood."""
+    groups = _with_likelihoods(learner, texts)
+    return [max(group, key=lambda pair: pair[1]) for group in groups]
+
+
+def _with_likelihoods(
+    learner: Learner, texts: Sequence[Sequence[str]]
+) -> list[list[tuple[str, float]]]:
+    values = iter(_likelihoods(learner, [text for group in texts for text in group]))
+    return [[(text, next(values)) for text in group] for group in texts]
 
 
 def _likelihoods(learner: Learner, questions: Sequence[str]) -> list[float]:

@@ -17,13 +17,14 @@ from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.trajectory import Trajectory
-from holdfast.memory.answering import Reply, best_spelling, replies
+from holdfast.memory.answering import Reply, best_spellings, replies
 from holdfast.memory.facts import Facts, stream_from
 from holdfast.memory.knowledge import Knowledge, measure, read_knowledge, write_knowledge
 from holdfast.memory.plan import Correction, Plan, plan
 from holdfast.memory.spelling import loose_key, nearest, taught_spellings
 from holdfast.memory.wordings import held_out, with_wordings
 from holdfast.recipes import recipe
+from holdfast.results.commit import completed_in
 from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
 from holdfast.streams.item import quoted
@@ -227,11 +228,10 @@ class Memory:
         """
         learner, knowledge = self.load(), self.knowledge()
         spelled = self._spellings()
-        asked = [
-            spelled.get(loose_key(question)) or best_spelling(learner, question)
-            for question in questions
-        ]
-        return replies(learner, asked, knowledge)
+        taught = [spelled.get(loose_key(question)) for question in questions]
+        others = [question for question, own in zip(questions, taught, strict=True) if own is None]
+        best = iter(best_spellings(learner, others))
+        return replies(learner, [own or next(best) for own in taught], knowledge)
 
     def knowledge(self) -> Knowledge | None:
         """What tells taught from untaught; None for a method that does not rehearse.
@@ -279,6 +279,20 @@ class Memory:
                 if newer is None or newer.horizon == self.horizon:
                     raise
                 self._trajectory = newer
+
+    def refresh(self) -> bool:
+        """Load what another process has taught since; False when there is nothing new.
+
+        Raises HoldfastError when that cannot be loaded; the model of before stays in use then.
+        """
+        if completed_in(self.directory) <= self.horizon:
+            return False
+        newer = self._opened()
+        if newer is None:
+            return False
+        newer.learner()
+        self._trajectory = newer
+        return True
 
     def _keep_knowledge(self) -> None:
         there, _ = read_knowledge(self.directory)
