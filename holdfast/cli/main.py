@@ -24,6 +24,7 @@ try:
     from holdfast.cli.report import report
     from holdfast.cli.run import run
     from holdfast.cli.search import search
+    from holdfast.cli.serve import serve
     from holdfast.cli.stream import stream
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
@@ -42,6 +43,7 @@ for _verb in (
     run,
     learn,
     ask,
+    serve,
     suite,
     search,
     analyse,

@@ -1,0 +1,213 @@
+"""The routes of a served memory: OpenAI's protocol, facts, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from holdfast import __version__
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.memory import Memory
+from holdfast.serving.batcher import Batcher
+from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
+from holdfast.serving.refusal import RefusalError
+from holdfast.serving.remembered import remembered
+from holdfast.serving.teaching import Teacher, facts_in
+from holdfast.streams.batches import FACTS_FILE, read_batches
+from holdfast.streams.python import facts_of_python
+
+logger = logging.getLogger(__name__)
+
+# The page holds nothing of the memory, so these need no key.
+PAGE = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript"),
+        "/page.css": ("page.css", "text/css")}  # fmt: skip
+OPEN_PATHS = (*PAGE, "/health")
+# The page loads its own files alone, so nothing that was taught can run as a script.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def application(memory: Memory, name: str, *, teach: bool) -> FastAPI:
+    """The application that serves a memory.
+
+    name: of the model, for clients; teach: whether facts may be taught. What is on file and not
+    learned yet is then learned at the start.
+    """
+    routes = _Routes(memory, name, teach=teach)
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        docs_url=None,  # its pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=routes.life,
+    )
+    app.post("/v1/chat/completions")(routes.chat)
+    app.post("/v1/completions")(routes.completions)
+    app.get("/v1/models")(routes.models)
+    app.get("/v1/models/{wanted:path}")(routes.model)
+    app.get("/facts")(routes.facts)
+    app.post("/facts")(routes.teach)
+    app.get("/health")(routes.health)
+    for path, (file, kind) in PAGE.items():
+        app.get(path, include_in_schema=False)(_file(file, kind))
+    _tell_errors(app)
+    return app
+
+
+class _Routes:
+    """What is done for each request."""
+
+    def __init__(self, memory: Memory, name: str, *, teach: bool) -> None:
+        self._memory = memory
+        self._name = name
+        self._batcher = Batcher(memory)
+        self._teacher = Teacher(memory.directory) if teach else None
+
+    @asynccontextmanager
+    async def life(self, _: FastAPI) -> AsyncIterator[None]:
+        """Before the first request and after the last."""
+        finishing = None
+        on_file = read_batches(self._memory.directory / FACTS_FILE)
+        if self._teacher is not None and len(on_file) > self._memory.horizon:
+            finishing = asyncio.create_task(_finish(self._teacher))
+        yield
+        if self._teacher is not None:
+            await self._teacher.end()
+        if finishing is not None:
+            await finishing
+        self._batcher.close()
+
+    async def chat(self, request: ChatRequest) -> Response:
+        """The last message of a chat is a question; its answer."""
+        self._check(request.model)
+        answers = await self._batcher.ask([request.question()])
+        return _response(Form("chat", self._name), answers, request)
+
+    async def completions(self, request: CompletionRequest) -> Response:
+        """Every prompt is a question; their answers."""
+        self._check(request.model)
+        answers = await self._batcher.ask(request.questions())
+        return _response(Form("text", self._name), answers, request)
+
+    async def models(self) -> dict[str, Any]:
+        """The one model."""
+        return {"object": "list", "data": [await self.model(self._name)]}
+
+    async def model(self, wanted: str) -> dict[str, Any]:
+        """The model, if it is called so."""
+        self._check(wanted)
+        return {"id": self._name, "object": "model", "created": 0, "owned_by": "holdfast"}
+
+    async def facts(self) -> dict[str, Any]:
+        """What is remembered, and whether facts are taught."""
+        told = await self._batcher.call(remembered)
+        teacher = self._teacher
+        return {**told, "teach": teacher is not None, "teaching": bool(teacher and teacher.busy)}
+
+    async def teach(self, request: Request) -> dict[str, Any]:
+        """Teach facts; what was learned, once it is."""
+        if self._teacher is None:
+            told = "this memory is not taught here; start it with --teach"
+            raise RefusalError(403, told, "no_teach")
+        given, count = facts_in(await _json(request))
+        return await self._teacher.teach(facts_of_python(given), count)
+
+    async def health(self) -> dict[str, str]:
+        """That the server answers."""
+        return {"status": "ok"}
+
+    def _check(self, wanted: str) -> None:
+        if wanted != self._name:
+            told = f"there is no model {wanted!r:.80}; this is {self._name!r}"
+            raise RefusalError(404, told, "model_not_found")
+
+
+async def _finish(teacher: Teacher) -> None:
+    """Learn what is on file; why that fails is told by the next lesson."""
+    try:
+        await teacher.teach(None)
+    except (HoldfastError, RefusalError) as error:
+        logger.warning("what is on file could not be learned: %s", error)
+
+
+async def _json(request: Request) -> object:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RefusalError(415, "send facts as application/json", "content_type")
+    try:
+        return json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise HoldfastError(f"the body is no JSON: {error}") from None
+
+
+def _response(form: Form, answers: list[Any], request: ChatRequest | CompletionRequest) -> Response:
+    if not request.stream:
+        return JSONResponse(form.whole(answers))
+    usage = request.stream_options is not None and request.stream_options.include_usage
+    events: Iterator[str] = form.events(answers, usage=usage)
+    return StreamingResponse(_each(events), media_type="text/event-stream")
+
+
+async def _each(events: Iterator[str]) -> AsyncIterator[str]:
+    for event in events:
+        yield event
+
+
+def _file(name: str, kind: str) -> Any:
+    content = (resources.files(__package__) / "page" / name).read_bytes()
+    headers = {
+        "Content-Security-Policy": _POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+
+    async def serve() -> Response:
+        return Response(content, media_type=kind, headers=headers)
+
+    return serve
+
+
+def _tell_errors(app: FastAPI) -> None:
+    """Every error has the form of OpenAI's, and one sentence."""
+
+    @app.exception_handler(RefusalError)
+    async def refused(_: Request, error: RefusalError) -> Response:
+        return _refusal(error)
+
+    @app.exception_handler(HoldfastError)
+    async def mistaken(_: Request, error: HoldfastError) -> Response:
+        return _refusal(RefusalError(400, str(error), "invalid_value"))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        return _refusal(RefusalError(400, f"{place}: {first['msg']}"[:300], "invalid_value"))
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> Response:
+        return _refusal(RefusalError(error.status_code, str(error.detail), "http"))
+
+    @app.exception_handler(Exception)
+    async def ours(_: Request, error: Exception) -> Response:
+        return _refusal(
+            RefusalError(500, f"our fault: {type(error).__name__}: {error}"[:300], "internal")
+        )
+
+
+def _refusal(refusal: RefusalError) -> Response:
+    headers = refusal.headers()
+    return JSONResponse(refusal.body(), status_code=refusal.status, headers=headers)

@@ -1,0 +1,132 @@
+"""What a request must have before it is read: a known host, the key, a body of bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.serving.refusal import RefusalError
+
+BODY_BYTES = 2**20
+BODY_SECONDS = 30.0
+
+
+class Guard:
+    """Refuses, before the application sees them, requests that are foreign, too large or too slow.
+
+    key: every path but ``open_paths`` needs it as a bearer token; None where no key is needed.
+    hosts: the names that a request may be addressed to, against pages that let their own name
+    point to this machine; None for any. A request from a page of another address is refused.
+    """
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        *,
+        key: str | None,
+        hosts: Iterable[str] | None,
+        open_paths: Iterable[str],
+        seconds: float = BODY_SECONDS,
+    ) -> None:
+        self._application = application
+        self._key = key
+        self._hosts = None if hosts is None else frozenset(hosts)
+        self._open = frozenset(open_paths)
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with its whole body, or answer why not."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        try:
+            self._check(scope["path"], Headers(scope=scope))
+            body = await self._body(Headers(scope=scope), receive)
+        except RefusalError as refusal:
+            await _answer(refusal, send)
+            return
+        except _GoneError:
+            return
+        given = False
+
+        async def whole() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._application(scope, whole, send)
+
+    def _check(self, path: str, headers: Headers) -> None:
+        host = headers.get("host", "")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            known = ", ".join(sorted(self._hosts))
+            raise RefusalError(403, f"the host {host!r:.80} is not one of {known}", "host")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
+        if self._key is None or path in self._open:
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._key.encode())
+        if scheme.lower() != "bearer" or not right:
+            raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > BODY_BYTES:
+            raise _too_large()
+        until = time.monotonic() + self._seconds
+        body = bytearray()
+        more = True
+        while more:
+            try:
+                left = max(until - time.monotonic(), 0.0)
+                message = await asyncio.wait_for(receive(), left)
+            except TimeoutError:
+                told = f"the body did not arrive within {self._seconds:g} s"
+                raise RefusalError(408, told, "timeout") from None
+            if message["type"] == "http.disconnect":
+                raise _GoneError
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > BODY_BYTES:
+                raise _too_large()
+        return bytes(body)
+
+
+class _GoneError(Exception):
+    """The client left before its request was whole."""
+
+
+def _too_large() -> RefusalError:
+    return RefusalError(413, f"the body is larger than {BODY_BYTES} bytes", "too_large")
+
+
+def _name(host: str) -> str:
+    """The host without its port: ``[::1]:80`` is ``::1``."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+async def _answer(refusal: RefusalError, send: Send) -> None:
+    body = json.dumps(refusal.body()).encode()
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",  # what is left of the request is not read
+        **{name.lower(): value for name, value in refusal.headers().items()},
+    }
+    coded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": coded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,83 @@
+"""Listen on an address and serve a memory until it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import secrets
+import socket
+from dataclasses import dataclass
+
+import uvicorn
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.memory import Memory
+from holdfast.serving.application import OPEN_PATHS, application
+from holdfast.serving.guard import Guard
+
+_CONNECTIONS = 1024
+_GRACE = 5  # seconds that requests have to end once the server is stopped
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A bound socket, and how it is reached."""
+
+    listener: socket.socket
+    url: str
+    is_local: bool
+
+
+def bind(host: str, port: int) -> Address:
+    """Bind a TCP socket; port 0 takes a free one. Raises HoldfastError when that cannot be."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HoldfastError(
+            f"{host} port {port}: cannot be listened on ({reason}); choose another with --host "
+            "and --port"
+        ) from None
+    own, bound = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return Address(listener, f"http://{shown}:{bound}", ipaddress.ip_address(own).is_loopback)
+
+
+def key_for(address: Address, given: str | None) -> str | None:
+    """The key that clients need: the given one; a new one where others can reach the address."""
+    if given is not None and not (given.isascii() and given.isprintable() and given.strip()):
+        raise HoldfastError("HOLDFAST_API_KEY: holds no key; use printable ASCII, or unset it")
+    if given is not None:
+        return given.strip()
+    return None if address.is_local else secrets.token_urlsafe(24)
+
+
+def serve(memory: Memory, address: Address, *, name: str, key: str | None, teach: bool) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    key: what every client has to send as a bearer token, None for none.
+    """
+    guarded = Guard(
+        application(memory, name, teach=teach),
+        key=key,
+        hosts=_LOCAL if address.is_local else None,
+        open_paths=OPEN_PATHS,
+    )
+    config = uvicorn.Config(
+        guarded,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    with address.listener, contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[address.listener])
