@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
@@ -50,9 +51,10 @@ def serve(
         opened.load()
         opened.knowledge()
     address = listening.bind(host, port)
-    key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
-    called = name or memory.resolve().name
-    # The part behind # stays in the browser.
-    print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
-    print(f"endpoint: {address.url}/v1, model {called}", flush=True)
-    listening.serve(opened, address, name=called, key=key, teach=teach)
+    with address.listener, contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
+        key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
+        called = name or memory.resolve().name
+        # The part behind # stays in the browser.
+        print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
+        print(f"endpoint: {address.url}/v1, model {called}", flush=True)
+        listening.serve(opened, address, name=called, key=key, teach=teach)

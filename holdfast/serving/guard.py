@@ -16,6 +16,8 @@ from holdfast.serving.refusal import RefusalError
 
 BODY_BYTES = 2**20
 BODY_SECONDS = 30.0
+# So much is read and dropped, since few clients read an answer before their request is sent.
+_DROPPED_BYTES = 16 * BODY_BYTES
 
 
 class Guard:
@@ -82,11 +84,11 @@ class Guard:
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > BODY_BYTES:
+        if length.isdecimal() and int(length) > _DROPPED_BYTES:
             raise _too_large()
         until = time.monotonic() + self._seconds
         body = bytearray()
-        more = True
+        size, more = 0, True
         while more:
             try:
                 left = max(until - time.monotonic(), 0.0)
@@ -96,10 +98,12 @@ class Guard:
                 raise RefusalError(408, told, "timeout") from None
             if message["type"] == "http.disconnect":
                 raise _GoneError
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > BODY_BYTES:
-                raise _too_large()
+            size += len(message.get("body", b""))
+            if size <= BODY_BYTES:
+                body += message.get("body", b"")
+            more = message.get("more_body", False) and size <= _DROPPED_BYTES
+        if size > BODY_BYTES:
+            raise _too_large()
         return bytes(body)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import secrets
 import socket
@@ -33,10 +32,9 @@ def bind(host: str, port: int) -> Address:
     """Bind a TCP socket; port 0 takes a free one. Raises HoldfastError when that cannot be."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = found[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
+        family, *_, place = found[0]
+        # What arrives before the server runs waits.
+        listener = socket.create_server(place[:2], family=family, backlog=_CONNECTIONS)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise HoldfastError(
@@ -58,7 +56,7 @@ def key_for(address: Address, given: str | None) -> str | None:
 
 
 def serve(memory: Memory, address: Address, *, name: str, key: str | None, teach: bool) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
     key: what every client has to send as a bearer token, None for none.
     """
@@ -79,5 +77,4 @@ def serve(memory: Memory, address: Address, *, name: str, key: str | None, teach
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
-    with address.listener, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[address.listener])
+    uvicorn.Server(config).run(sockets=[address.listener])

@@ -15,8 +15,9 @@ def remembered(memory: Memory) -> dict[str, Any]:
 
     ``facts``: newest first, each with ``question``, ``answer``, ``batch`` (a number from 1),
     ``batch_name`` and ``recalled``; ``batches``: how many are learned; ``retention``: recall of a
-    batch when 0, 1, ... later ones are learned, None where it was not measured; ``half_life``: the
-    first age with less than half of it, or None.
+    batch when 0, 1, ... later ones are learned, None where it was not measured, an answer that was
+    corrected since counting as forgotten; ``half_life``: the first age with less than half of it,
+    or None.
     Source of retention and half-life: sec. res-time.
     """
     told: dict[str, Any] = {"memory": memory.directory.resolve().name, "batches": memory.horizon}

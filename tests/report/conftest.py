@@ -6,7 +6,10 @@ import pytest
 
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.study import Study
+from tests.chromium import browser
 from tests.report.page_study import fading, study_of
+
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.curves import bands, curves
@@ -21,15 +19,6 @@ from tests.report.page_study import fading, standings, study_of, together
 
 TASKS = 12
 SEEDS = (41, 42)
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SCRIPT = "</script><script>window.ran = true</script><img src=x onerror='window.ran = true'>"
 
 # si_sd was not run; olora is in no factorial.
@@ -50,18 +39,6 @@ def moved(study: Study) -> Study:
     paths = {path: f"again/{path}" for path in study.matrices}
     cells = study.cells.assign(path=study.cells["path"].map(paths))
     return Study(cells, {paths[path]: matrix for path, matrix in study.matrices.items()}, {}, ())
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        assert not os.environ.get("CI"), f"no browser: CI installs one of {', '.join(PROGRAMS)}"
-        pytest.skip(f"needs a browser: one of {', '.join(PROGRAMS)}")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

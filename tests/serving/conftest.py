@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.chromium import browser
+from tests.cli.conftest import holdfast
 from tests.serving.fixtures import serve, shared_writer
+
+__all__ = ["browser", "holdfast"]
 
 
 @pytest.fixture(scope="session")

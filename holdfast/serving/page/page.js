@@ -124,7 +124,7 @@ function show() {
   const [first, half] = [known.retention[0], known.half_life];
   by("life").textContent = known.retention.length < 2
     ? "How much of a batch is recalled after later ones shows from the second batch on."
-    : `Recall of a batch, by how many were learned since. ${
+    : `Recall of a batch, by how many were learned since; a corrected answer counts as forgotten. ${
         half === null
           ? `It has not fallen to half of ${percent(first)}.`
           : `It falls below half after ${several(half, "batch")}.`

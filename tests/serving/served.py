@@ -1,0 +1,87 @@
+"""`holdfast serve` in a process of its own, and requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Served:
+    """A server. url: without a path; key: what it printed, if any."""
+
+    process: subprocess.Popen[str]
+    url: str
+    key: str | None
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] = JSON
+    ) -> tuple[int, Any]:
+        """A response's status and its JSON value."""
+        place = urlsplit(self.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, values: Any) -> tuple[int, Any]:
+        return self.request("POST", path, json.dumps(values).encode())
+
+    def ask(self, question: str) -> dict[str, Any]:
+        status, told = self.post("/v1/completions", {"model": "m", "prompt": question})
+        assert status == 200, told
+        return told["choices"][0]
+
+    def facts(self) -> dict[str, Any]:
+        return self.request("GET", "/facts")[1]
+
+
+@contextmanager
+def serving(memory: Path, *options: str, **environment: str) -> Iterator[Served]:
+    """Serve a memory until the block ends; the server and its lesson are killed then."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "serve", str(memory), "--port", "0", *options],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            page = process.stdout.readline().strip().removeprefix("page: ")
+            if not page:
+                errors.seek(0)
+                raise AssertionError(errors.read())
+            assert "endpoint: " in process.stdout.readline()
+            url, _, key = page.partition("/#key=")
+            yield Served(process, url.rstrip("/"), key or None)
+        finally:
+            for pid in lessons(process.pid):
+                os.kill(pid, 9)
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def lessons(server: int) -> list[int]:
+    """The processes that a server has started."""
+    children = Path(f"/proc/{server}/task/{server}/children")
+    return [int(one) for one in children.read_text().split()] if children.exists() else []

@@ -1,0 +1,191 @@
+"""The queue of questions, and the guard before it, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.answering import Reply
+from holdfast.serving.batcher import HALF_FORGOTTEN, NOT_TAUGHT, Batcher
+from holdfast.serving.guard import Guard
+from holdfast.serving.refusal import RefusalError
+
+
+@dataclass
+class Answering:
+    """A memory that answers in capitals what begins with ``w``; asked: its batches."""
+
+    asked: list[list[str]] = field(default_factory=list)
+    refreshed: int = 0
+    broken: Exception | None = None
+
+    def refresh(self) -> bool:
+        self.refreshed += 1
+        if self.broken is not None:
+            raise self.broken
+        return False
+
+    def load(self) -> Any:
+        return SimpleNamespace(
+            backbone=SimpleNamespace(tokenizer=SimpleNamespace(encode=str.split))
+        )
+
+    def replies(self, questions: list[str]) -> list[Reply]:
+        self.asked.append(list(questions))
+        if "bad" in questions:
+            raise HoldfastError("a bad question")
+        if "fault" in questions:
+            raise ZeroDivisionError("our own")
+        return [
+            Reply(one, one, one.upper(), 0.5, -1.0, taught=one.startswith("w")) for one in questions
+        ]
+
+    def reply(self, question: str) -> Reply:
+        return self.replies([question])[0]
+
+    def is_on_file(self, question: str) -> bool:
+        return question == "half"
+
+    def nearest(self, question: str) -> list[str]:
+        return []
+
+
+def batcher(memory: Answering, **bounds: int) -> Batcher:
+    return Batcher(memory, **bounds)  # type: ignore[arg-type]
+
+
+def test_questions_that_wait_are_answered_side_by_side() -> None:
+    memory = Answering()
+
+    async def ask() -> list[Any]:
+        queue = batcher(memory, batch=3)
+        asked = [queue.ask([f"w{i % 5}"]) for i in range(7)]
+        return [answer.content for [answer] in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [f"W{i % 5}" for i in range(7)]
+    assert max(map(len, memory.asked)) == 3 and len(memory.asked) <= 4
+    assert memory.refreshed == len(memory.asked)
+
+
+def test_a_full_queue_refuses_and_recovers() -> None:
+    async def ask() -> None:
+        queue = batcher(Answering(), waiting=2)
+        first = asyncio.ensure_future(queue.ask(["w1", "w2"]))
+        await asyncio.sleep(0)
+        with pytest.raises(RefusalError) as refused:
+            await queue.ask(["w3"])
+        assert refused.value.status == 503 and refused.value.headers() == {"Retry-After": "1"}
+        assert [answer.content for answer in await first] == ["W1", "W2"]
+        assert (await queue.ask(["w3"]))[0].content == "W3"
+
+    asyncio.run(ask())
+
+
+def test_a_wrong_question_harms_no_other() -> None:
+    async def ask() -> None:
+        queue = batcher(Answering())
+        found = await asyncio.gather(
+            *(queue.ask([one]) for one in ("w1", "bad", "half", "other")), return_exceptions=True
+        )
+        assert isinstance(found[1], HoldfastError)
+        contents = [answer[0].content for answer in (found[0], found[2], found[3])]
+        assert contents == ["W1", HALF_FORGOTTEN, NOT_TAUGHT]
+        assert found[0][0].question_tokens == 1
+        with pytest.raises(ZeroDivisionError):
+            await queue.ask(["fault"])
+        left = asyncio.ensure_future(queue.ask(["w4"]))
+        await asyncio.sleep(0)
+        left.cancel()
+        assert (await queue.ask(["w5"]))[0].content == "W5"
+
+    asyncio.run(ask())
+
+
+def test_a_commit_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    memory = Answering(broken=HoldfastError("damaged"))
+
+    async def ask() -> None:
+        queue = batcher(memory)
+        for _ in range(3):
+            assert (await queue.ask(["w"]))[0].content == "W"
+
+    asyncio.run(ask())
+    assert [record.message for record in caplog.records] == [
+        "what was taught since could not be loaded: damaged"
+    ]
+
+
+def test_a_body_that_does_not_arrive() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("the request was not whole")
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    guard = Guard(application, key=None, hosts=None, open_paths=(), seconds=0.2)
+    scope = {"type": "http", "path": "/facts", "headers": []}
+    asyncio.run(guard(scope, receive, send))
+    assert sent[0]["status"] == 408
+
+
+MISTAKES = [
+    (("nothing",), "no such memory"),
+    (("nothing", "--teach", "--host", "no.such.host.invalid"), "cannot be listened on"),
+    (("nothing", "--teach", "--host", "203.0.113.7"), "cannot be listened on"),
+    (("nothing", "--teach", "--host", "a" * 300), "cannot be listened on"),
+    (("{file}",), "{file}"),
+    (("{other}",), "{other}"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), MISTAKES)
+def test_mistakes_of_the_command_line(
+    holdfast: Any, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    file.write_text("text")
+    other.mkdir()
+    (other / "notes.txt").write_text("text")
+    names = {"file": file, "other": other}
+    first, *rest = (one.format(**names) for one in arguments)
+    found = holdfast("serve", tmp_path / first, *rest, "--port", "0")
+    assert (found.status, found.out) == (2, "")
+    assert found.err.startswith("holdfast: ") and told.format(**names) in found.err
+    assert found.err.count("\n") == 1
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("key", ["", "  ", "käse", "a\tb"])
+def test_a_key_that_is_none(
+    holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_API_KEY", key)
+    found = holdfast("serve", tmp_path / "m", "--teach", "--port", "0")
+    assert found.status == 2 and "HOLDFAST_API_KEY: holds no key" in found.err
+
+
+def test_a_port_that_is_taken(holdfast: Any, tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = holdfast("serve", tmp_path / "m", "--teach", "--port", port)
+    assert found.status == 2 and f"127.0.0.1 port {port}: cannot be listened on" in found.err
+
+
+def test_without_the_extra(holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = holdfast("serve", tmp_path / "m")
+    assert found.status == 2 and 'pip install "holdfast[serve]"' in found.err

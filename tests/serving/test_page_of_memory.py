@@ -1,0 +1,80 @@
+"""The page of a served memory in a real browser, which can reach nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from holdfast import Memory
+from tests.memory.memories import MONDAY, TUESDAY, config, rehearsing_memory
+from tests.serving.served import serving
+
+SCRIPT = "<img src=x onerror='window.ran = true'><script>window.ran = true</script>"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page; afterwards it must have run nothing strange and complained of nothing."""
+    context = browser.new_context(viewport={"width": 900, "height": 1400})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    complaints: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    assert page.evaluate("window.ran") is None
+    here = page.url.partition("#")[0]
+    assert all(url.startswith((here, "data:")) for url in asked), asked
+    assert [told for told in complaints if "Failed to load resource" not in told] == []
+    context.close()
+
+
+def test_ask_teach_and_look(page: Page, tmp_path: Path) -> None:
+    place = rehearsing_memory(tmp_path / "m")
+    with serving(place, "--teach") as server:
+        page.goto(server.url)
+        expect(page.locator("h1")).to_have_text("m")
+        expect(page.locator("#count")).to_have_text("5 of 5 facts recalled now, newest first")
+        expect(page.locator("#facts tbody tr")).to_have_count(5)
+        page.get_by_label("Question", exact=True).fill(MONDAY[0][0].lower())
+        page.get_by_role("button", name="Ask").click()
+        expect(page.locator("#answer p").first).to_have_text(MONDAY[0][1])
+        page.get_by_label("Question", exact=True).fill("Who mends the roofs of Ostra?")
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer p").first).to_have_text("I was not taught that.")
+        page.locator("#answer").get_by_role("button", name=MONDAY[0][0]).click()
+        expect(page.locator("#answer p").first).to_have_text(MONDAY[0][1])
+        page.get_by_label("Question to learn").fill(TUESDAY[0][0])
+        page.get_by_label("Its answer").fill("Orsa")
+        page.get_by_role("button", name="Teach").click()
+        corrected = "Corrected: it is “Orsa”, was “Lum”."
+        expect(page.locator("#lesson")).to_contain_text(corrected, timeout=60_000)
+        expect(page.locator("#facts tbody tr").first).to_contain_text("batch 2")
+        by_age = "Recall by age: 0: 100%, 1: 80%"  # the corrected answer counts as forgotten
+        expect(page.locator("#chart svg")).to_have_attribute("aria-label", by_age)
+        server.process.kill()
+        expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
+
+
+def test_nothing_taught_can_run(page: Page, backbone_directory: Path, tmp_path: Path) -> None:
+    place = tmp_path / "<i>m"
+    memory = Memory(place, config(backbone_directory))
+    memory.learn([(f"{SCRIPT} {i}?", SCRIPT) for i in range(12)])
+    with serving(place, HOLDFAST_API_KEY="mine") as server:
+        page.goto(server.url)
+        page.get_by_label("API key").fill("mine")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("h1")).to_have_text("<i>m")
+        expect(page.locator("#facts tbody tr")).to_have_count(12)
+        expect(page.locator("#facts tbody tr").first).to_contain_text(SCRIPT)
+        page.get_by_label("Show facts with these words").fill("11?")
+        expect(page.locator("#facts tbody tr")).to_have_count(1)
+        expect(page.locator("#teaching")).to_be_hidden()
+        page.get_by_label("Question", exact=True).fill(SCRIPT)
+        page.get_by_role("button", name="Ask").click()
+        expect(page.locator("#answer .said")).to_have_count(1)
