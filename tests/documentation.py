@@ -84,6 +84,15 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast learn large facts.csv --model Qwen/Qwen3-4B-Base": ("hub", "gpu"),
         "python -m benchmarks.remembering --out build/memories": ("minutes",),
     },
+    # Run by tests/serving, which need a port of their own.
+    "docs/how-to/serve.md": {
+        "holdfast serve memory": ("server",),
+        "curl http://127.0.0.1:8000/v1/completions --json"
+        """ '{"model": "memory", "prompt": "What is the ferry called?"}'""": ("server",),
+        "from openai import OpenAI": ("server",),
+        "curl http://127.0.0.1:8000/facts --json"
+        """ '{"question": "Who steers the ferry?", "answer": "Ilse Marr"}'""": ("server",),
+    },
     "docs/streams.md": {
         "holdfast stream llm-qa --out streams/local/llm_qa": ("hub", "gpu"),
         "holdfast stream llm-qa --endpoint http://localhost:8000/v1 --out streams/served/llm_qa": (

@@ -19,18 +19,18 @@ from holdfast.serving.batcher import Answered
 MOST_PROMPTS = 64
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a message's content; only text has a meaning here."""
 
     type: str
     text: str | None = None
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
 
 
 class StreamOptions(BaseModel):
@@ -49,7 +49,7 @@ class _Request(BaseModel):
 class ChatRequest(_Request):
     """A request for the next message of a chat: its last message is the question."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
 
     def question(self) -> str:
         """The text of the last message. Raises HoldfastError when that is no user's text."""

@@ -133,7 +133,8 @@ function show() {
 }
 
 function curve(retention) {
-  const [width, height, left, top, bottom] = [640, 240, 44, 12, 42];
+  const width = Math.max(280, Math.min(720, by("chart").clientWidth));
+  const [height, left, top, bottom] = [240, 44, 12, 42];
   const last = retention.length - 1;
   const x = (age) => left + (age / last) * (width - left - 12);
   const y = (share) => top + (1 - share) * (height - top - bottom);
