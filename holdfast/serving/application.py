@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,6 +18,7 @@ from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.memory import Memory
 from holdfast.serving.batcher import Batcher
+from holdfast.serving.page import page_file
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.remembered import remembered
@@ -29,8 +29,7 @@ from holdfast.streams.python import facts_of_python
 logger = logging.getLogger(__name__)
 
 # The page holds nothing of the memory, so these need no key.
-PAGE = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript"),
-        "/page.css": ("page.css", "text/css")}  # fmt: skip
+PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
 OPEN_PATHS = (*PAGE, "/health")
 # The page loads its own files alone, so nothing that was taught can run as a script.
 _POLICY = (
@@ -60,8 +59,8 @@ def application(memory: Memory, name: str, *, teach: bool) -> FastAPI:
     app.get("/facts")(routes.facts)
     app.post("/facts")(routes.teach)
     app.get("/health")(routes.health)
-    for path, (file, kind) in PAGE.items():
-        app.get(path, include_in_schema=False)(_file(file, kind))
+    for path, kind in PAGE.items():
+        app.get(path, include_in_schema=False)(_file(page_file(path), kind))
     _tell_errors(app)
     return app
 
@@ -165,8 +164,7 @@ async def _each(events: Iterator[str]) -> AsyncIterator[str]:
         yield event
 
 
-def _file(name: str, kind: str) -> Any:
-    content = (resources.files(__package__) / "page" / name).read_bytes()
+def _file(content: str, kind: str) -> Any:
     headers = {
         "Content-Security-Policy": _POLICY,
         "X-Content-Type-Options": "nosniff",

@@ -47,7 +47,7 @@ def render(study: Study, analysis: Analysis, path: Path, *, title: str | None = 
     views = [view(study, analysis, name) for name in names]
     carried = _tables(study, analysis, path)
     script = "(() => {\n" + "\n".join(_text(name) for name in _SCRIPTS) + "})();\n"
-    style = _text("page.css")
+    style = _text("palette.css") + _text("page.css")
     data = {
         "views": [one.script for one in views],
         "tables": {name: by_column(table) for name, table in carried.items()},

@@ -1,6 +1,5 @@
-// Ask, teach, and see what is remembered. All text goes in as text nodes: nothing here parses HTML.
+// Ask, teach, and see what is remembered. It follows plot.js of the report's page.
 
-const SVG = "http://www.w3.org/2000/svg";
 const SHOWN = 200; // facts; the others are found by their words
 const EVERY = 4000; // milliseconds between looks at what is remembered
 
@@ -8,18 +7,7 @@ const by = (id) => document.getElementById(id);
 // The part of the address behind # is never sent.
 let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? "";
 let model = "";
-let known = null; // what /facts told last
-
-const make = (name, attributes = {}, ...children) =>
-  filled(document.createElement(name), attributes, children);
-const shape = (name, attributes = {}, ...children) =>
-  filled(document.createElementNS(SVG, name), attributes, children);
-
-function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
+let latest = null; // what /facts told last
 
 async function call(path, body) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
@@ -32,9 +20,9 @@ async function call(path, body) {
   return values;
 }
 
-const percent = (share) => `${Math.round(100 * share)}%`;
+const whole = (share) => `${Math.round(100 * share)}%`;
 const several = (count, one) => `${count} ${one}${count === 1 ? "" : one === "batch" ? "es" : "s"}`;
-const sure = (probability) => (probability < 0.01 ? "less than 1%" : percent(probability));
+const sure = (probability) => (probability < 0.01 ? "less than 1%" : whole(probability));
 
 function say(place, kind, ...children) {
   place.replaceChildren(make("div", { class: `said ${kind}` }, ...children));
@@ -93,7 +81,7 @@ async function teach() {
 function showFacts() {
   const words = by("filter").value.toLocaleLowerCase();
   const has = (fact) => `${fact.question} ${fact.answer}`.toLocaleLowerCase().includes(words);
-  const found = known.facts.filter(has);
+  const found = latest.facts.filter(has);
   const rows = found.slice(0, SHOWN).map((fact) =>
     make(
       "tr",
@@ -105,54 +93,55 @@ function showFacts() {
     ),
   );
   by("facts").tBodies[0].replaceChildren(...rows);
-  by("facts").hidden = !known.facts.length;
-  by("filter").hidden = known.facts.length < 10;
+  by("facts").hidden = !latest.facts.length;
+  by("filter").hidden = latest.facts.length < 10;
   by("more").hidden = found.length <= SHOWN;
   by("more").textContent = `and ${found.length - SHOWN} more`;
 }
 
 function show() {
-  document.title = by("name").textContent = known.memory;
-  const state = known.teaching ? "learning" : "ready";
-  by("state").textContent = `${several(known.batches, "batch")} learned · ${state}`;
-  by("teaching").hidden = !known.teach;
-  const recalled = known.facts.filter((fact) => fact.recalled).length;
-  by("count").textContent = known.facts.length
-    ? `${recalled} of ${several(known.facts.length, "fact")} recalled now, newest first`
+  document.title = by("name").textContent = latest.memory;
+  const state = latest.teaching ? "learning" : "ready";
+  by("state").textContent = `${several(latest.batches, "batch")} learned · ${state}`;
+  by("teaching").hidden = !latest.teach;
+  const recalled = latest.facts.filter((fact) => fact.recalled).length;
+  by("count").textContent = latest.facts.length
+    ? `${recalled} of ${several(latest.facts.length, "fact")} recalled now, newest first`
     : "Nothing yet.";
   showFacts();
-  const [first, half] = [known.retention[0], known.half_life];
-  by("life").textContent = known.retention.length < 2
+  const [first, half] = [latest.retention[0], latest.half_life];
+  by("life").textContent = latest.retention.length < 2
     ? "How much of a batch is recalled after later ones shows from the second batch on."
     : `Recall of a batch, by how many were learned since; a corrected answer counts as forgotten. ${
         half === null
-          ? `It has not fallen to half of ${percent(first)}.`
+          ? `It has not fallen to half of ${whole(first)}.`
           : `It falls below half after ${several(half, "batch")}.`
       }`;
-  by("chart").replaceChildren(...(known.retention.length < 2 ? [] : [curve(known.retention)]));
+  drawChart();
 }
 
-function curve(retention) {
-  const width = Math.max(280, Math.min(720, by("chart").clientWidth));
-  const [height, left, top, bottom] = [240, 44, 12, 42];
+function curve(retention, width) {
+  const [height, left, right, top, bottom] = [240, 44, 12, 12, 42];
   const last = retention.length - 1;
-  const x = (age) => left + (age / last) * (width - left - 12);
+  const x = (age) => left + (age / last) * (width - left - right);
   const y = (share) => top + (1 - share) * (height - top - bottom);
-  const label = `Recall by age: ${retention.map((one, age) => `${age}: ${one === null ? "unknown" : percent(one)}`).join(", ")}`;
+  const read = retention.map((one, age) => `${age}: ${known(one) ? whole(one) : "unknown"}`);
+  const label = `Recall by age: ${read.join(", ")}`;
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (const share of [0, 0.5, 1]) {
     svg.append(
-      shape("line", { class: "grid", x1: left, x2: width - 12, y1: y(share), y2: y(share) }),
-      shape("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, percent(share)),
+      shape("line", { class: "grid", x1: left, x2: width - right, y1: y(share), y2: y(share) }),
+      shape("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, whole(share)),
     );
   }
-  const step = Math.ceil(last / 10);
-  for (let age = 0; age <= last; age += step) {
+  for (const age of ticks(0, last, width < 480 ? 4 : 8)) {
     svg.append(shape("text", { x: x(age), y: height - 24, "text-anchor": "middle" }, age));
   }
-  svg.append(shape("text", { x: (left + width) / 2, y: height - 5, "text-anchor": "middle" }, "batches learned since"));
-  const points = retention.flatMap((share, age) => (share === null ? [] : [[x(age), y(share)]]));
-  svg.append(shape("polyline", { class: "curve", points: points.map((one) => one.join()).join(" ") }));
+  svg.append(
+    shape("text", { x: (left + width) / 2, y: height - 5, "text-anchor": "middle" }, "batches learned since"),
+  );
+  const points = retention.flatMap((share, age) => (known(share) ? [[x(age), y(share)]] : []));
+  svg.append(shape("polyline", { class: "curve", points: points.join(" ") }));
   if (last <= 40) for (const [cx, cy] of points) svg.append(shape("circle", { class: "point", cx, cy, r: 3 }));
   return svg;
 }
@@ -162,11 +151,11 @@ async function look() {
     model ||= (await call("/v1/models")).data[0].id;
     const told = await call("/facts");
     by("unlock").hidden = true;
-    if (JSON.stringify(told) === JSON.stringify(known)) return;
-    known = told;
+    if (JSON.stringify(told) === JSON.stringify(latest)) return;
+    latest = told;
     show();
   } catch (error) {
-    known = null;
+    latest = null;
     by("state").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
   }
 }
@@ -185,6 +174,11 @@ on("unlock", () => {
   look();
 });
 by("filter").addEventListener("input", showFacts);
+
+const drawChart = drawnToWidth(by("chart"), (width) => {
+  const retention = latest?.retention ?? [];
+  by("chart").replaceChildren(...(retention.length < 2 ? [] : [curve(retention, width)]));
+});
 
 async function keepLooking() {
   if (!document.hidden) await look();
