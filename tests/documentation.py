@@ -136,6 +136,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/how-to/add-an-anchor.md": {
         # Learned by test_docs.py, where the package is installed.
+        "holdfast check-plugin tether": ("minutes",),
         "holdfast run tether.yaml --out runs/tether": ("minutes",),
         "holdfast run tether.yaml tether.strength=0 --out runs/without": ("minutes",),
     },

@@ -109,14 +109,16 @@ def test_the_anchor_of_the_page_passes_the_tests_of_the_page(tethered: Path) -> 
 
 def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Path) -> None:
     commands = re.findall(r"```console\n(.*?)\n```", ADD_AN_ANCHOR.read_text("utf-8"), re.DOTALL)
-    assert [command.split()[:2] for command in commands] == [["holdfast", "run"]] * 2
-    places = [command.split()[-1] for command in commands]
+    assert [command.split()[1] for command in commands] == ["run", "check-plugin", "run"]
+    places = [command.split()[-1] for command in commands if "run" in command]
     # In one process, which loads torch once.
     lines = ["import contextlib", "from holdfast.cli.main import app"]
     for command in commands:
         lines.append(f"with contextlib.suppress(SystemExit): app({command.split()[1:]})")
     done = python_in(tethered, "-c", "\n".join(lines))
     assert done.returncode == 0, done.stderr
+    told = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    assert told in done.stdout
     held, free = (losses_of_the_last_task(tethered / place) for place in places)
     assert held["tether"] > 0
     assert held["sft"] != free["sft"]

@@ -15,6 +15,7 @@ try:
     from holdfast.cli.analyse import analyse
     from holdfast.cli.ask import ask
     from holdfast.cli.capability import capability
+    from holdfast.cli.check_plugin import check_plugin
     from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
@@ -52,6 +53,7 @@ for _verb in (
     capability,
     export,
     recipes,
+    check_plugin,
     doctor,
     demo,
 ):

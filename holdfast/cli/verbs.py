@@ -86,12 +86,14 @@ def _stopped_by_sigterm() -> Iterator[None]:
 
 
 def _plug_in_of(error: Exception) -> str | None:
-    """The package of the installed anchor or allocation rule whose code raised an error, if any."""
+    """The installed anchor or allocation rule whose code raised an error: package, file, line."""
     groups = (entry_points(group=f"holdfast.{kind}") for kind in ("anchors", "allocations"))
     installed = {entry.module.partition(".")[0] for group in groups for entry in group}
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    packages = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in frames]
-    return next((name for name in reversed(packages) if name in installed - {"holdfast"}), None)
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in installed - {"holdfast"}:
+            return f"{package} ({frame.f_code.co_filename} line {line})"
+    return None
 
 
 def _is_unread(stream: TextIO) -> bool:

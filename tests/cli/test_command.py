@@ -74,8 +74,8 @@ def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise):
     result = CliRunner().invoke(app, ["recipes"])
     assert result.exit_code == 1
     assert result.stderr == (
-        "holdfast: this is the fault of the plug-in tethered: RuntimeError: a wire came loose "
-        "(--debug shows the traceback)\n"
+        "holdfast: this is the fault of the plug-in tethered (tether.py line 2): RuntimeError: "
+        "a wire came loose (--debug shows the traceback)\n"
     )
     recipes_raise(RuntimeError("a wire came loose"))
     assert "this is our fault" in CliRunner().invoke(app, ["recipes"]).stderr

@@ -1,0 +1,98 @@
+"""Whether a mechanism keeps its contract, seen in three short tasks of the embedded model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.mechanisms import VANILLA
+from holdfast.learning.config import RunConfig
+from holdfast.learning.method import known_anchors, parse_method
+from holdfast.learning.trajectory import Trajectory
+from holdfast.results.commit import read_commit
+
+TASKS = 3
+_VALUES: dict[str, Any] = {
+    "stream": {"tasks": TASKS, "items_per_task": 4},
+    "template": {"append_eos": True},
+    "lora": {"rank": 4, "alpha": 8},
+    "optim": {"lr": 2.0e-3, "epochs": 4},
+    "sampling": {"samples": 16, "max_new_tokens": 24},
+    "evaluation": {"max_new_tokens": 16},
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise of the contract. kept: whether it holds; why: what to look at where not."""
+
+    promise: str
+    kept: bool
+    why: str
+
+
+def check_mechanism(name: str, folder: Path, overrides: Sequence[str] = ()) -> Iterator[Finding]:
+    """Check an anchor or an allocation rule, built in or of a plug-in, and yield what is found.
+
+    name: as a method's tag has it; folder: where the runs are written; overrides: dotted settings.
+    What the mechanism raises comes through. Raises HoldfastError when there is no such mechanism.
+    """
+    parse_method(name)
+    config = RunConfig.of({**_VALUES, "method": name}, overrides)
+    straight = Trajectory(config, folder / "straight")
+    straight.advance()
+    for horizon in range(1, TASKS + 1):
+        Trajectory(config, folder / "stopped").advance(horizon)  # a new process would do the same
+    differing = [
+        task
+        for task, (one, other) in enumerate(
+            zip(_losses(folder / "straight"), _losses(folder / "stopped"), strict=True), start=1
+        )
+        if one != other
+    ]
+    yield Finding(
+        "stopped between tasks and continued, it learns the same, bit for bit",
+        not differing and _commit(folder / "straight") == _commit(folder / "stopped"),
+        f"task {differing[0] if differing else TASKS} differs: state() or load() leaves something "
+        "out, or it draws without a seed",
+    )
+    without = config.model_copy(update={"method": VANILLA})
+    Trajectory(without, folder / "without").advance()
+    ours, theirs = _fit(folder / "straight"), _fit(folder / "without")
+    if name in known_anchors() and not _begins_with_a_past(name):
+        yield Finding(
+            "without a past it changes nothing",
+            ours[0] == theirs[0],
+            "the first task differs from that without it: its loss must be 0 until a past exists",
+        )
+    yield Finding(
+        "with a past it changes what is learned",
+        ours[1:] != theirs[1:],
+        "the later tasks are those without it: its loss has no gradient, or its strength is too "
+        "small; set it with KEY=VALUE",
+    )
+
+
+def _begins_with_a_past(name: str) -> bool:
+    """Whether the first task has a past: a replay token is added, or general text is preserved."""
+    needs = known_anchors()[name].needs
+    return needs.replay or needs.curvature
+
+
+def _losses(directory: Path) -> list[list[dict[str, float]]]:
+    """The losses of every task, epoch by epoch."""
+    events = map(json.loads, (directory / "log.jsonl").read_text("utf-8").splitlines())
+    return [event["losses"] for event in events if event["event"] == "task"]
+
+
+def _fit(directory: Path) -> list[list[float]]:
+    """The fit loss of every task, epoch by epoch."""
+    return [[epoch["sft"] for epoch in task] for task in _losses(directory)]
+
+
+def _commit(directory: Path) -> dict[str, Any]:
+    """What is committed, but for the length of the log, which tells seconds."""
+    return {key: value for key, value in read_commit(directory).items() if key != "log_bytes"}

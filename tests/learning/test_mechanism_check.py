@@ -1,0 +1,120 @@
+"""`holdfast check-plugin` on mechanisms that keep the contract, and on some that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors import Anchor, StepView, TaskEnd
+from holdfast.core.config import Config
+from holdfast.learning import method
+from tests.cli.conftest import holdfast
+
+__all__ = ["holdfast"]
+KEPT = ["kept    stopped between", "kept    without a past", "kept    with a past"]
+
+
+class Tether(Anchor):
+    """Keeps its contract."""
+
+    class Config(Config):
+        strength: float = Field(0.1, ge=0)
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.reference: Tensor | None = None
+
+    def loss(self, step: StepView) -> Tensor:
+        if self.reference is None:
+            return step.parameters.new_zeros(())
+        return (step.parameters - self.reference).square().sum()
+
+    def end(self, end: TaskEnd) -> None:
+        self.reference = end.parameters.clone()
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.reference is None else {"reference": self.reference}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.reference = state["reference"] if state else None
+
+
+class Forgetful(Tether):
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        pass
+
+
+class Hasty(Tether):
+    def loss(self, step: StepView) -> Tensor:
+        return step.parameters.square().sum()
+
+
+class Idle(Tether):
+    def loss(self, step: StepView) -> Tensor:
+        return super().loss(step).detach()
+
+
+class Torn(Tether):
+    def end(self, end: TaskEnd) -> None:
+        torch.ones(2) + torch.ones(3)
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def plug(kind: type[Anchor]) -> str:
+        entry = SimpleNamespace(
+            name="strange", value="strange:It", module=__name__, load=lambda: kind
+        )
+        entries = {"holdfast.anchors": (entry,)}
+        monkeypatch.setattr(method, "_installed", lambda group: entries.get(group, ()))
+        monkeypatch.setattr("holdfast.cli.verbs.entry_points", lambda group: entries.get(group, ()))
+        return "strange"
+
+    return plug
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("kind", "broken"), [(Tether, None), (Forgetful, 0), (Hasty, 1), (Idle, 2)]
+)
+def test_what_is_broken_is_named(
+    holdfast: Any, plugged: Any, kind: type[Anchor], broken: int | None
+) -> None:
+    done = holdfast("check-plugin", plugged(kind))
+    lines = done.out.splitlines()
+    expected = [
+        line.replace("kept  ", "BROKEN") if place == broken else line
+        for place, line in enumerate(KEPT)
+    ]
+    assert len(lines) == 3, done.err
+    assert [line[: len(KEPT[i])] for i, line in enumerate(lines)] == expected
+    assert done.status == (0 if broken is None else 1)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_error_names_package_file_and_line(holdfast: Any, plugged: Any) -> None:
+    done = holdfast("check-plugin", plugged(Torn))
+    assert done.status == 1
+    assert f"the fault of the plug-in tests ({__file__} line " in done.err
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", ["kfac", "replay", "merge"])
+def test_our_own_keep_it(holdfast: Any, name: str) -> None:
+    done = holdfast("check-plugin", name)
+    assert (done.status, done.err) == (0, ""), done.out
+    assert "BROKEN" not in done.out
+
+
+def test_no_such_mechanism(holdfast: Any) -> None:
+    done = holdfast("check-plugin", "tetherr")
+    assert done.status == 2 and "is no mechanism" in done.err
