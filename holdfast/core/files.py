@@ -68,10 +68,7 @@ def appearing(out: Path) -> Iterator[Path]:
             os.replace(folder, out)
             flush_directory(out.parent)
         except OSError as error:
-            raise HoldfastError(
-                f"{out}: cannot be written ({error.strerror or error}); free some space or choose "
-                "another place"
-            ) from error
+            raise _unwritable(out, error) from error
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -138,13 +135,17 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         flush_directory(path.parent)
     except OSError as error:
-        raise HoldfastError(
-            f"{path}: cannot be written ({error.strerror or error}); "
-            "free some space or choose another place, then run the same command again"
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> HoldfastError:
+    return HoldfastError(
+        f"{path}: cannot be written ({error.strerror or error}); free some space or choose another "
+        "place, then run the same command again"
+    )
 
 
 def remove_unfinished(directory: Path) -> None:

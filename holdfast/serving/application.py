@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from holdfast import __version__
@@ -155,13 +155,9 @@ def _response(form: Form, answers: list[Any], request: ChatRequest | CompletionR
     if not request.stream:
         return JSONResponse(form.whole(answers))
     usage = request.stream_options is not None and request.stream_options.include_usage
-    events: Iterator[str] = form.events(answers, usage=usage)
-    return StreamingResponse(_each(events), media_type="text/event-stream")
-
-
-async def _each(events: Iterator[str]) -> AsyncIterator[str]:
-    for event in events:
-        yield event
+    # All is known by now, so the events are sent at once.
+    events = "".join(form.events(answers, usage=usage))
+    return Response(events, media_type="text/event-stream")
 
 
 def _file(content: str, kind: str) -> Any:
