@@ -11,9 +11,14 @@ from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
 
 
+def tag_of(method: str) -> str:
+    """The canonical tag of a method with settings: ``merge`` of ``merge lora.rank=8``."""
+    return method.partition(" ")[0]
+
+
 def has(method: str, mechanism: str) -> bool:
-    """Whether a canonical tag such as ``si_sd_replay_merge`` composes a mechanism."""
-    return f"_{mechanism}_" in f"_{method}_"
+    """Whether a method composes a mechanism: ``si_sd_replay_merge``, with settings or without."""
+    return f"_{mechanism}_" in f"_{tag_of(method)}_"
 
 
 def composition(present: Collection[str]) -> str:
@@ -53,7 +58,7 @@ def compositions(factors: Sequence[str] = FACTORS) -> dict[str, tuple[bool, ...]
 def factors_of(methods: Iterable[str]) -> list[str]:
     """The factors that any composition among some methods has, in the order of ``FACTORS``.
 
-    methods: tags; those outside the paper's factorial say nothing.
+    methods: with settings or without; those outside the paper's factorial say nothing.
     """
-    composed = [method for method in methods if method in compositions()]
+    composed = [method for method in methods if tag_of(method) in compositions()]
     return [factor for factor in FACTORS if any(has(method, factor) for method in composed)]

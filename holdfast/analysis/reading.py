@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from holdfast.analysis.settings import settings_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
@@ -127,9 +128,9 @@ class Reading:
             if rows.get(cell):
                 self.planned[rows[cell]["path"]] = (line["horizon"], why)
                 continue
-            self.told.add((dataset, line["method"], line["seed"]))
+            self.told.add((dataset, line.get("candidate", line["method"]), line["seed"]))
             if cell not in rows:
-                name = f"{dataset} {line['method']} seed {line['seed']}"
+                name = f"{dataset} {line.get('candidate', line['method'])} seed {line['seed']}"
                 self.missing.append(f"{name}: not in {directory / 'cells'}{why}")
 
     def _plan(self, directory: Path) -> dict[str, dict[str, Any]]:
@@ -212,7 +213,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             "seed": _whole(config["seed"]),
             "order_seed": None if order_seed is None else _whole(order_seed),
             "fingerprint": stream["fingerprint"],
-            "numbers": recorded.numbers,
+            "settings": settings_of(recorded.numbers, str(recorded.backbone["name"])),
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         raise HoldfastError(f"{file}: is no trajectory's configuration") from None

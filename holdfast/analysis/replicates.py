@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from holdfast.analysis.composition import tag_of
 from holdfast.core.errors import HoldfastError
 
 
@@ -25,6 +26,12 @@ def replicates(
     if response not in cells:
         raise HoldfastError(f"{dataset}: the cells have no {response}; use one of their columns")
     chosen = cells[cells["method"].isin(list(methods))]
+    several = [one for one in cells["method"] if tag_of(one) != one and tag_of(one) in methods]
+    if several:
+        raise HoldfastError(
+            f"{dataset}: {tag_of(several[0])} has been learned with several settings, one of them "
+            f"{several[0]}; choose one with --where KEY=VALUE"
+        )
     if chosen.empty:
         raise HoldfastError(f"{dataset}: none of {', '.join(methods)} has been learned")
     refuse_repeated(chosen)

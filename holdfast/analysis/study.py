@@ -15,7 +15,7 @@ import pandas as pd
 from holdfast.analysis.horizon import aligned, at_horizon, common_horizon, in_report_order
 from holdfast.analysis.reading import Reading, places
 from holdfast.analysis.replicates import refuse_repeated
-from holdfast.core.config import differences
+from holdfast.analysis.settings import chosen, tell_apart
 from holdfast.core.errors import HoldfastError
 from holdfast.results import METRICS, RecallMatrix
 
@@ -33,8 +33,8 @@ class Study:
     """What some directories hold.
 
     cells: one row a trajectory (two where a suite and a search share it): ``study`` (its
-    directory), ``dataset``, ``method`` (tag), ``candidate`` (in a search the tag with its searched
-    settings, otherwise the tag), ``seed``,
+    directory), ``dataset``, ``method`` (tag; with settings in which its runs differ, if they do),
+    ``candidate`` (in a search the tag with its searched settings, otherwise the method), ``seed``,
     ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned, or as many of them as the
     data set is read at: :func:`holdfast.analysis.horizon.aligned`), the metrics as shares,
     ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
@@ -51,13 +51,16 @@ class Study:
     missing: tuple[str, ...]
 
 
-def read_study(*directories: Path) -> Study:
+def read_study(*directories: Path, where: Mapping[str, Any] | None = None) -> Study:
     """Read trajectories, suites and searches, finished or not.
 
     directories: each a trajectory, a suite or a search, a store of trajectories, or a folder that
     holds some of these, two levels deep at most. Where the store of a study has moved, give
     that store too. The metrics follow from the matrices, whatever ``metrics.json`` says.
-    Raises HoldfastError when there is no trajectory and no search at all.
+    where: dotted settings, such as ``{"optim.lr": 0.001}``; only runs that have them are read, and
+    runs of methods that do not use them.
+    Raises HoldfastError when there is no trajectory and no search at all, and for a setting that no
+    run has.
     """
     reading = Reading()
     studies, loose = _found(directories, reading)
@@ -76,6 +79,10 @@ def read_study(*directories: Path) -> Study:
         raise HoldfastError(
             f"{why}; give a directory that `holdfast run`, `suite` or `search` wrote"
         )
+    if where:
+        reading.rows, left_out = chosen(reading.rows, where)
+        reading.missing += left_out
+    tell_apart(reading.rows)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
     missing = [*reading.missing, *_unfinished(cells, reading), *_holes(cells, reading.told)]
     missing += _unlike(reading.rows)
@@ -148,9 +155,8 @@ def _holes(cells: pd.DataFrame, told: set[tuple[str, str, int]]) -> Iterator[str
 
 
 def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Runs that one table would set beside each other, and that learned or were set otherwise."""
+    """Runs that one table would set beside each other, and that learned another stream."""
     streams: dict[Any, Mapping[str, Any]] = {}
-    methods: dict[Any, Mapping[str, Any]] = {}
     for row in (row for row in rows if not row["searched"]):
         # Of streams of other lengths or orders the fingerprints differ anyway.
         same = (row["dataset"], row["order_seed"], row["tasks"])
@@ -160,14 +166,3 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"{row['dataset']}: {row['path']} and {first['path']} have learned two streams of "
                 "that name; their numbers do not compare"
             )
-        first = methods.setdefault((row["dataset"], row["order_seed"], row["method"]), row)
-        if changed := differences(_settings(first), _settings(row)):
-            yield (
-                f"{row['dataset']} {row['method']}: seed {row['seed']} has other settings than "
-                f"seed {first['seed']} ({'; '.join(changed[:2])}); a mean over both mixes them"
-            )
-
-
-def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = row["numbers"]
-    return {**numbers, "seed": None} if isinstance(numbers, dict) else {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,14 @@ def analyse(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")
     ] = True,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="KEY=VALUE",
+            help="Of a sweep, only runs with this setting, such as optim.lr=1e-3; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Make every table and figure that finished trajectories give; say why others are absent."""
     from holdfast.analysis.study import read_study
@@ -41,7 +49,7 @@ def analyse(
     if is_described(place) or (place / "study.json").is_file():
         # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
-    study = read_study(*directories)
+    study = read_study(*directories, where=_dotted(where or []))
     analysis = make_tables(study)
     _write(place, study, analysis)
     absent = dict(analysis.absent)
@@ -54,6 +62,18 @@ def analyse(
     for why in dict.fromkeys(absent.values()):
         print(f"no {', '.join(name for name in absent if absent[name] == why)}: {why}")
     print(place)
+
+
+def _dotted(lines: list[str]) -> dict[str, Any]:
+    from holdfast.core.config import apply_overrides
+
+    values = {}
+    for line in lines:
+        key, separator, text = line.partition("=")
+        if not separator:
+            raise HoldfastError(f"--where {line}: write KEY=VALUE, such as optim.lr=1e-3")
+        values[key] = apply_overrides({}, [f"value={text}"])["value"]
+    return values
 
 
 def _beside(directories: list[Path]) -> Path:

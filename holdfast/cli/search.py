@@ -103,7 +103,8 @@ def _print_leaders(trace: Sequence[Standing]) -> None:
     print(f"after {last} tasks:")
     for one in standings[:_SHOWN]:
         score = "failed" if one.score is None else f"{one.score:.3f}"
-        print(f"{one.rank:>3} {score:>7}  {one.candidate.name}")
+        spread = "" if one.deviation is None else f"±{one.deviation:.3f}"
+        print(f"{one.rank:>3} {score:>7}{spread:>8}  {one.candidate.name}")
     if len(standings) > _SHOWN:
         print(f"    ... {len(standings) - _SHOWN} more in leaderboard.csv")
     for one in (one for one in trace if one.error is not None):

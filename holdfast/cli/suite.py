@@ -30,6 +30,14 @@ def suite(
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="Which of the suite's data sets it is.")
     ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=[A,B]",
+            help="Cross the methods with these values of a setting; may be repeated.",
+        ),
+    ] = None,
     from_search: Annotated[
         Path | None,
         typer.Option(
@@ -59,15 +67,16 @@ def suite(
     with loading():
         from holdfast.studies.suite import Suite
 
+        swept: list[str] = []
         if from_search is None:
-            configs = _of_recipe(config, settings, methods, seeds, dataset)
+            configs, swept = _of_recipe(config, settings, methods, seeds, dataset, grid)
         else:
-            _refuse_beside_search(config, dataset)
+            _refuse_beside_search(config, dataset, grid)
             configs = _of_search(from_search, settings, methods, seeds)
         place = Path("suite") if out is None and dry_run else study.directory(out)
-        plan = Suite(configs, place, store, tasks, search=from_search)
+        plan = Suite(configs, place, store, tasks, from_search, swept)
     if dry_run:
-        print("\n".join(f"{cell.config.method} {cell.config.seed}" for cell in plan.cells))
+        print("\n".join(f"{cell.candidate} {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
     from holdfast.cli.report import write_report
@@ -97,7 +106,9 @@ def _of_recipe(
     methods: str | None,
     seeds: str | None,
     dataset: str | None,
-) -> list[RunConfig]:
+    grid: list[str] | None,
+) -> tuple[list[RunConfig], list[str]]:
+    """The configurations, and the settings in which those of one method may differ."""
     from holdfast.cli.run import configuration, dataset_of
     from holdfast.core.config import build
     from holdfast.studies.recipe import SuiteRecipe
@@ -112,7 +123,11 @@ def _of_recipe(
     base = configuration(recipe.base, chosen or dataset_of(streams))
     tags = _methods(methods) or recipe.methods_on(chosen)
     overrides = [*recipe.overrides(chosen), *settings]
-    return configurations(tags, _seeds(seeds) or recipe.seeds, base, overrides)
+    points = {**recipe.grid, **_grid(grid)}
+    for setting in settings:  # a setting on the command line has one value
+        points.pop(setting.partition("=")[0], None)
+    own = _seeds(seeds) or recipe.seeds
+    return configurations(tags, own, base, overrides, points), list(points)
 
 
 def _of_search(
@@ -123,11 +138,24 @@ def _of_search(
     return finalists(search, settings, _seeds(seeds) or SEEDS, _methods(methods))
 
 
-def _refuse_beside_search(config: str | None, dataset: str | None) -> None:
+def _grid(lines: list[str] | None) -> dict[str, list[Any]]:
+    from holdfast.core.config import apply_overrides, build
+    from holdfast.studies.recipe import Grid
+
+    values: dict[str, Any] = {}
+    for line in lines or []:
+        key, _, text = line.partition("=")
+        values[key] = apply_overrides({}, [f"value={text}"])["value"]
+    return build(Grid, {"grid": values}, source="--grid").grid
+
+
+def _refuse_beside_search(config: str | None, dataset: str | None, grid: list[str] | None) -> None:
     if config is not None:
         raise HoldfastError(f"{config} and --from-search: choose one, a recipe or a search")
     if dataset is not None:
         raise HoldfastError("--dataset is for recipes; a search is of one data set")
+    if grid:
+        raise HoldfastError("--grid is for recipes; a search has chosen the settings")
 
 
 def _print_transfer(search: Path, suite: Path) -> None:
@@ -182,13 +210,18 @@ def _seeds(chosen: str | None) -> list[int] | None:
 def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     from holdfast.studies.suite import summary
 
-    print(f"{'method':<22}{'seeds':>6}{'Final':>8}{'+-':>7}{'Diag':>7}{'Forget':>8}{'W(10)':>7}")
-    for line in summary(rows):
+    lines = summary(rows)
+    names = [line.get("candidate", line["method"]) for line in lines]
+    wide = max(21, *map(len, names)) + 1
+    print(
+        f"{'method':<{wide}}{'seeds':>6}{'Final':>8}{'+-':>7}{'Diag':>7}{'Forget':>8}{'W(10)':>7}"
+    )
+    for name, line in zip(names, lines, strict=True):
         numbers = (line["final"], line["final_sd"], line["diag"], line["forget"], line["w10"])
         cells = [f"{value:.3f}" if value is not None else "" for value in numbers]
         print(
-            f"{line['method']:<22}{line['seeds']:>6}{cells[0]:>8}{cells[1]:>7}{cells[2]:>7}"
+            f"{name:<{wide}}{line['seeds']:>6}{cells[0]:>8}{cells[1]:>7}{cells[2]:>7}"
             f"{cells[3]:>8}{cells[4]:>7}"
         )
     for row in (row for row in rows if row["error"] is not None):
-        print(f"failed: {row['method']}, seed {row['seed']}: {row['error']}")
+        print(f"failed: {row.get('candidate', row['method'])}, seed {row['seed']}: {row['error']}")

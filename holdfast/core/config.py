@@ -103,6 +103,27 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     return result
 
 
+def as_override(key: str, value: Any) -> str:
+    """A setting as ``key=value``, which :func:`apply_overrides` reads as the same value.
+
+    Raises HoldfastError for a value that cannot be written so, such as a date or NaN.
+    """
+    for text in _spellings(value):
+        if _scalar(text) == value:
+            return f"{key}={text}"
+    raise HoldfastError(f"{key}: {value!r} cannot be written as {key}=VALUE; choose another value")
+
+
+def _spellings(value: Any) -> list[str]:
+    try:
+        quoted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except (TypeError, ValueError):
+        return []
+    # Bare words are more readable in tables; text with white space needs quotes to show its end.
+    bare = isinstance(value, str) and value.split() == [value]
+    return [value, quoted] if bare else [quoted]
+
+
 def sha256_of(value: Any) -> str:
     """The sha256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

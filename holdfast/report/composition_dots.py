@@ -36,7 +36,8 @@ def by_size(methods: Collection[str]) -> list[str]:
 def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
     """Draw method k's dots at position k of the methods' axis; dark dots are active mechanisms.
 
-    across: methods from left to right and mechanisms from top to bottom, else the reverse.
+    across: methods from left to right and mechanisms from top to bottom, else the reverse. The
+    settings that tell two runs of one method apart are written beside the dots.
     """
     rows = dotted(methods)
     for filled in (False, True):
@@ -51,15 +52,20 @@ def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
         axes.plot(
             *((x, y) if across else (y, x)), "o", color=colour, markersize=4.5, markeredgewidth=0
         )
+    settings = [names.plain("\n".join(method.split(" ")[1:])) for method in methods]
     labels = [names.plain(names.short_name(name)) for name in rows]
     if across:
         axes.set_yticks(range(len(rows)), labels)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xticks([])
+        if any(settings):
+            axes.set_xticks(range(len(methods)), settings, rotation=45, ha="right", fontsize=6)
+        else:
+            axes.set_xticks([])
     else:
         axes.set_xticks(range(len(rows)), labels)
         axes.set_xlim(-0.5, len(rows) - 0.5)
-        axes.set_yticks([])
+        axes.set_yticks(range(len(methods)) if any(settings) else [])
+        axes.set_yticklabels(settings if any(settings) else [], fontsize=6)
         axes.xaxis.tick_top()
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

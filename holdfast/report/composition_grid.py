@@ -32,7 +32,7 @@ def composition_grid(table: pd.DataFrame) -> Figure:
     figure = Figure(
         figsize=(
             style.PAGE if len(methods) > 6 else style.COLUMN,
-            1.15 * len(datasets) + dots + 0.3,
+            1.15 * len(datasets) + dots + (0.9 if any(" " in one for one in methods) else 0.3),
         ),
         dpi=style.DPI,
         layout="constrained",

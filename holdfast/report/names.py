@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import NamedTuple
 
-from holdfast.analysis.composition import has
+from holdfast.analysis.composition import has, tag_of
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, VANILLA
 
 # Okabe and Ito's palette, which most colour-blind readers can distinguish.
@@ -53,7 +53,8 @@ def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
 
     Parts unknown to this package, the anchors of others, count together as one anchor.
     """
-    rest = "_" if method == VANILLA else f"_{method}_"
+    tag = tag_of(method)
+    rest = "_" if tag == VANILLA else f"_{tag}_"
     for name in (*ANCHORS, *ALLOCATIONS):
         rest = rest.replace(f"_{name}_", "_")
     known = [name for name in ANCHORS if has(method, name)]
@@ -63,8 +64,15 @@ def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:
-    """A style for each method: fixed for the paper's anchors, an unused one for any others."""
-    parts = {method: mechanisms(method) for method in methods}
+    """A style for each method: fixed for the paper's anchors, an unused one for any others.
+
+    Of several settings of one method the first has the method's style, the others unused ones.
+    """
+    parts: dict[str, tuple[tuple[str, ...], str]] = {}
+    for method in methods:
+        anchors, allocation = mechanisms(method)
+        again = (anchors, allocation) in parts.values()
+        parts[method] = ((method,) if again else anchors), allocation
     known = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
     free = cycle([look for look in _LOOKS.values() if look not in known.values()] or [(BLACK, "h")])
     for anchors, _ in parts.values():
@@ -77,10 +85,14 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
 
 
 def method_name(method: str) -> str:
-    """``si_replay_merge`` as ``SI + R + M``; ``naive`` for a method without mechanisms."""
+    """``si_replay_merge`` as ``SI + R + M``; ``naive`` for a method without mechanisms.
+
+    Settings that tell it apart follow: ``M, lora.rank=8``.
+    """
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
-    return plain(" + ".join(map(short_name, (*anchors, *rule))) or "naive")
+    name = " + ".join(map(short_name, (*anchors, *rule))) or "naive"
+    return plain(", ".join((name, *method.split(" ")[1:])))
 
 
 def short_name(mechanism: str) -> str:

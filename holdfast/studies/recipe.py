@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.method import parse_method
 from holdfast.learning.other_libraries import ANSWERS
 from holdfast.studies.halving import Schedule
-from holdfast.studies.space import SearchSpace, override
+from holdfast.studies.space import SearchSpace, override, values_of
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -21,6 +21,13 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     except HoldfastError as error:
         raise ValueError(str(error)) from None
     return settings
+
+
+def _checked_grid(grid: dict[str, Any]) -> dict[str, list[Any]]:
+    for key in grid:
+        if key.startswith("stream."):
+            raise ValueError(f"{key}: all runs of a suite learn one stream; set it under set")
+    return {key: values_of(key, values) for key, values in grid.items()}
 
 
 def _checked_methods(tags: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,6 +53,7 @@ _Seeds = Annotated[
     Field(min_length=1),
     AfterValidator(_refuse_repeats),
 ]
+_Grid = Annotated[dict[str, Any], AfterValidator(_checked_grid)]
 _OrderSeed = Annotated[int | None, Field(ge=0)]
 _HINTS = {
     name: f"{answer}; under set, where the settings of the runs stand dotted"
@@ -93,10 +101,17 @@ class Dataset(Config):
     set: _Settings = {}
 
 
-class SuiteRecipe(Config):
+class Grid(Config):
+    """grid: dotted settings, each with the list of its values."""
+
+    grid: _Grid = {}
+
+
+class SuiteRecipe(Grid):
     """A suite: several methods, each with every seed, on one data set or on several.
 
     base, set, order_seed: as in a search; datasets: by name; none means the stream of the base.
+    grid: crossed, the settings with each other and with the methods.
     Source: sec:results.
     """
 
@@ -108,6 +123,16 @@ class SuiteRecipe(Config):
     seeds: _Seeds
     order_seed: _OrderSeed = None
     datasets: dict[str, Dataset] = {}
+
+    @model_validator(mode="after")
+    def _set_once(self) -> SuiteRecipe:
+        for key in self.grid:
+            places = {"set": self.set}
+            places |= {f"datasets.{name}.set": one.set for name, one in self.datasets.items()}
+            for place, settings in places.items():
+                if key in settings:
+                    raise ValueError(f"{key} is in {place} and in grid; keep one of the two")
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> SuiteRecipe:

@@ -6,6 +6,7 @@ Source: alg:search, app:search.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,13 @@ class Standing:
     rank: int
     fate: str
     error: str | None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation (n - 1) of the score over seeds; None with fewer than two."""
+        known = [value for value in self.finals if value is not None]
+        whole = len(known) == len(self.finals) > 1
+        return statistics.stdev(known) if whole else None
 
 
 class Search:
@@ -215,6 +223,7 @@ class Search:
             "method": one.candidate.method,
             **{key: one.candidate.settings.get(key) for key in keys},
             "score": one.score,
+            "score_sd": one.deviation,
             **{
                 f"final_{seed}": value
                 for seed, value in zip(self.recipe.seeds, one.finals, strict=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from holdfast.core.config import Config, apply_overrides
+from holdfast.core.config import Config, as_override
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import VANILLA
 from holdfast.learning.method import parse_method
@@ -58,11 +57,7 @@ def override(key: str, value: Any) -> str:
         raise HoldfastError(f"{key} is set by the study itself; leave it out of the settings")
     if isinstance(value, Mapping):
         raise HoldfastError(f"{key} is a section; write its settings dotted, as {key}.NAME")
-    value = _number_or_itself(value)
-    for text in _spellings(value):
-        if apply_overrides({}, [f"value={text}"])["value"] == value:
-            return f"{key}={text}"
-    raise HoldfastError(f"{key}: {value!r} cannot be written as {key}=VALUE; choose another value")
+    return as_override(key, _number_or_itself(value))
 
 
 def _number_or_itself(value: Any) -> Any:
@@ -71,16 +66,6 @@ def _number_or_itself(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _spellings(value: Any) -> list[str]:
-    try:
-        quoted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    except (TypeError, ValueError):
-        return []
-    # Bare words are more readable in tables; text with white space needs quotes to show its end.
-    bare = isinstance(value, str) and value.split() == [value]
-    return [value, quoted] if bare else [quoted]
 
 
 def _variants(choice: Any) -> list[_Variant]:
@@ -95,7 +80,7 @@ def _variants(choice: Any) -> list[_Variant]:
     if not isinstance(tag, str) or not isinstance(grid, Mapping) or not grid:
         raise ValueError(_SHAPE)
     name = _mechanism(tag)
-    points = itertools.product(*(_values(key, values) for key, values in grid.items()))
+    points = itertools.product(*(values_of(key, values) for key, values in grid.items()))
     return [_Variant(name, dict(zip(grid, point, strict=True))) for point in points]
 
 
@@ -112,7 +97,11 @@ def _mechanism(tag: str) -> str:
     return "" if method.tag == VANILLA else method.tag
 
 
-def _values(key: Any, values: Any) -> list[Any]:
+def values_of(key: Any, values: Any) -> list[Any]:
+    """The values of one setting of a grid, numbers read as numbers.
+
+    Raises ValueError for what is no list of distinct values that ``key`` could have.
+    """
     if not isinstance(key, str):
         raise ValueError(f"{key!r} is no setting; write for example data.weight")
     if not isinstance(values, list) or not values:
@@ -140,7 +129,7 @@ def _checked_category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     for choice in choices:
         for variant in _variants(choice):
             if variant in seen:
-                repeated = _name(variant.tag or "none or shared", variant.settings)
+                repeated = named(variant.tag or "none or shared", variant.settings)
                 raise ValueError(f"{repeated} is there twice; keep one")
             seen.append(variant)
     return choices
@@ -193,8 +182,9 @@ def _candidate(chosen: tuple[_Variant, ...]) -> Candidate:
     tag = "_".join(variant.tag for variant in chosen if variant.tag)
     method = parse_method(tag or VANILLA).tag
     settings = {key: value for variant in chosen for key, value in variant.settings.items()}
-    return Candidate(_name(method, settings), method, settings)
+    return Candidate(named(method, settings), method, settings)
 
 
-def _name(tag: str, settings: Mapping[str, Any]) -> str:
+def named(tag: str, settings: Mapping[str, Any]) -> str:
+    """A tag and its settings as text: ``merge optim.lr=0.001``."""
     return " ".join((tag, *(override(*pair) for pair in settings.items())))

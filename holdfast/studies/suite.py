@@ -1,10 +1,11 @@
-"""A suite: several methods, each with every seed, advanced to one horizon of a stream.
+"""A suite: several methods and settings, each with every seed, advanced to one horizon.
 
 Source: sec:results.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.results import METRICS, summarise
 from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
+from holdfast.studies.space import named, override
 from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
@@ -34,9 +36,10 @@ class Suite:
     configs: one for each method and seed; store: the directory of the trajectories, None for
     ``cells`` in the directory; several studies may share one. horizon: tasks to learn, None for
     the whole stream; search: the directory of the search that chose the settings of each method,
-    None where all methods have the same.
+    None where all methods have the same; swept: the settings, dotted, in which those of one method
+    may differ. Configurations that differ only in what their method does not use are one cell.
 
-    Raises HoldfastError for a horizon beyond the stream.
+    Raises HoldfastError for a horizon beyond the stream, and a swept setting that no method uses.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Suite:
         store: Path | None = None,
         horizon: int | None = None,
         search: Path | None = None,
+        swept: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.store = store or directory / "cells"
@@ -57,7 +61,15 @@ class Suite:
                 f"horizon {self.horizon} is not within the stream, which has "
                 f"{len(self.stream.tasks)} tasks"
             )
-        self.cells = [Cell(config.method, config, self.horizon) for config in configs]
+        self.swept = tuple(swept)
+        cells = [
+            Cell(named(config.method, self._swept_of(config)), config, self.horizon)
+            for config in configs
+        ]
+        self.cells = list({cell.key: cell for cell in cells}.values())
+        for key in self.swept:
+            if not any(key in self._swept_of(config) for config in configs):
+                raise HoldfastError(f"grid: {key} changes no result of these methods; leave it out")
 
     @property
     def device(self) -> str:
@@ -65,7 +77,10 @@ class Suite:
         return self.cells[0].config.backbone.device
 
     def question(self) -> dict[str, Any]:
-        """The settings for ``study.json``, without horizon, methods and seeds: these may grow."""
+        """The settings for ``study.json``.
+
+        Without horizon, methods, seeds and the values of a grid: these may grow.
+        """
         question = {"study": "suite", "stream": self.stream.name}
         if self._search is None:
             return {**question, "settings": self._settings()}
@@ -80,7 +95,21 @@ class Suite:
         for section, keys in _CHANGES_NOTHING.items():
             for key in keys:
                 shared[section].pop(key, None)
+        for key in self.swept:
+            *parents, last = key.split(".")
+            _at(shared, parents).pop(last, None)
         return shared
+
+    def _swept_of(self, config: RunConfig) -> dict[str, Any]:
+        """The swept settings that a configuration's method uses, with their values."""
+        used = config.numbers() | {"backbone": {"name": config.backbone.name}}
+        found = {}
+        for key in self.swept:
+            *parents, last = key.split(".")
+            section = _at(used, parents)
+            if last in section:
+                found[key] = section[last]
+        return found
 
     def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:
         """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return its cells.
@@ -102,17 +131,20 @@ class Suite:
         return rows
 
     def _with_earlier(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """``rows``, and those of methods and seeds that only earlier calls included."""
+        """``rows``, and those of methods, settings and seeds that only earlier calls included."""
         path = self.directory / "cells.json"
         found = read_json(path) if path.exists() else []
-        table = {(row["method"], row["seed"]): row for row in found}
-        return list((table | {(row["method"], row["seed"]): row for row in rows}).values())
+        table = {(_candidate(row), row["seed"]): row for row in found}
+        return list((table | {(_candidate(row), row["seed"]): row for row in rows}).values())
 
     def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
         matrix, error = measured(outcome, self.stream, self.store)
         metrics: Mapping[str, Any] = {} if matrix is None else summarise(matrix)
+        settings = self._swept_of(cell.config)
+        swept = {"candidate": cell.candidate, **{key: settings.get(key) for key in self.swept}}
         return {
             "method": cell.config.method,
+            **(swept if self.swept else {}),
             "seed": cell.config.seed,
             "horizon": cell.horizon,
             **{name: metrics.get(name) for name in METRICS},
@@ -122,33 +154,44 @@ class Suite:
 
 
 def configurations(
-    methods: Iterable[str], seeds: Sequence[int], base: Mapping[str, Any], overrides: Iterable[str]
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    base: Mapping[str, Any],
+    overrides: Iterable[str],
+    grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[RunConfig]:
-    """The configuration of each method with each seed.
+    """The configuration of each method at each point of the grid with each seed.
 
-    methods: tags; base: nested values of the base recipe; overrides: dotted settings of all.
+    methods: tags; base: nested values of the base recipe; overrides: dotted settings of all; grid:
+    dotted settings with their values.
     Raises HoldfastError for a setting that does not exist.
     """
-    shared = list(overrides)
+    shared, grid = list(overrides), grid or {}
+    points = [
+        [override(*pair) for pair in zip(grid, values, strict=True)]
+        for values in itertools.product(*grid.values())
+    ]
     return [
-        RunConfig.of(base, [*shared, f"method={method}", f"seed={seed}"])
+        RunConfig.of(base, [*shared, *point, f"method={method}", f"seed={seed}"])
         for method in methods
+        for point in points
         for seed in seeds
     ]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation (n - 1) over seeds of each metric, by method and horizon.
+    """Mean and standard deviation (n - 1) over seeds of each metric, by settings and horizon.
 
     rows: of a suite; failed cells are counted and left out. A deviation needs two seeds.
     """
     groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["method"], row["horizon"]), []).append(row)
+        groups.setdefault((_candidate(row), row["horizon"]), []).append(row)
     table = []
-    for (method, horizon), every in groups.items():
+    for (_, horizon), every in groups.items():
         own = [row for row in every if row["error"] is None]
-        line: dict[str, Any] = {"method": method, "horizon": horizon}
+        settings = list(every[0])[: list(every[0]).index("seed")]  # method, candidate, swept
+        line: dict[str, Any] = {key: every[0][key] for key in settings} | {"horizon": horizon}
         line |= {"seeds": len(own), "failed": len(every) - len(own)}
         for name in METRICS:
             values = [row[name] for row in own if row[name] is not None]
@@ -157,3 +200,16 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             line[f"{name}_sd"] = statistics.stdev(values) if whole and len(values) > 1 else None
         table.append(line)
     return sorted(table, key=lambda line: -(line["final"] if line["final"] is not None else -1))
+
+
+def _candidate(row: Mapping[str, Any]) -> str:
+    """The method of a row, with the settings of a sweep."""
+    return str(row.get("candidate", row["method"]))
+
+
+def _at(values: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
+    """The nested section, empty where there is none."""
+    for section in sections:
+        found = values.get(section)
+        values = found if isinstance(found, dict) else {}
+    return values

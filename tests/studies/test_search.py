@@ -123,6 +123,7 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
         finals = tuple(final(matrix.up_to(row.horizon)) for matrix in matrices)
         assert row.finals == finals
         assert row.score == sum(finals) / 2
+        assert row.deviation == pytest.approx(abs(finals[0] - finals[1]) / 2**0.5)
     first = [row for row in trace if row.horizon == 2]
     scores = [row.score for row in first]
     assert len(set(scores)) > 1  # the candidates differ, so the ranking means something
@@ -138,8 +139,8 @@ def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:
     rows = table(one, "trace")
     assert len(rows) == len(trace) == 20
     assert list(rows[0]) == [
-        "horizon", "rank", "candidate", "method", "function.strength", "score", "final_3", "fate",
-        "error",
+        "horizon", "rank", "candidate", "method", "function.strength", "score", "score_sd",
+        "final_3", "fate", "error",
     ]  # fmt: skip
     assert json.loads((one.directory / "trace.json").read_text())[0]["score"] == trace[0].score
     leaders = table(one, "leaderboard")

@@ -1,0 +1,87 @@
+"""Two settings of one method are two rows of every table and two lines of every figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.analysis.study import read_study
+from holdfast.analysis.tables import analyse
+from holdfast.core.errors import HoldfastError
+from holdfast.report.names import looks, method_name
+from holdfast.report.paper_figures import paper_figures
+from tests.analysis.synthetic import write_trajectory
+
+SLOW, FAST = "merge optim.lr=0.001", "merge optim.lr=0.002"
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Path:
+    """vanilla and merge; merge at two learning rates, three seeds, in loose directories."""
+    for seed in (1, 2, 3):
+        write_trajectory(tmp_path / f"v{seed}", "vanilla", seed, tasks=4)
+        for rate in (1e-3, 2e-3):
+            settings = {"optim.lr": rate}
+            write_trajectory(
+                tmp_path / f"m{rate}-{seed}", "merge", seed, tasks=4, settings=settings
+            )
+    return tmp_path
+
+
+def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -> None:
+    study = read_study(swept)
+    assert study.missing == ()
+    analysis = analyse(study)
+    table = analysis.tables["configurations"].set_index("method")
+    assert set(table.index) == {"vanilla", SLOW, FAST}
+    assert (table["seeds"] == 3).all() and table["final_sd"].notna().all()
+    assert set(analysis.tables["survival"]["method"]) == {"vanilla", SLOW, FAST}
+    size = analysis.tables["state_size"].set_index("method")["formula"]
+    assert size[SLOW] == size[FAST] == "W + P_r"
+    # One factorial over several settings would choose one of them; it is said instead.
+    assert (
+        analysis.absent["effects"]
+        == analysis.absent["synergy"]
+        == (
+            "symbol_qa: merge has been learned with several settings, one of them "
+            "merge optim.lr=0.001; choose one with --where KEY=VALUE"
+        )
+    )
+    assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
+
+
+def test_one_setting_of_a_sweep_is_a_study_as_any_other(swept: Path) -> None:
+    study = read_study(swept, where={"optim.lr": 1e-3})
+    assert study.missing == ("3 trajectories: left out, as they do not have optim.lr=0.001",)
+    assert set(study.cells["method"]) == {"vanilla", "merge"}
+    assert len(analyse(study).tables["effects"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"optim.lr": 5}, "optim.lr=5: no run has that, but optim.lr=0.001, optim.lr=0.002"),
+        ({"optim.rl": 5}, "optim.rl: no run has that setting; did you mean optim.lr?"),
+    ],
+)
+def test_a_setting_that_nobody_has_is_refused(swept: Path, where, words: str) -> None:
+    with pytest.raises(HoldfastError, match=words):
+        read_study(swept, where=where)
+
+
+def test_a_seed_that_one_setting_lacks_is_named(tmp_path: Path) -> None:
+    for seed, rate in ((1, 0.1), (2, 0.1), (3, 0.2)):
+        settings = {"optim.lr": rate}
+        write_trajectory(tmp_path / f"v{seed}", "vanilla", seed, settings=settings)
+    assert read_study(tmp_path).missing == (
+        "symbol_qa vanilla optim.lr=0.1: no trajectory with seed 3, which others have",
+        "symbol_qa vanilla optim.lr=0.2: no trajectory with seed 1, 2, which others have",
+    )
+
+
+def test_settings_are_in_the_name_and_the_first_keeps_the_methods_look() -> None:
+    assert method_name(SLOW) == "M, optim.lr=0.001"
+    drawn = looks(["vanilla", SLOW, FAST])
+    assert drawn[SLOW] == looks(["merge"])["merge"]
+    assert len(set(drawn.values())) == 3

@@ -1,0 +1,92 @@
+"""A suite crosses its methods with a grid of settings."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from holdfast.analysis.study import read_study
+from holdfast.analysis.tables import analyse
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.studies.recipe import SuiteRecipe
+from holdfast.studies.suite import Suite, configurations
+from tests.studies.inline import Inline
+
+GRID = {"optim.lr": [0.02, 0.03], "si.strength": [0.1, 1.0]}
+
+
+@pytest.fixture
+def base(cell):
+    return cell().config.model_dump(mode="json")
+
+
+def suite(base, place: Path, grid, methods=("vanilla", "si"), seeds=(1, 2)) -> Suite:
+    return Suite(configurations(methods, seeds, base, [], grid), place, None, 2, swept=list(grid))
+
+
+def test_what_a_method_does_not_use_is_not_crossed_with_it(base, tmp_path: Path) -> None:
+    names = [cell.candidate for cell in suite(base, tmp_path, GRID, seeds=(1,)).cells]
+    assert names == [
+        "vanilla optim.lr=0.02",
+        "vanilla optim.lr=0.03",
+        "si optim.lr=0.02 si.strength=0.1",
+        "si optim.lr=0.02 si.strength=1.0",
+        "si optim.lr=0.03 si.strength=0.1",
+        "si optim.lr=0.03 si.strength=1.0",
+    ]
+
+
+def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
+    rates = {"optim.lr": [0.02, 0.03]}
+    suite(base, tmp_path, rates).run(Inline())
+    more = suite(base, tmp_path, {"optim.lr": [0.02, 0.01]})
+    second = Inline()
+    more.run(second)
+    assert len(second.learned) == 2 * 2 * 2  # two methods, two seeds, two tasks, of 0.01 alone
+    with (tmp_path / "summary.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert {(line["candidate"], line["optim.lr"], line["seeds"]) for line in lines} == {
+        (f"{method} optim.lr={rate}", str(rate), "2")
+        for method in ("vanilla", "si")
+        for rate in (0.01, 0.02, 0.03)
+    }
+    assert all(line["final_sd"] for line in lines)
+    table = analyse(read_study(tmp_path)).tables["configurations"]
+    assert set(table["method"]) == {line["candidate"] for line in lines}
+    told = {line["candidate"]: float(line["final"]) for line in lines}
+    assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(told)
+
+
+def test_a_cell_that_failed_is_named_with_its_settings(base, tmp_path: Path) -> None:
+    fails = Inline(lambda cell: "it diverged" if "0.03" in cell.candidate else None)
+    suite(base, tmp_path, {"optim.lr": [0.02, 0.03]}, seeds=(1,)).run(fails)
+    missing = read_study(tmp_path).missing
+    assert [line for line in missing if "diverged" in line] == [
+        f"symbol_qa {method} optim.lr=0.03 seed 1: not in {tmp_path / 'cells'}; it failed: "
+        "it diverged"
+        for method in ("vanilla", "si")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"grid": {"stream.tasks": [1, 2]}}, "all runs of a suite learn one stream"),
+        ({"grid": {"optim.lr": 1}}, "optim.lr needs a list of values"),
+        ({"grid": {"optim.lr": [1, 1]}}, "optim.lr has the value 1 twice"),
+        ({"grid": {"seed": [1, 2]}}, "seed is set by the study itself"),
+        ({"grid": {"optim.lr": [1]}, "set": {"optim.lr": 2}}, "is in set and in grid"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(changes, words: str) -> None:
+    values = {"base": "full_stack", "methods": ["vanilla"], "seeds": [1], **changes}
+    with pytest.raises(HoldfastError, match=words):
+        build(SuiteRecipe, values, source="suite")
+
+
+def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match=r"grid: function\.strength changes no result"):
+        suite(base, tmp_path, {"function.strength": [1, 2]}, methods=("vanilla",))
