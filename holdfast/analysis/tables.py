@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +28,9 @@ from holdfast.analysis.search_transfer import search_transfer, selection
 from holdfast.analysis.seed_spread import seed_spread, spread_groups, temperature_control
 from holdfast.analysis.state_size import state_size
 from holdfast.analysis.study import Study
+from holdfast.analysis.uncertainty import differences, effect_contrasts, with_intervals
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import VANILLA
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,35 @@ class _Part:
             )
         return factorial(self.runs, factors)
 
+    # Tables of differences have the interval of each beside it.
+
+    @property
+    def effects(self) -> pd.DataFrame:
+        result = self.factorial
+        contrasts = effect_contrasts(result.effects["term"], result.factors)
+        return _named(result.dataset, with_intervals(result.effects, self.study, contrasts))
+
+    @property
+    def synergy(self) -> pd.DataFrame:
+        table = synergy(self.runs)
+        more = {VANILLA: 1.0, "replay": -1.0, "merge": -1.0, "replay_merge": 1.0}
+        table["difference"] = table["together"] - table["apart"]
+        return with_intervals(table, self.study, [more] * len(table))
+
+    @property
+    def build_up(self) -> pd.DataFrame:
+        table = build_up(self.runs)
+        steps = itertools.pairwise(table["method"])
+        gains: list[dict[str, float]] = [{}, *({now: 1.0, before: -1.0} for before, now in steps)]
+        return with_intervals(table.assign(gain=table["final"].diff()), self.study, gains)
+
+    @property
+    def allocation_swap(self) -> pd.DataFrame:
+        table = allocation_swap(self.runs)
+        pairs = zip(table["swapped"], table["merged"], strict=True)
+        changes = [{swapped: 1.0, merged: -1.0} for swapped, merged in pairs]
+        return with_intervals(table, self.study, changes)
+
     def beside_search(self, make: _OfSearch) -> pd.DataFrame:
         """A table of a search and the final runs; empty for a data set without a search."""
         for dataset, trace in self.study.traces.items():
@@ -171,12 +203,17 @@ TABLES = (
     Table("datasets", lambda part: datasets(part.study)),
     Table("configurations", lambda part: configurations(part.cells)),
     Table("controls", lambda part: controls(part.study)),
-    Table("effects", lambda part: _named(part.factorial.dataset, part.factorial.effects)),
+    Table(
+        "differences",
+        lambda part: differences(part.study),
+        "a difference needs two methods and two seeds",
+    ),
+    Table("effects", lambda part: part.effects),
     Table("factorial_model", lambda part: _model(part.factorial)),
-    Table("synergy", lambda part: synergy(part.runs)),
+    Table("synergy", lambda part: part.synergy),
     Table("ranks", lambda part: ranks(part.runs), across=True),
-    Table("build_up", lambda part: build_up(part.runs)),
-    Table("allocation_swap", lambda part: allocation_swap(part.runs)),
+    Table("build_up", lambda part: part.build_up),
+    Table("allocation_swap", lambda part: part.allocation_swap),
     Table("acquisition", lambda part: acquisition(part.cells), "every run passes the gate"),
     Table("seed_spread", lambda part: seed_spread(part.cells), _ONE_SEED),
     Table("seed_spread_by_data_anchor", lambda part: spread_groups(part.cells), _ONE_SEED),

@@ -112,7 +112,7 @@ def _remove(*stale: Path) -> None:
 
 
 _PATHS = ("study", "path")
-_LONG = ("survival",)  # one row per age: for figures, not for reading
+_LONG = ("survival", "differences")  # a row per age, per pair: for figures, not for reading
 
 
 def _listed(title: str, lines: Mapping[str, str]) -> list[str]:

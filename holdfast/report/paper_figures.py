@@ -16,6 +16,7 @@ from holdfast.report.build_up_path import build_up_path
 from holdfast.report.capability_bars import capability_bars
 from holdfast.report.composition_grid import composition_grid
 from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
+from holdfast.report.noise_grid import noise_grid
 from holdfast.report.search_bars import search_bars
 from holdfast.report.survival import survival
 
@@ -31,7 +32,7 @@ class PaperFigures:
 
 
 def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
-    """Draw every figure that a study and its tables have the data for.
+    """Draw every figure that a study and its tables have the data for, and ``noise``.
 
     Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup,
     fig:capability.
@@ -47,6 +48,7 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
             "configurations",
             lambda: composition_grid(tables["configurations"]),
         ),
+        "noise": ("differences", lambda: noise_grid(tables["differences"])),
         "build_up": ("build_up", lambda: build_up_path(tables["build_up"])),
         "search": ("search_percentiles", lambda: search_bars(tables["search_percentiles"])),
         "capability": ("capability", lambda: _capability(tables["capability"])),

@@ -40,7 +40,7 @@ def diagonal(matrix: RecallMatrix) -> float:
 
     Source: eq. metrics.
     """
-    return _mean(np.diagonal(_learned(matrix)))
+    return _mean(terms(matrix, "diag"))
 
 
 def forget(matrix: RecallMatrix) -> float:
@@ -50,13 +50,7 @@ def forget(matrix: RecallMatrix) -> float:
     Where rows are missing, the true best may be higher.
     Source: eq. metrics.
     """
-    learned = _learned(matrix)
-    if len(learned) < 2:
-        return math.nan
-    since_own_turn = np.tril(np.ones(learned.shape, dtype=bool))
-    seen = np.where(since_own_turn & ~np.isnan(learned), learned, -np.inf)
-    best = np.where(np.isnan(np.diagonal(learned)), np.nan, seen.max(axis=0))  # [T]
-    return _mean((best - learned[-1])[:-1])
+    return _mean(terms(matrix, "forget"))
 
 
 def window(matrix: RecallMatrix, tasks: int) -> float:
@@ -65,10 +59,35 @@ def window(matrix: RecallMatrix, tasks: int) -> float:
     tasks: k.
     Source: app. res-all-configs.
     """
+    return _mean(_last(_learned(matrix), tasks))
+
+
+def terms(matrix: RecallMatrix, metric: str) -> NDArray[np.float64]:
+    """The values, one a task, of which a metric is the mean; empty where the horizon is too short.
+
+    metric: final, diag, forget, w10 or w50.
+    Source: eq. metrics.
+    """
     learned = _learned(matrix)
-    if not 1 <= tasks <= len(learned):
-        return math.nan
-    return _mean(learned[-1, -tasks:])
+    if metric == "diag":
+        return np.diagonal(learned)
+    if metric == "forget":
+        return _forgotten(learned)
+    return _last(learned, {"final": len(learned), "w10": 10, "w50": 50}[metric])
+
+
+def _forgotten(learned: NDArray[np.float64]) -> NDArray[np.float64]:
+    if len(learned) < 2:
+        return np.zeros(0)
+    since_own_turn = np.tril(np.ones(learned.shape, dtype=bool))
+    seen = np.where(since_own_turn & ~np.isnan(learned), learned, -np.inf)
+    best = np.where(np.isnan(np.diagonal(learned)), np.nan, seen.max(axis=0))  # [T]
+    return np.asarray((best - learned[-1])[:-1])
+
+
+def _last(learned: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
+    """The last row's entries of the most recent tasks; empty when there are fewer, or tasks < 1."""
+    return learned[-1, -tasks:] if 1 <= tasks <= len(learned) else np.zeros(0)
 
 
 def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:

@@ -54,4 +54,4 @@ def test_another_data_set_has_its_tables_and_figures(repeated, tmp_path: Path) -
     assert "sd_merge" in analysis.refused["configurations", "symbol_qa"]
     assert "configurations of symbol_qa" in analysis.absent
     drawn = paper_figures(study, analysis).figures
-    assert set(drawn) == {"survival", "compositions", "build_up", "matrices"}
+    assert set(drawn) == {"survival", "compositions", "noise", "build_up", "matrices"}

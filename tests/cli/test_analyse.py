@@ -51,7 +51,7 @@ def test_a_whole_factorial_gives_every_table_of_a_suite(holdfast, tmp_path: Path
     drawn = {path.name for path in (place / "figures").iterdir()}
     assert drawn == {
         f"{name}.{kind}"
-        for name in ("survival", "compositions", "build_up", "matrices")
+        for name in ("survival", "compositions", "noise", "build_up", "matrices")
         for kind in ("pdf", "png")
     }
     assert "figure search: no search" in done.out

@@ -1,0 +1,129 @@
+"""A paired bootstrap over seeds and tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from holdfast.analysis.study import Study, read_study
+from holdfast.analysis.tables import analyse
+from holdfast.analysis.uncertainty import differences, effect_contrasts, interval
+from holdfast.report.noise_grid import noise_grid
+from holdfast.results import diagonal, final, forget, window
+from tests.analysis.synthetic import FACTORIAL, write_suite, write_trajectory
+
+SEEDS = (41, 42, 43)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return read_study(write_suite(tmp_path_factory.mktemp("s") / "suite", FACTORIAL, SEEDS, 12))
+
+
+def test_the_interval_is_that_of_drawing_seeds_and_tasks_anew() -> None:
+    values = np.random.default_rng(1).normal(0.1, 0.2, size=(4, 9))
+    random = np.random.default_rng(2)
+    means = [
+        values[np.ix_(random.integers(4, size=4), random.integers(9, size=9))].mean()
+        for _ in range(20_000)
+    ]
+    low, high = np.quantile(means, (0.025, 0.975))
+    assert interval(values) == pytest.approx((low, high), abs=0.01)
+    assert interval(values) == interval(values.copy())
+
+
+def test_without_spread_there_is_no_width() -> None:
+    assert interval(np.full((3, 7), 0.25)) == pytest.approx((0.25, 0.25))
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(3, 0.93), (10, 0.93)])
+def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(seeds: int, least: float) -> None:
+    random = np.random.default_rng(seeds)
+    covered = 0
+    for _ in range(150):
+        noise = 0.02 * random.normal(size=(seeds, 1)) + 0.1 * random.normal(size=(1, 60))
+        low, high = interval(0.3 + noise + 0.2 * random.normal(size=(seeds, 60)))
+        covered += low <= 0.3 <= high
+    assert covered / 150 >= least
+
+
+def test_every_difference_is_that_of_the_means(study: Study) -> None:
+    table = differences(study)
+    assert len(table) == 16 * 15 / 2 * 4  # 12 tasks have no W(50)
+    metric = {"final": final, "diag": diagonal, "forget": forget, "w10": lambda m: window(m, 10)}
+    for row in table.to_dict("records"):
+        means = {
+            name: np.mean(
+                [
+                    metric[row["metric"]](study.matrices[path])
+                    for path in study.cells.loc[study.cells["method"] == name, "path"]
+                ]
+            )
+            for name in (row["method"], row["other"])
+        }
+        assert row["difference"] == pytest.approx(means[row["method"]] - means[row["other"]])
+        assert (
+            row["difference"] >= 0 and row["low"] - 1e-9 <= row["difference"] <= row["high"] + 1e-9
+        )
+        assert row["noise"] == (row["low"] <= 0 <= row["high"])
+
+
+def test_the_same_tasks_are_drawn_for_both(tmp_path: Path) -> None:
+    """Tasks that are hard for all methods make no difference uncertain."""
+    random = np.random.default_rng(0)
+    for seed in SEEDS:
+        hard = np.tril(np.tile(random.integers(2, 18, size=8), (8, 1)))
+        for method, more in (("vanilla", 0), ("merge", 2)):
+            correct = np.where(np.tri(8, dtype=bool), hard + more, 0)
+            write_trajectory(tmp_path / f"{method}{seed}", method, seed, 8, correct=correct)
+    table = differences(read_study(tmp_path)).set_index("metric")
+    assert table.at["final", "method"] == "merge"
+    assert (table.at["final", "low"], table.at["final", "high"]) == pytest.approx((0.1, 0.1))
+    assert not table.at["final", "noise"]
+
+
+def test_effects_synergy_and_steps_have_intervals(study: Study) -> None:
+    analysis = analyse(study)
+    effects = analysis.tables["effects"]
+    finals = study.cells.groupby("method")["final"].mean()
+    factors = ("si", "sd", "replay", "merge")
+    for row, weights in zip(
+        effects.to_dict("records"), effect_contrasts(effects["term"], factors), strict=True
+    ):
+        assert sum(finals[name] * weight for name, weight in weights.items()) == pytest.approx(
+            row["effect"]
+        )
+    steps = analysis.tables["build_up"]
+    assert np.isnan(steps["gain"][0]) and np.isnan(steps["low"][0])
+    told = pd.concat(
+        [
+            effects.rename(columns={"effect": "value"})[["value", "low", "high"]],
+            analysis.tables["synergy"].rename(columns={"difference": "value"})[
+                ["value", "low", "high"]
+            ],
+            steps[1:].rename(columns={"gain": "value"})[["value", "low", "high"]],
+        ]
+    )
+    assert ((told["low"] <= told["value"]) & (told["value"] <= told["high"])).all()
+
+
+def test_seeds_that_only_one_has_are_left_out(tmp_path: Path) -> None:
+    for method, seeds in (("vanilla", (1, 2, 3)), ("merge", (2, 3, 4)), ("sd", (3,))):
+        for seed in seeds:
+            write_trajectory(tmp_path / f"{method}{seed}", method, seed, 4)
+    table = differences(read_study(tmp_path))
+    assert set(zip(table["method"], table["other"], table["seeds"], strict=True)) >= {
+        ("merge", "vanilla", 2)
+    }
+    assert "sd" not in {*table["method"], *table["other"]}
+
+
+def test_the_figure_greys_what_may_be_noise(study: Study) -> None:
+    table = differences(study)
+    (axes,) = noise_grid(table).axes
+    finals = table[table["metric"] == "final"]
+    grey = [patch for patch in axes.patches if patch.get_facecolor()[:3] == (0xDD / 255,) * 3]
+    assert len(axes.patches) == len(finals) and len(grey) == finals["noise"].sum() > 0
