@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.exports.export import export as export
     from holdfast.learning.config import RunConfig as RunConfig
+    from holdfast.learning.progress import Progress as Progress
     from holdfast.learning.trajectory import Trajectory as Trajectory
     from holdfast.memory.memory import Memory as Memory
     from holdfast.recipes import recipe as recipe
@@ -28,6 +29,7 @@ _HOMES = {
     "HoldfastError": "holdfast.core.errors",
     "Item": "holdfast.streams",
     "Memory": "holdfast.memory.memory",
+    "Progress": "holdfast.learning.progress",
     "RecallMatrix": "holdfast.results",
     "RunConfig": "holdfast.learning.config",
     "Stream": "holdfast.streams",

@@ -39,6 +39,7 @@ class TaskReport:
     replay: Sequences
     general: Sequences
     epochs: list[dict[str, float]]
+    steps: int
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -75,7 +76,8 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         _check_states(task, learner)
 
     learner.completed = task
-    return TaskReport(task, trained, past.replay, past.general, epochs, watch.seconds)
+    steps = len(epochs) * learner.config.optim.steps_in_epoch(len(sequences))
+    return TaskReport(task, trained, past.replay, past.general, epochs, steps, watch.seconds)
 
 
 def ask_previous_model(

@@ -1,16 +1,53 @@
-"""Progress reports of learning, and a stopwatch by phase."""
+"""What learning tells while it runs, and a stopwatch by phase."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdfast.results import RecallMatrix
 
+if TYPE_CHECKING:  # the command line draws its bars before torch is loaded
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class OptimiserStep:
+    """One optimiser step.
+
+    task: from 1; number: of the step within the task, from 1; terms: the value of each term of the
+    loss, unweighted, one mapping a minibatch; rate: the learning rate; gradient_norm: before
+    clipping. Tensors are scalars on the device of the model: reading one may wait for it.
+    """
+
+    task: int
+    number: int
+    terms: Sequence[Mapping[str, Tensor]]
+    rate: float
+    gradient_norm: Tensor
+
 
 class Progress:
-    """Receives progress reports. This class ignores them; the command line draws bars."""
+    """Callbacks of learning, all of which do nothing here: override those that you need.
+
+    The command line draws bars with it; :mod:`holdfast.tracking` sends what it hears to a tracker.
+    An error that one raises ends the run, which keeps the tasks that are committed.
+    """
+
+    def task_begun(self, task: int, horizon: int) -> None:
+        """Learning of task ``task`` of ``horizon`` begins."""
+
+    def optimised(self, step: OptimiserStep) -> None:
+        """One optimiser step was taken."""
+
+    def row_observed(self, after_task: int, recall: Mapping[int, float]) -> None:
+        """Row ``after_task`` of the matrix was observed: the share recalled, by task."""
+
+    def committed(self, event: Mapping[str, Any]) -> None:
+        """A task is on disk; event: its line in log.jsonl, with losses and seconds by phase."""
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
         """``done`` of ``total`` units of a task's phase are done; the only phase is training."""
@@ -20,6 +57,41 @@ class Progress:
 
     def event(self, text: str) -> None:
         """A one-line message for the user."""
+
+
+class Several(Progress):
+    """Tells each of several listeners everything, in their order."""
+
+    def __init__(self, *listeners: Progress) -> None:
+        self._listeners = listeners
+
+    def task_begun(self, task: int, horizon: int) -> None:
+        for listener in self._listeners:
+            listener.task_begun(task, horizon)
+
+    def optimised(self, step: OptimiserStep) -> None:
+        for listener in self._listeners:
+            listener.optimised(step)
+
+    def row_observed(self, after_task: int, recall: Mapping[int, float]) -> None:
+        for listener in self._listeners:
+            listener.row_observed(after_task, recall)
+
+    def committed(self, event: Mapping[str, Any]) -> None:
+        for listener in self._listeners:
+            listener.committed(event)
+
+    def step(self, phase: str, task: int, done: int, total: int) -> None:
+        for listener in self._listeners:
+            listener.step(phase, task, done, total)
+
+    def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
+        for listener in self._listeners:
+            listener.task_done(task, horizon, matrix)
+
+    def event(self, text: str) -> None:
+        for listener in self._listeners:
+            listener.event(text)
 
 
 class Stopwatch:

@@ -15,12 +15,16 @@ def warmup_steps(steps: int, share: float) -> int:
 
 
 class TaskOptimizer:
-    """A new AdamW on the flat parameters [P]; step k of the first W has rate ``lr * k / W``."""
+    """A new AdamW on the flat parameters [P]; step k of the first W has rate ``lr * k / W``.
+
+    rate: of the latest step.
+    """
 
     def __init__(self, parameters: nn.Parameter, config: Optimisation, steps: int) -> None:
         self._config = config
         self._warmup = warmup_steps(steps, config.warmup)
         self._taken = 0
+        self.rate = 0.0
         self._adamw = torch.optim.AdamW(
             [parameters], lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
@@ -28,7 +32,7 @@ class TaskOptimizer:
     def step(self) -> None:
         """Update the parameters by their ``grad``."""
         self._taken += 1
-        share = min(1.0, self._taken / self._warmup)
+        self.rate = self._config.lr * min(1.0, self._taken / self._warmup)
         for group in self._adamw.param_groups:
-            group["lr"] = self._config.lr * share
+            group["lr"] = self.rate
         self._adamw.step()

@@ -20,7 +20,7 @@ from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Lesson, Part, Sequences
 from holdfast.learning.minibatches import current_minibatches, replay_minibatches
 from holdfast.learning.objective import Weights, minibatch_terms
-from holdfast.learning.progress import Progress
+from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.learning.schedule import TaskOptimizer
 
 Pair = tuple[list[int], list[int] | None]
@@ -65,8 +65,12 @@ def optimise(
         epoch = len(epochs)
         values: list[dict[str, Tensor]] = []
         for window in _windows(_pairs(learner, task, epoch, count, past), settings):
-            values += step.take(window)
+            terms = step.take(window)
+            values += terms
             taken += 1
+            progress.optimised(
+                OptimiserStep(task, taken, terms, optimizer.rate, step.gradient_norm)
+            )
             # The total is not known with ``acquired``: show the least, then one more epoch each.
             progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
@@ -180,6 +184,7 @@ class _Step:
         self._updates = updates_since(learner.adapters)
         self._optimizer = optimizer
         self._path = torch.zeros_like(learner.adapters.gradient) if learner.needs_path else None
+        self.gradient_norm = torch.zeros(())  # of the latest step, before clipping
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
     def take(self, window: Sequence[Pair]) -> list[dict[str, Tensor]]:
@@ -249,7 +254,8 @@ class _Step:
         """Clip the complete gradient, step, and report the step to anchors if any needs it."""
         learner = self._learner
         parameters = learner.adapters.parameters
-        torch.nn.utils.clip_grad_norm_([parameters], learner.config.optim.clip)
+        clip = learner.config.optim.clip
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_([parameters], clip)
         if self._path is None:
             self._optimizer.step()
             return

@@ -188,6 +188,7 @@ class Trajectory:
             with watch.phase("evaluation"):
                 unseen = recall.task(task)
             matrix = matrix.with_entry(number - 1, number, unseen.entry)
+        progress.task_begun(number, target)
         lesson = learner.lesson(self.stream.tasks[:number])
         report = learn_task(learner, lesson, progress)
         with watch.phase("commit"):
@@ -201,13 +202,16 @@ class Trajectory:
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
                 entries = {task: count.entry for task, count in zip(asked, row, strict=True)}
                 matrix = matrix.with_row(number, entries)
+                progress.row_observed(
+                    number, {task: entry.accuracy for task, entry in entries.items()}
+                )
             if number == target or number % self.config.evaluation.capability_every == 0:
                 measured |= self._measured(learner, number, watch)
             with watch.phase("commit"):
                 files = writing.result()
         fingerprints = [*self._commit.tasks, task.fingerprint]
         commit = Commit(number, fingerprints, matrix, snapshot=changes.snapshot, files=files)
-        self._save(learner, report, commit, watch, measured)
+        progress.committed(self._save(learner, report, commit, watch, measured))
         progress.task_done(number, target, matrix)
 
     def _asked_after(self, number: int, target: int) -> range:
@@ -238,12 +242,14 @@ class Trajectory:
         commit: Commit,
         watch: Stopwatch,
         measured: dict[str, Any],
-    ) -> None:
+    ) -> dict[str, Any]:
+        """Commit; return the task's line of the log."""
         self._keep_samples(learner, report)
         event = {
             "event": "task",
             "task": report.task,
             "losses": report.epochs,
+            "steps": report.steps,
             "replay_samples": len(report.replay),
             "seconds": {**report.seconds, **watch.seconds},
             "peak_memory_bytes": _peak_memory(learner),
@@ -254,6 +260,7 @@ class Trajectory:
         self._store.commit(commit)
         self._commit = commit
         self._write_derived()
+        return event
 
     def _write_derived(self) -> None:
         """Write matrix.csv and metrics.json, which are derived from the commit alone."""

@@ -1,0 +1,242 @@
+"""A run in each tracker, by its own client, without a network."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import RunConfig, Trajectory
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.progress import Progress, Several
+from holdfast.results import final, retention_by_age
+from holdfast.tracking import tracking
+from holdfast.tracking.clients import Client, Run, check_tracker
+from holdfast.tracking.tracking import Tracking
+
+Points = dict[str, dict[int, float]]  # by name, values by place on the axis
+
+
+@pytest.fixture
+def config(backbone_directory) -> RunConfig:
+    return RunConfig.of(
+        {
+            "method": "si_sd_replay_merge",
+            "seed": 3,
+            "backbone": {"name": str(backbone_directory)},
+            "stream": {"tasks": 9, "items_per_task": 8},
+            "lora": {"rank": 2, "alpha": 8},
+            "optim": {"epochs": 3, "batch_size": 2, "lr": 0.03},
+            "sampling": {"samples": 4, "max_new_tokens": 6},
+            "evaluation": {"max_new_tokens": 8},
+        }
+    )
+
+
+def of_tensorboard(place: Path) -> Points:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: Points = {}
+    files = EventAccumulator(str(place / "run" / "tensorboard"))
+    files.Reload()
+    for name in files.Tags()["scalars"]:
+        found[name] = {event.step: event.value for event in files.Scalars(name)}
+    return found
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a file in the format of LevelDB's log, after the client's 7 bytes."""
+    place, parts = 7, b""
+    while place + 7 <= len(data):
+        if 0x8000 - place % 0x8000 < 7:  # no room for a header: the next block
+            place += 0x8000 - place % 0x8000
+            continue
+        _, size, kind = struct.unpack("<IHB", data[place : place + 7])
+        parts += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+def of_wandb(place: Path) -> Points:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: Points = defaultdict(dict)
+    for path in sorted((place / "run" / "wandb").glob("offline-run-*/*.wandb")):
+        for data in records(path.read_bytes()):
+            record = Record()
+            record.ParseFromString(data)
+            items = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            axis = "step" if "step" in items else "task"
+            for name, value in items.items():
+                if name.startswith(f"{axis}/"):
+                    found[name][items[axis]] = value
+    return found
+
+
+def of_mlflow(place: Path) -> Points:
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("holdfast")
+    (run,) = client.search_runs([experiment.experiment_id])  # continued, not begun again
+    assert run.data.params["optim.lr"] == "0.03"
+    assert run.info.status == "FINISHED"
+    return {
+        name: {one.step: one.value for one in client.get_metric_history(run.info.run_id, name)}
+        for name in run.data.metrics
+    }
+
+
+def of_trackio(place: Path) -> Points:
+    found: Points = defaultdict(dict)
+    with sqlite3.connect(place / "trackio" / "holdfast.db") as database:
+        (runs,) = database.execute("select count(distinct run_name) from metrics")
+        assert runs == (1,)  # continued, not begun again
+        for step, metrics in database.execute("select step, metrics from metrics"):
+            for name, value in json.loads(metrics).items():
+                found[name][step] = value
+    return found
+
+
+READERS: dict[str, Callable[[Path], Points]] = {
+    "tensorboard": of_tensorboard,
+    "wandb": of_wandb,
+    "mlflow": of_mlflow,
+    "trackio": of_trackio,
+}
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlflow'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    for module in ("utils", "sqlite_storage"):
+        monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", tmp_path / "trackio")
+    return tmp_path
+
+
+class Heard(Progress):
+    """What a listener of one's own hears."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.norms: list[float] = []
+
+    def task_begun(self, task, horizon):
+        self.names.append(f"begun {task} of {horizon}")
+
+    def optimised(self, step):
+        self.norms.append(float(step.gradient_norm))
+        assert set(step.terms[0]) == {"sft", "si", "sd", "replay"}
+        assert 0 < step.rate <= 0.03
+
+    def row_observed(self, after_task, recall):
+        self.names.append(f"row {after_task} on {list(recall)}")
+
+    def committed(self, event):
+        self.names.append(f"committed {event['task']}")
+
+
+def advanced(config: RunConfig, place: Path, to: int, listener: Progress | None) -> Trajectory:
+    trajectory = Trajectory(config, place)
+    trajectory.advance(to, listener)
+    return trajectory
+
+
+def written(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(place.rglob("*.safetensors"))}
+
+
+def test_a_listener_hears_everything_in_order_and_changes_nothing(config, tmp_path: Path) -> None:
+    heard = Heard()
+    listened = advanced(config, tmp_path / "a", 2, Several(Progress(), heard))
+    assert heard.names == [
+        *("begun 1 of 2", "row 1 on [1]", "committed 1"),
+        *("begun 2 of 2", "row 2 on [1, 2]", "committed 2"),
+    ]
+    assert len(heard.norms) == 2 * 3 * 4
+    assert all(norm > 0 for norm in heard.norms)
+    silent = advanced(config, tmp_path / "b", 2, None)
+    assert silent.matrix == listened.matrix
+    assert written(tmp_path / "a") == written(tmp_path / "b") != {}
+
+
+@pytest.mark.filterwarnings("ignore")  # the clients' own
+@pytest.mark.parametrize("name", READERS)
+def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> None:
+    """Three tasks by two processes' worth of trackers: the second continues the first's run."""
+    told: list[str] = []
+    place = offline / "run"
+    settings = config.model_dump(mode="json")
+    steps = 0
+    for horizon in (2, 3):
+        tracker = Tracking(name, Run(place, "0123456789abcdef", settings), told.append, steps=steps)
+        trajectory = advanced(config, place, horizon, tracker)
+        tracker.close()
+        steps = 2 * 12
+    assert told == []
+    points = READERS[name](offline)
+    assert sorted(points["step/rate"]) == [10, 12, 22, 24, 34, 36]
+    assert set(points["task/recall/on_task_1"]) == {1, 2, 3}
+    matrix = trajectory.matrix
+    for task in (1, 2, 3):
+        upto = matrix.up_to(task)
+        assert points["task/recall_of_all"][task] == pytest.approx(final(upto))
+        assert points["task/retention/age_0"][task] == pytest.approx(retention_by_age(upto)[0])
+        assert points[f"task/recall/on_task_{task}"][3] == pytest.approx(matrix[3, task])
+    events = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
+    for event in events:
+        assert points["task/seconds/training"][event["task"]] == pytest.approx(
+            event["seconds"]["training"], rel=1e-5
+        )
+        assert points["task/loss/sd"][event["task"]] == pytest.approx(
+            event["losses"][-1]["sd"], rel=1e-5
+        )
+    assert all(math.isfinite(value) for series in points.values() for value in series.values())
+    assert {"step/loss/sft", "step/gradient_norm", "task/state_bytes"} <= set(points)
+
+
+@pytest.mark.parametrize("fails", ["open", "log", "close"])
+def test_a_tracker_that_fails_never_stops_a_run(
+    fails: str, config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectionError("no route\nto host")
+
+    def nothing(*_: object) -> None:
+        pass
+
+    def opened(name: str, run: Run) -> Client:
+        if fails == "open":
+            fail()
+        return Client(fail if fails == "log" else nothing, fail if fails == "close" else nothing)
+
+    monkeypatch.setattr(tracking, "open_client", opened)
+    told: list[str] = []
+    tracker = Tracking("wandb", Run(tmp_path / "run", "a", {}), told.append)
+    assert advanced(config, tmp_path / "run", 2, tracker).horizon == 2
+    tracker.close()
+    assert told == ["--track wandb: no route to host; the run goes on without it"]
+
+
+def test_an_unknown_tracker_and_one_that_is_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(HoldfastError, match='"wandbb": no such tracker; did you mean wandb'):
+        check_tracker("wandbb")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(HoldfastError, match="mlflow-skinny is not installed; pip install"):
+        check_tracker("mlflow")
