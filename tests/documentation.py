@@ -140,6 +140,16 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run tether.yaml --out runs/tether": ("minutes",),
         "holdfast run tether.yaml tether.strength=0 --out runs/without": ("minutes",),
     },
+    "docs/how-to/add-a-rule.md": {
+        "holdfast check-plugin light": ("minutes",),
+        "holdfast run demo method=si_light light.strength=0.02 --tasks 2 --out runs/light": (
+            "minutes",
+        ),
+    },
+    "docs/how-to/add-a-stream.md": {
+        "holdfast stream inspect sums": ("minutes",),
+        "holdfast run demo stream.name=sums --tasks 2 --out runs/sums": ("minutes",),
+    },
     "docs/how-to/export.md": {
         'holdfast export memory exports/before --to hf --before "week 12"': ("minutes",),
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),

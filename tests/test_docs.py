@@ -21,6 +21,9 @@ from holdfast.core.config import sha256_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
+PLUGIN = ROOT / "examples" / "plugin"
+PLUGIN_PAGES = [ROOT / "docs" / "how-to" / f"add-a-{name}.md" for name in ("rule", "stream")]
+SHOWN = {".py", ".toml", ".md"}
 README = ROOT / "README.md"
 DESCRIPTION = json.dumps(
     {
@@ -63,7 +66,7 @@ def install(project: dict[str, str], site: Path) -> None:
 def tethered(tmp_path: Path) -> Path:
     """The package of the page, installed in a folder of its own."""
     project = files_in(ADD_AN_ANCHOR)
-    package = {"tethered/tether.py", "pyproject.toml", "test_tether.py"}
+    package = {"my_holdfast/tether.py", "pyproject.toml", "test_tether.py"}
     assert project.keys() == {*package, "tether.yaml"}
     install(project, tmp_path)
     return tmp_path
@@ -122,6 +125,71 @@ def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Pa
     held, free = (losses_of_the_last_task(tethered / place) for place in places)
     assert held["tether"] > 0
     assert held["sft"] != free["sft"]
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository of the examples, installed in a folder of its own."""
+    site = tmp_path_factory.mktemp("plugin")
+    names = [path.relative_to(PLUGIN) for path in PLUGIN.rglob("*") if path.suffix in SHOWN]
+    install({str(name): (PLUGIN / name).read_text("utf-8") for name in names}, site)
+    return site
+
+
+def test_the_pages_show_the_files_of_the_example() -> None:
+    anchor = files_in(ADD_AN_ANCHOR)
+    shown = {
+        "my_holdfast/tether.py": anchor["my_holdfast/tether.py"],
+        "tests/test_tether.py": anchor["test_tether.py"],
+        **files_in(PLUGIN_PAGES[0]),
+        **files_in(PLUGIN_PAGES[1]),
+    }
+    assert shown == {name: (PLUGIN / name).read_text("utf-8") for name in shown}
+    modules = {f"my_holdfast/{name}.py" for name in ("tether", "light", "sums")}
+    assert shown.keys() - modules == {
+        f"tests/test_{name}.py" for name in ("tether", "light", "sums")
+    }
+    project = (PLUGIN / "pyproject.toml").read_text("utf-8")
+    for page in PLUGIN_PAGES:
+        (points,) = re.findall(r"```toml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
+        assert points in project
+
+
+def test_the_example_passes_its_own_tests(plugin: Path) -> None:
+    settings = ["-p", "no:cacheprovider", "--rootdir", ".", "-q"]
+    done = python_in(plugin, "-m", "pytest", *settings, "tests")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "9 passed" in done.stdout
+
+
+def test_the_commands_of_rule_and_stream_do_what_the_pages_say(plugin: Path) -> None:
+    text = "".join(page.read_text("utf-8") for page in (*PLUGIN_PAGES, PLUGIN / "README.md"))
+    blocks = re.findall(r"```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    commands = [line.split()[1:] for block in blocks for line in block.splitlines()]
+    commands = [
+        words for words in commands if words and words[0] in ("run", "stream", "check-plugin")
+    ]
+    places = [words[-1] for words in commands if "--out" in words]
+    assert len(commands) == 7 and len(places) == 3
+    commands[-1][-1] = "runs/both"  # the README's run has a name that a page has too
+    lines = ["from holdfast.cli.main import app"]
+    for words in commands:
+        lines += [f"try: app({words})", "except SystemExit as end: assert not end.code, end.code"]
+    done = python_in(plugin, "-c", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    assert "BROKEN" not in done.stdout and "sums, 20 tasks of 8 items" in done.stdout
+    assert losses_of_the_last_task(plugin / "runs" / "both")["tether"] > 0
+    assert (plugin / "runs" / "light" / "matrix.csv").exists()
+
+
+def test_an_error_in_a_source_names_its_file_and_line(plugin: Path) -> None:
+    words = "['run', 'demo', 'stream.name=sums', 'stream.tasks=9000', '--dry-run']"
+    code = f"from holdfast.cli.main import app; app({words})"
+    done = python_in(plugin, "-c", code)
+    assert done.returncode != 0
+    assert (
+        "the fault of the plug-in my_holdfast (" in done.stderr and "sums.py line " in done.stderr
+    )
 
 
 def losses_of_the_last_task(run: Path) -> dict[str, float]:

@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import Any, NoReturn, TextIO
 
 import typer
@@ -86,9 +85,12 @@ def _stopped_by_sigterm() -> Iterator[None]:
 
 
 def _plug_in_of(error: Exception) -> str | None:
-    """The installed anchor or allocation rule whose code raised an error: package, file, line."""
-    groups = (entry_points(group=f"holdfast.{kind}") for kind in ("anchors", "allocations"))
-    installed = {entry.module.partition(".")[0] for group in groups for entry in group}
+    """The installed plug-in whose code raised an error: package, file, line."""
+    from holdfast.core import plugins
+
+    groups = (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS)
+    entries = (entry for group in groups for entry in plugins.installed(group))
+    installed = {entry.module.partition(".")[0] for entry in entries}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package in installed - {"holdfast"}:

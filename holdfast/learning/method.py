@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 from holdfast.allocation import ALLOCATIONS, Allocation
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor
+from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.mechanisms import ALIASES, SHARED, VANILLA
 
@@ -61,7 +59,7 @@ def parse_method(tag: str) -> Method:
 
 def known_anchors() -> dict[str, type[Anchor]]:
     """The anchors of this package and of installed plug-ins, by name."""
-    return _with_plugins(ANCHORS, "holdfast.anchors")
+    return plugins.with_plugins(ANCHORS, plugins.ANCHORS)
 
 
 def anchor_kinds() -> dict[str, type[Anchor]]:
@@ -71,43 +69,13 @@ def anchor_kinds() -> dict[str, type[Anchor]]:
 
 def known_allocations() -> dict[str, type[Allocation]]:
     """The allocation rules of this package and of installed plug-ins, by name."""
-    return _with_plugins(ALLOCATIONS, "holdfast.allocations")
+    return plugins.with_plugins(ALLOCATIONS, plugins.ALLOCATIONS)
 
 
 def plugged_in() -> set[str]:
     """The names of the mechanisms that installed plug-ins add."""
-    groups = ("holdfast.anchors", "holdfast.allocations")
-    return {entry.name for group in groups for entry in _installed(group)}
-
-
-def _with_plugins(own: Mapping[str, type[Any]], group: str) -> dict[str, type[Any]]:
-    found = dict(own)
-    for entry in _installed(group):
-        if entry.name in own:
-            raise HoldfastError(
-                f"entry point {group}:{entry.name} of {entry.value} hides a mechanism of holdfast; "
-                "the package that defines it must rename it"
-            )
-        found[entry.name] = _loaded(group, entry)
-    return found
-
-
-def _loaded(group: str, entry: EntryPoint) -> type[Any]:
-    try:
-        kind: type[Any] = entry.load()
-    except Exception as error:  # importing a plug-in may raise anything
-        raise HoldfastError(
-            f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
-            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall the "
-            "package that defines it"
-        ) from error
-    return kind
-
-
-@cache
-def _installed(group: str) -> tuple[EntryPoint, ...]:
-    # Scanning all installed packages takes 10 ms, and tags are parsed often.
-    return tuple(entry_points(group=group))
+    groups = (plugins.ANCHORS, plugins.ALLOCATIONS)
+    return {entry.name for group in groups for entry in plugins.installed(group)}
 
 
 def _split(tag: str, known: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.plugins import STREAMS, with_plugins
 from holdfast.streams.columns import Columns
 from holdfast.streams.hf_dataset import is_dataset, read_dataset
 from holdfast.streams.item import quoted
@@ -38,9 +39,9 @@ logger = logging.getLogger(__name__)
 class StreamConfig(Config):
     """Which stream, and how much of it.
 
-    name: a built-in (``symbol_qa``) or the path of a ``.jsonl`` file, of a directory in the
-    published layout, or of a saved Hugging Face dataset; a whole number, as YAML reads the name
-    ``2024``, counts as text.
+    name: a built-in (``symbol_qa``), a source that an installed package adds, or the path of a
+    ``.jsonl`` file, of a directory in the published layout, or of a saved Hugging Face dataset; a
+    whole number, as YAML reads the name ``2024``, counts as text.
     tasks: how many tasks to take, from the first; None takes all (100 of Symbol-QA).
     items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
     meaning that the file is one task.
@@ -112,18 +113,30 @@ def _whole_symbol_qa(config: StreamConfig) -> Stream:
 
 
 # Each returns the whole stream in its unpermuted order; load_stream permutes and truncates it.
+# Installed packages add others, in the group of entry points ``holdfast.streams``.
 _BUILT_IN: dict[str, Callable[[StreamConfig], Stream]] = {"symbol_qa": _whole_symbol_qa}
 
 
 def is_generated(name: object) -> bool:
     """Whether ``name`` is a generated stream; None stands for the default stream."""
     name = name or StreamConfig().name
-    return isinstance(name, str) and name in _BUILT_IN
+    return isinstance(name, str) and name in _sources()
+
+
+def _sources() -> dict[str, Callable[[StreamConfig], Stream]]:
+    return with_plugins(_BUILT_IN, STREAMS)
 
 
 def _whole(config: StreamConfig, columns: Columns) -> Stream:
-    if config.name in _BUILT_IN:
-        return _BUILT_IN[config.name](config)
+    sources = _sources()
+    if config.name in sources:
+        found = sources[config.name](config)
+        if not isinstance(found, Stream):
+            raise HoldfastError(
+                f"stream {config.name}: its plug-in gives a {type(found).__name__}; it must give a "
+                "Stream"
+            )
+        return found
     # Path.expanduser would raise for a user without a home directory.
     return read_stream(Path(os.path.expanduser(config.name)), config.items_per_task, columns)
 
@@ -196,5 +209,5 @@ def _stored(path: Path, items_per_task: int | None, columns: Columns | None) -> 
         )
     raise HoldfastError(
         f"unknown stream {quoted(path)}, and no file or directory; "
-        f"{did_you_mean(str(path), _BUILT_IN)}"
+        f"{did_you_mean(str(path), _sources())}"
     )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.core import plugins
 from holdfast.core.config import Config, differences, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.learning import method as method_module
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import anchor_kinds, known_allocations
 
@@ -63,7 +63,7 @@ class Rehearsal(GenerativeReplay):
 def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(name="rehearsal", value="elsewhere", load=lambda: Rehearsal)
     monkeypatch.setattr(
-        method_module, "_installed", lambda group: (entry,) if group.endswith("anchors") else ()
+        plugins, "installed", lambda group: (entry,) if group.endswith("anchors") else ()
     )
     assert [line.split(":")[0] for line in changed("rehearsal", "sampling.samples=9")] == [
         "sampling.samples"

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.anchors import Anchor, StepView, TaskEnd
+from holdfast.core import plugins
 from holdfast.core.config import Config
-from holdfast.learning import method
 from tests.cli.conftest import holdfast
 
 __all__ = ["holdfast"]
@@ -75,8 +75,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Any:
             name="strange", value="strange:It", module=__name__, load=lambda: kind
         )
         entries = {"holdfast.anchors": (entry,)}
-        monkeypatch.setattr(method, "_installed", lambda group: entries.get(group, ()))
-        monkeypatch.setattr("holdfast.cli.verbs.entry_points", lambda group: entries.get(group, ()))
+        monkeypatch.setattr(plugins, "installed", lambda group: entries.get(group, ()))
         return "strange"
 
     return plug

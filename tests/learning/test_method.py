@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.allocation import ALLOCATIONS
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS
+from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import MECHANISMS
-from holdfast.learning import method as module
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import Method, known_allocations, known_anchors, parse_method
 
@@ -131,7 +131,7 @@ class Entry:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Entry]]:
     entries: dict[str, list[Entry]] = {"holdfast.anchors": [], "holdfast.allocations": []}
-    monkeypatch.setattr(module, "_installed", entries.__getitem__)
+    monkeypatch.setattr(plugins, "installed", entries.__getitem__)
     return entries
 
 
@@ -155,5 +155,5 @@ def test_a_package_that_cannot_be_loaded_is_named(installed: dict[str, list[Entr
 
 def test_a_package_may_not_hide_ours(installed: dict[str, list[Entry]]) -> None:
     installed["holdfast.allocations"].append(Entry("merge", object))
-    with pytest.raises(HoldfastError, match="elsewhere:merge hides a mechanism of holdfast"):
+    with pytest.raises(HoldfastError, match="elsewhere:merge hides one of holdfast's own"):
         known_allocations()

@@ -1,0 +1,1 @@
+"""An anchor, an allocation rule and a source of streams for Holdfast."""
