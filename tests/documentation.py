@@ -142,9 +142,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/how-to/add-a-rule.md": {
         "holdfast check-plugin light": ("minutes",),
-        "holdfast run demo method=si_light light.strength=0.02 --tasks 2 --out runs/light": (
-            "minutes",
-        ),
+        "holdfast run light.yaml --out runs/light": ("minutes",),
     },
     "docs/how-to/add-a-stream.md": {
         "holdfast stream inspect sums": ("minutes",),

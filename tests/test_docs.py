@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
 PLUGIN = ROOT / "examples" / "plugin"
 PLUGIN_PAGES = [ROOT / "docs" / "how-to" / f"add-a-{name}.md" for name in ("rule", "stream")]
-SHOWN = {".py", ".toml", ".md"}
+SHOWN = {".py", ".toml", ".md", ".yaml"}
 README = ROOT / "README.md"
 DESCRIPTION = json.dumps(
     {
@@ -145,13 +145,12 @@ def test_the_pages_show_the_files_of_the_example() -> None:
         **files_in(PLUGIN_PAGES[1]),
     }
     assert shown == {name: (PLUGIN / name).read_text("utf-8") for name in shown}
-    modules = {f"my_holdfast/{name}.py" for name in ("tether", "light", "sums")}
-    assert shown.keys() - modules == {
-        f"tests/test_{name}.py" for name in ("tether", "light", "sums")
-    }
+    names = ("tether", "light", "sums")
+    modules = {f"my_holdfast/{name}.py" for name in names}
+    assert shown.keys() - modules == {"light.yaml", *(f"tests/test_{name}.py" for name in names)}
     project = (PLUGIN / "pyproject.toml").read_text("utf-8")
     for page in PLUGIN_PAGES:
-        (points,) = re.findall(r"```toml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
+        (points,) = re.findall(r"```text\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
         assert points in project
 
 

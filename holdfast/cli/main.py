@@ -20,6 +20,7 @@ try:
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
     from holdfast.cli.export import export
+    from holdfast.cli.items import items
     from holdfast.cli.learn import learn
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
@@ -49,6 +50,7 @@ for _verb in (
     search,
     analyse,
     report,
+    items,
     compare,
     capability,
     export,

@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
 
 class RecallCount(NamedTuple):
-    r"""Counts of a task's items: correct, all, with a box, and decoded.
+    r"""Counts of a task's items: correct, all, with a box, and decoded; recalled: each item's.
 
     boxed: outputs, up to their stop token or ``max_new_tokens``, that contain ``\boxed{``, closed
     or not. correct / items is an entry of the matrix, boxed / items the emission rate of
@@ -46,6 +46,7 @@ class RecallCount(NamedTuple):
     items: int
     boxed: int
     decoded: int
+    recalled: tuple[bool, ...] = ()
 
     @property
     def entry(self) -> Entry:
@@ -185,4 +186,5 @@ def _count(verdicts: Sequence[Verdict]) -> RecallCount:
         items=len(verdicts),
         boxed=sum(verdict.boxed for verdict in verdicts),
         decoded=sum(verdict.decoded for verdict in verdicts),
+        recalled=tuple(verdict.correct for verdict in verdicts),
     )

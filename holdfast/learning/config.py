@@ -104,11 +104,13 @@ class Evaluation(Recall.Config):
     was learned.
     capability: suites to run before the first task, after every ``capability_every`` tasks and at
     the horizon. They do not change the other results.
+    items: keep the verdict on every item at every observed row, for `holdfast items`.
     """
 
     rows: Literal["every", "horizon"] | PositiveInt = "every"
     capability: tuple[Literal["text"], ...] = ()
     capability_every: int = Field(10, ge=1)
+    items: bool = False
 
 
 class RunConfig(Config):

@@ -124,7 +124,7 @@ class Store:
                 if ours and path not in kept:
                     with contextlib.suppress(OSError):
                         path.unlink()
-        for folder in (".", "replay"):
+        for folder in (".", "replay", "items"):
             remove_unfinished(self.directory / folder)
 
 

@@ -41,6 +41,7 @@ from holdfast.learning.state import Commit, Store
 from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.capability import model_after
+from holdfast.results.items import SAMPLES, read_samples, write_row
 from holdfast.streams import Stream, load_stream
 
 
@@ -141,6 +142,13 @@ class Trajectory:
         if truncated := learner.check(self.stream):
             progress.event(f"truncated {truncated} of {left} items: {why}")
 
+    def samples(self, task: int) -> list[str]:
+        """The texts that the previous model wrote before a task; see ``sampling.keep``.
+
+        Raises HoldfastError when they were not kept.
+        """
+        return read_samples(self.directory, task)
+
     def learner(self) -> Learner:
         """The learner after the last committed task: model, anchors and allocation rule."""
         return self._ready_learner()
@@ -200,7 +208,11 @@ class Trajectory:
                 # Evaluation does not change what the commit writes at the same time.
                 with watch.phase("evaluation"):
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
-                entries = {task: count.entry for task, count in zip(asked, row, strict=True)}
+                counts = dict(zip(asked, row, strict=True))
+                entries = {task: count.entry for task, count in counts.items()}
+                if self.config.evaluation.items:
+                    recalled = {task: count.recalled for task, count in counts.items()}
+                    write_row(self.directory, number, recalled)
                 matrix = matrix.with_row(number, entries)
                 progress.row_observed(
                     number, {task: entry.accuracy for task, entry in entries.items()}
@@ -291,7 +303,7 @@ class Trajectory:
             json.dumps({"tokens": tokens[1:], "text": learner.backbone.decode(tokens[1:])})
             for tokens in report.replay
         ]
-        path = self.directory / "replay" / f"task-{report.task:04d}.jsonl"
+        path = self.directory / SAMPLES / f"task-{report.task:04d}.jsonl"
         write_text_atomically(path, "".join(line + "\n" for line in lines))
 
     def _ready_learner(self) -> Learner:

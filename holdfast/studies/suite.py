@@ -24,7 +24,7 @@ from holdfast.studies.space import named, override
 from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
-    "evaluation": ("capability", "capability_every", "tokens_per_batch"),
+    "evaluation": ("capability", "capability_every", "items", "tokens_per_batch"),
     "backbone": ("device",),
     "sampling": ("batch", "keep"),
 }

@@ -1,0 +1,77 @@
+"""Which items were recalled at each observed row, and what the previous model wrote: on disk.
+
+``items/row-0007.json`` is written with ``evaluation.items``: for each task that was asked, a 1 or a
+0 for every item in task order. ``replay/task-0007.jsonl`` is written with ``sampling.keep``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_text_atomically
+
+FOLDER, SAMPLES = "items", "replay"
+
+
+def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[bool]]) -> None:
+    """Write the verdicts of one row. recalled: by task from 1, one for each of its items."""
+    bits = {str(task): "".join("01"[one] for one in each) for task, each in recalled.items()}
+    text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
+    write_text_atomically(directory / FOLDER / f"row-{after_task:04d}.json", text)
+
+
+def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]:
+    """The verdicts of every row up to a horizon, by row and by task.
+
+    Raises HoldfastError when there are none, or a file is damaged.
+    """
+    rows: dict[int, dict[int, list[bool]]] = {}
+    for path in sorted((directory / FOLDER).glob("row-*.json")):
+        value = read_json(path)
+        try:
+            after_task = int(value["after_task"])
+            row = {
+                int(task): [_bit(one) for one in bits] for task, bits in value["recalled"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise HoldfastError(
+                f"{path}: is no row of verdicts; restore the file, or delete it and do without"
+            ) from None
+        if after_task <= horizon:
+            rows[after_task] = row
+    if not rows:
+        raise HoldfastError(
+            f"{directory}: has no verdicts by item; learn with evaluation.items=true, which may "
+            "also be set for the tasks that are left"
+        )
+    return rows
+
+
+def read_samples(directory: Path, task: int) -> list[str]:
+    """The texts that the previous model wrote before a task, in their order.
+
+    Raises HoldfastError when they were not kept, or the file is damaged.
+    """
+    path = directory / SAMPLES / f"task-{task:04d}.jsonl"
+    if not path.exists():
+        raise HoldfastError(
+            f"{directory}: keeps no samples of task {task}; a method that samples keeps them with "
+            "sampling.keep=true"
+        )
+    try:
+        return [str(json.loads(line)["text"]) for line in path.read_text("utf-8").splitlines()]
+    except (ValueError, KeyError, TypeError):
+        raise HoldfastError(f"{path}: is damaged; restore the file") from None
+
+
+def sampled_tasks(directory: Path, horizon: int) -> list[int]:
+    """The tasks up to a horizon before which samples were kept."""
+    names = (path.stem.partition("-")[2] for path in (directory / SAMPLES).glob("task-*.jsonl"))
+    return sorted(task for task in map(int, filter(str.isdigit, names)) if task <= horizon)
+
+
+def _bit(text: str) -> bool:
+    return {"0": False, "1": True}[text]

@@ -1,0 +1,146 @@
+"""Verdicts by item: they are the matrix, item by item, and survive an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import RunConfig, Trajectory, recipe
+from holdfast.analysis import read_items
+from holdfast.analysis.items import by_age, by_length, by_rehearsal, lives, sampled
+from holdfast.core.errors import HoldfastError
+from holdfast.results.items import read_rows, write_row
+
+
+@pytest.fixture
+def config(backbone_directory) -> RunConfig:
+    return RunConfig.of(
+        {
+            "method": "replay_merge",
+            "seed": 3,
+            "backbone": {"name": str(backbone_directory)},
+            "stream": {"tasks": 9, "items_per_task": 8},
+            "template": {"append_eos": True},
+            "lora": {"rank": 8, "alpha": 16},
+            "optim": {"epochs": 10, "batch_size": 4, "lr": 0.01},
+            "sampling": {"samples": 12, "max_new_tokens": 40, "keep": True},
+            "evaluation": {"max_new_tokens": 8, "items": True},
+        }
+    )
+
+
+@pytest.fixture
+def learned(config: RunConfig, tmp_path: Path) -> Trajectory:
+    for horizon in (2, 4):  # continued once
+        trajectory = Trajectory(config, tmp_path / "run")
+        trajectory.advance(horizon)
+    return trajectory
+
+
+def test_the_verdicts_are_the_matrix(tmp_path: Path) -> None:
+    changes = ["method=merge", "stream.items_per_task=8", "evaluation.items=true"]
+    learned = Trajectory(RunConfig.of(recipe("full_stack"), changes), tmp_path / "run")
+    for horizon in (2, 3):  # continued once
+        learned.advance(horizon)
+    frame = read_items(learned.directory).to_frame()
+    assert len(frame) == 8 * (1 + 2 + 3)
+    assert 0.2 < frame["recalled"].mean() < 1  # some are forgotten
+    for (after_task, on_task), part in frame.groupby(["after_task", "on_task"]):
+        assert part["recalled"].mean() == learned.matrix[after_task, on_task]
+        items = learned.stream.tasks[on_task - 1].items
+        assert list(part["question"]) == [item.question for item in items]
+        assert (part["age"] == after_task - on_task).all()
+    assert by_age(frame)["observed"].sum() == len(frame)
+
+
+def test_keeping_them_changes_no_number(config: RunConfig, learned: Trajectory) -> None:
+    without = config.model_dump(mode="json")
+    without["evaluation"]["items"] = False
+    place = learned.directory.with_name("without")
+    other = Trajectory(RunConfig.of(without), place)
+    other.advance(2)
+    for row, column in ((1, 1), (2, 1), (2, 2)):
+        assert other.matrix.entry(row, column) == learned.matrix.entry(row, column)
+    files = {path.name: path.read_bytes() for path in (place / "factors").iterdir()}
+    with_items = learned.directory.with_name("with")
+    Trajectory(config, with_items).advance(2)
+    assert files == {path.name: path.read_bytes() for path in (with_items / "factors").iterdir()}
+    assert not (place / "items").exists()
+    with pytest.raises(HoldfastError, match=r"no verdicts by item; .*evaluation\.items=true"):
+        read_items(place)
+
+
+def test_samples_are_counted(learned: Trajectory) -> None:
+    """The samples of one task are replaced by written ones of which everything is known."""
+    stream, place = learned.stream, learned.directory
+    first, second = stream.tasks[0].items[:2]
+    texts = [
+        f"Question: {first.question}\nAnswer: \\boxed{{{first.answer}}}",
+        f"Question: {first.question}\nAnswer: \\boxed{{{second.answer}}}",
+        f"Question: {second.question}\nAnswer: \\boxed{{{second.answer}}} and more",
+        "nothing of the kind",
+    ]
+    import json
+
+    for task in (1, 2, 3, 4):
+        lines = texts if task == 3 else []
+        path = place / "replay" / f"task-{task:04d}.jsonl"
+        path.write_text("".join(json.dumps({"tokens": [], "text": one}) + "\n" for one in lines))
+    assert learned.samples(3) == texts
+    items = read_items(place)
+    (row,) = sampled(items).to_dict("records")
+    assert (row["task"], row["samples"]) == (3, 4)
+    assert (row["right"], row["chimeras"], row["other"]) == (0.5, 0.25, 0.25)
+    assert row["distinct"] == 2 / 16 and row["newest"] == 0
+    frame = items.to_frame()
+    seen = frame[frame["rehearsed"] > 0]
+    assert set(seen["question"]) == {first.question, second.question}
+    assert set(seen["after_task"]) == {3, 4}  # not yet at rows before they were drawn
+    assert set(seen.loc[seen["question"] == first.question, "rehearsed"]) == {2}
+    table = by_rehearsal(frame).set_index("rehearsed")
+    assert table["observed"].to_dict() == {"0": 30, "1": 1, "2": 1}
+    with pytest.raises(HoldfastError, match="keeps no samples of task 9"):
+        learned.samples(9)
+
+
+def test_a_life_is_told_and_the_first_lost_come_first(learned: Trajectory) -> None:
+    place = learned.directory
+    for row in range(1, 5):
+        verdicts = {task: [True] * 8 for task in range(1, row + 1)}
+        if row >= 3:
+            verdicts[1][4] = False  # lost at age 2
+        if row >= 2:
+            verdicts[2][0] = False  # never recalled
+        if row == 2:
+            verdicts[1][1] = False  # comes back
+        if row == 4:
+            verdicts[3][7] = False  # lost at age 1
+        write_row(place, row, verdicts)
+    table = lives(read_items(place).to_frame())
+    told = {(row["on_task"], row["item"]): row for row in table.to_dict("records")}
+    assert [(row["on_task"], row["item"]) for row in table.head(2).to_dict("records")] == [
+        (3, 8),
+        (1, 5),
+    ]
+    assert told[1, 5]["life"] == "1100" and told[1, 5]["lost_after"] == 3
+    assert told[1, 2]["life"] == "1011" and told[2, 1]["life"] == "000"
+    assert table["lost_after"].notna().sum() == 2
+
+
+def test_what_is_damaged_or_does_not_fit_is_named(learned: Trajectory) -> None:
+    place = learned.directory
+    assert set(read_rows(place, 3)) == {1, 2, 3}  # a row beyond the commit does not count
+    write_row(place, 2, {1: [True] * 8, 2: [True] * 7})
+    with pytest.raises(HoldfastError, match="task 2 has 7 verdicts, which the stream"):
+        read_items(place)
+    (place / "items" / "row-0002.json").write_text('{"after_task": 2, "recalled": {"1": "12"}}')
+    with pytest.raises(HoldfastError, match=r"row-0002\.json: is no row of verdicts"):
+        read_items(place)
+
+
+def test_lengths_are_thirds(learned: Trajectory) -> None:
+    frame = read_items(learned.directory).to_frame()
+    assert by_length(frame).empty  # the questions of this stream are equally long
+    frame["length"] = range(len(frame))
+    assert len(by_length(frame)) == 3
