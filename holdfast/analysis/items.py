@@ -14,9 +14,11 @@ import pandas as pd
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord
-from holdfast.results.items import read_rows, read_samples, sampled_tasks
+from holdfast.results.items import FOLDER, read_rows, read_samples, sampled_tasks
 from holdfast.streams import Item, Stream, StreamConfig, Template, load_stream
 
+_OBSERVED = ["after_task", "on_task", "item", "age", "recalled"]
+_OBSERVED += ["question", "answer", "length", "rehearsed"]
 _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -60,7 +62,7 @@ class Items:
                             else pd.NA,
                         }
                     )
-        return pd.DataFrame(parts).astype({"rehearsed": "Int64"})
+        return pd.DataFrame(parts, columns=_OBSERVED).astype({"rehearsed": "Int64"})
 
     def _question(self, item: Item) -> str:
         """The item's question as a sample has it."""
@@ -76,12 +78,14 @@ class Items:
 
 
 def read_items(directory: Path | str) -> Items:
-    """Read the verdicts by item of a run, its stream, and its samples where they were kept.
+    """Read the verdicts by item of a run, its stream, and its samples, as far as they were kept.
 
-    Raises HoldfastError when the run has none, or its stream is not where it was.
+    Raises HoldfastError when the run has neither, or its stream is not where it was.
     """
     record = RunRecord.open(directory)
-    rows = read_rows(record.path, record.horizon)
+    kept = sampled_tasks(record.path, record.horizon)
+    without = kept and not (record.path / FOLDER).is_dir()
+    rows = {} if without else read_rows(record.path, record.horizon)
     config = record.description.config
     stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
     for row in rows.values():
@@ -92,7 +96,6 @@ def read_items(directory: Path | str) -> Items:
                     f"{stream.name} does not have now; put back the stream that was learned"
                 )
     template = Template(build(Template.Config, config["template"], source="template"))
-    kept = sampled_tasks(record.path, record.horizon)
     return Items(stream, template, rows, {task: read_samples(record.path, task) for task in kept})
 
 
@@ -198,6 +201,23 @@ def sampled(items: Items) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=["task", "samples", *_KINDS, "distinct", "newest"])
+
+
+def rehearsed_tasks(items: Items) -> pd.DataFrame:
+    """Of the samples drawn before each task, the share that asks each task learned by then.
+
+    Gives ``task`` (before which they were drawn), ``on_task`` and ``share``.
+    """
+    learned: dict[str, int] = {
+        items.template.asked(items.template.prompt(item)): number
+        for number, task in enumerate(items.stream.tasks, start=1)
+        for item in task.items
+    }
+    rows = []
+    for task, texts in items.samples.items():
+        asked = Counter(learned.get(items.template.asked(text), 0) for text in texts)
+        rows += [(task, on, asked[on] / len(texts)) for on in range(1, task) if texts]
+    return pd.DataFrame(rows, columns=["task", "on_task", "share"])
 
 
 _KINDS = ("right", "chimeras", "other")

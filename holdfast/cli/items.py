@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = 10
 
 
 def items(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run with evaluation.items=true.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run with evaluation.items or sampling.keep.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write every verdict there, as CSV.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            help="Draw who is in the samples there, as FIGURE.png and .pdf.",
+            show_default=False,
+        ),
     ] = None,
     show: Annotated[
         int, typer.Option("--show", min=0, help="How many of the first lost items to print.")
@@ -27,20 +40,37 @@ def items(
 
     found = tables.read_items(run)
     frame = found.to_frame()
+    if len(frame):
+        _print_recall(frame, show)
+    if found.samples:
+        print(f"the samples before each task:\n{markdown(tables.sampled(found))}")
+    if figure is not None:
+        from holdfast.report.figures import save
+        from holdfast.report.samples import samples_by_task
+
+        drawn = samples_by_task(tables.rehearsed_tasks(found), tables.sampled(found))
+        save(drawn, figure.with_suffix(""))
+        print(figure.with_suffix(".png"))
+    if out is not None:
+        write_text_atomically(out, frame.to_csv(index=False))
+        print(out)
+
+
+def _print_recall(frame: pd.DataFrame, show: int) -> None:
+    from holdfast.analysis import items as tables
+    from holdfast.analysis.tables import markdown
+
     print(f"recalled, by tasks learned since:\n{markdown(tables.by_age(frame))}")
     last = frame["after_task"].max()
-    length = tables.by_length(frame)
-    if len(length):
-        print(f"after task {last}, by characters of question and answer:\n{markdown(length)}")
-    rehearsal = tables.by_rehearsal(frame)
-    if len(rehearsal):
-        print(f"after task {last}, by samples that asked it:\n{markdown(rehearsal)}")
-        print(f"the samples before each task:\n{markdown(tables.sampled(found))}")
+    by = {
+        "characters of question and answer": tables.by_length(frame),
+        "samples that asked it": tables.by_rehearsal(frame),
+    }
+    for what, table in by.items():
+        if len(table):
+            print(f"after task {last}, by {what}:\n{markdown(table)}")
     lives = tables.lives(frame)
     lost = lives[lives["lost_after"].notna()]
     if show and len(lost):
         columns = ["on_task", "question", "answer", "life", "lost_after"]
         print(f"lost first, of {len(lost)} lost:\n{markdown(lost[columns].head(show))}")
-    if out is not None:
-        write_text_atomically(out, frame.to_csv(index=False))
-        print(out)

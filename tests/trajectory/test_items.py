@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
 from holdfast.analysis import read_items
-from holdfast.analysis.items import by_age, by_length, by_rehearsal, lives, sampled
+from holdfast.analysis.items import (
+    by_age,
+    by_length,
+    by_rehearsal,
+    lives,
+    rehearsed_tasks,
+    sampled,
+)
 from holdfast.core.errors import HoldfastError
+from holdfast.report.samples import samples_by_task
 from holdfast.results.items import read_rows, write_row
 
 
@@ -60,6 +70,7 @@ def test_keeping_them_changes_no_number(config: RunConfig, learned: Trajectory) 
     place = learned.directory.with_name("without")
     other = Trajectory(RunConfig.of(without), place)
     other.advance(2)
+    shutil.rmtree(place / "replay")
     for row, column in ((1, 1), (2, 1), (2, 2)):
         assert other.matrix.entry(row, column) == learned.matrix.entry(row, column)
     files = {path.name: path.read_bytes() for path in (place / "factors").iterdir()}
@@ -81,8 +92,6 @@ def test_samples_are_counted(learned: Trajectory) -> None:
         f"Question: {second.question}\nAnswer: \\boxed{{{second.answer}}} and more",
         "nothing of the kind",
     ]
-    import json
-
     for task in (1, 2, 3, 4):
         lines = texts if task == 3 else []
         path = place / "replay" / f"task-{task:04d}.jsonl"
@@ -93,6 +102,16 @@ def test_samples_are_counted(learned: Trajectory) -> None:
     assert (row["task"], row["samples"]) == (3, 4)
     assert (row["right"], row["chimeras"], row["other"]) == (0.5, 0.25, 0.25)
     assert row["distinct"] == 2 / 16 and row["newest"] == 0
+    tasks = rehearsed_tasks(items)
+    assert tasks.to_dict("list") == {"task": [3, 3], "on_task": [1, 2], "share": [0.75, 0]}
+    left, right = samples_by_task(tasks, sampled(items)).axes[:2]
+    assert left.images[0].get_array().tolist() == [[0.75, 0]]
+    assert [bar.get_height() for bar in right.patches] == [0.5, 0.25, 0.25]
+    shutil.rmtree(place / "items")  # a run that keeps samples alone
+    alone = read_items(place)
+    assert alone.to_frame().empty and len(sampled(alone)) == 1
+    for row_number in range(1, 5):
+        write_row(place, row_number, items.rows[row_number])
     frame = items.to_frame()
     seen = frame[frame["rehearsed"] > 0]
     assert set(seen["question"]) == {first.question, second.question}
