@@ -101,7 +101,7 @@ def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[
     ]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def _draws(seeds: int, tasks: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weights [draws, seeds] and [draws, tasks], each row's sum 1."""
     random = np.random.default_rng([seeds, tasks])
