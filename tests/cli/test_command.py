@@ -69,7 +69,7 @@ def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise):
     own = {"__name__": "tethered.tether"}
     exec(code, own)  # noqa: S102
     installed = [SimpleNamespace(module="tethered.tether")]
-    monkeypatch.setattr("holdfast.cli.verbs.entry_points", lambda group: installed)
+    monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
     monkeypatch.setattr("holdfast.cli.recipes.recipe_names", own["fail"])
     result = CliRunner().invoke(app, ["recipes"])
     assert result.exit_code == 1

@@ -177,7 +177,7 @@ def test_dropout_is_off_and_nothing_is_generated_for_a_known_answer() -> None:
     calls = []
     backbone.model.register_forward_hook(lambda *_: calls.append(1))
     (count,) = Recall(backbone, TEMPLATE).row([Task("t", tuple(items))])
-    assert count == (2, 2, 2, 0)
+    assert count == (2, 2, 2, 0, (True, True))
     assert calls == []  # the pass runs the body alone; decoding would run the whole model
 
 
