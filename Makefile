@@ -73,7 +73,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 
 docs: $(INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -E -a -d build/doctrees docs site
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks

@@ -7,18 +7,24 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from sphinx.application import Sphinx
 
 MARK = "<!-- settings -->"
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the mark by one table a section (called by mkdocs)."""
-    if MARK not in markdown:
-        return markdown
-    from holdfast.learning.config import RunConfig
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Begin to listen."""
+    app.connect("source-read", replace_mark)
+    return {"parallel_read_safe": True}
 
-    return markdown.replace(MARK, "\n\n".join(sections(RunConfig)))
+
+def replace_mark(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Replace the mark by one table a section."""
+    if MARK in source[0]:
+        from holdfast.learning.config import RunConfig
+
+        source[0] = source[0].replace(MARK, "\n\n".join(sections(RunConfig)))
 
 
 def sections(kind: type[BaseModel], prefix: str = "") -> list[str]:

@@ -1,0 +1,67 @@
+"""How Sphinx builds these pages; ``CONTENTS`` is the list of them."""
+
+import sys
+from pathlib import Path
+
+from pygments.lexers.shell import BashLexer
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent / "_sphinx"))
+
+project = "Holdfast"
+project_copyright = "Apache-2.0"
+extensions = [
+    "sphinx_copybutton",
+    "myst_nb",
+    "contents",
+    "configuration",
+    "offline",
+]
+exclude_patterns = ["_sphinx", "results/**"]
+
+# Every page by its place below docs/, without its suffix. A page that is in no list is an error;
+# what matches a pattern is added behind the others of its list.
+CONTENTS = {
+    "": ["tutorial", "memory"],
+    "How-to": [
+        "how-to/your-own-stream",
+        "how-to/notebook",
+        "how-to/watch",
+        "how-to/export",
+        "how-to/serve",
+        "how-to/add-an-anchor",
+        "how-to/add-a-rule",
+        "how-to/add-a-stream",
+        "how-to/*",
+    ],
+    "Studies": ["streams", "studies", "analysis", "capability"],
+    "Reference": ["reference/configuration", "reference/*"],
+    "Explanation": ["explanation/ideas", "explanation/lasting", "explanation/deviations"],
+    "Results": ["results", "results-lasting", "performance"],
+}
+
+myst_heading_anchors = 4  # as Git hosts name them
+myst_links_external_new_tab = False
+smartquotes = False  # `--option` keeps its hyphens
+highlight_language = "text"
+default_role = "literal"  # single backquotes in a docstring
+
+html_theme = "furo"
+html_title = "Holdfast"
+html_static_path = ["_static"]
+html_css_files = ["holdfast.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#00695c", "color-brand-content": "#00695c"},
+    "dark_css_variables": {"color-brand-primary": "#4db6ac", "color-brand-content": "#4db6ac"},
+}
+
+
+def setup(app: Sphinx) -> None:
+    """Colour commands that have no prompt; take tables as text."""
+    app.add_lexer("console", BashLexer)
+    app.add_lexer("csv", TextLexer)
