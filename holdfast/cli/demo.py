@@ -32,7 +32,7 @@ def demo(
     with loading():
         from holdfast.learning.config import RunConfig
         from holdfast.learning.trajectory import Trajectory
-        from holdfast.report.figures import comparison, save
+        from holdfast.report.figures import plot_comparison, save
 
         naive = RunConfig.of(recipe("demo"), [f"method={NAIVE}", *STREAM])
         composed = RunConfig.of(recipe("demo"), [*STREAM, *REPLAY])
@@ -51,7 +51,7 @@ def demo(
     for method, matrix in matrices.items():
         print(f"\n{method}: recall in per cent\n{matrix_text(matrix)}")
     print_summary(learned)
-    written = save(comparison(matrices), out / "demo")
+    written = save(plot_comparison(matrices), out / "demo")
     print(f"figures: {', '.join(map(str, written))}")
     print(f"report: {write_report(out)}")
     print(f"kept in {out}; to start afresh, remove that directory")

@@ -46,10 +46,9 @@ def items(
         print(f"the samples before each task:\n{markdown(tables.sampled(found))}")
     if figure is not None:
         from holdfast.report.figures import save
-        from holdfast.report.samples import samples_by_task
+        from holdfast.report.samples import plot_samples
 
-        drawn = samples_by_task(tables.rehearsed_tasks(found), tables.sampled(found))
-        save(drawn, figure.with_suffix(""))
+        save(plot_samples(found), figure.with_suffix(""))
         print(figure.with_suffix(".png"))
     if out is not None:
         write_text_atomically(out, frame.to_csv(index=False))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from holdfast.report import names, style
 
 
-def build_up_path(path: pd.DataFrame) -> Figure:
+def plot_build_up(path: pd.DataFrame) -> Figure:
     """Final after each added mechanism, one panel per dataset; a triangle marks the strongest.
 
     path: columns dataset, step (0 is the start), added (the mechanism of this step), method,

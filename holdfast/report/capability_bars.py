@@ -18,6 +18,23 @@ _COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, name
 _GROUP = 0.84  # width of a group of bars; 1 leaves no gap
 
 
+def plot_capability(capability: pd.DataFrame) -> Figure:
+    """General capability after the last measured task of each method, beside the base model.
+
+    One panel per dataset, one group of bars per method, one bar per suite that has right answers.
+
+    capability: the table of that name, of ``analyse(study)``. Raises HoldfastError when it has no
+    such suite.
+    Source: app:res-capability, fig:capability.
+    """
+    answered = capability[capability["unit"] == "share"]
+    last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
+    scores = answered[answered["after_task"] == last]
+    base = scores.dropna(subset="before").groupby("suite")["before"].mean()
+    named = scores.rename(columns={"suite": "benchmark", "value": "score"})
+    return capability_bars(named, {str(name): float(value) for name, value in base.items()})
+
+
 def capability_bars(scores: pd.DataFrame, base: Mapping[str, float]) -> Figure:
     """One panel per dataset, one group of bars per method, one bar per benchmark.
 

@@ -14,7 +14,7 @@ from holdfast.report.composition_dots import by_size, dotted, draw_dots
 _LEAST_COLUMNS = 5  # with fewer methods, the bars stay as narrow as with this many
 
 
-def composition_grid(table: pd.DataFrame) -> Figure:
+def plot_compositions(table: pd.DataFrame) -> Figure:
     """Mean Final of each method with its standard deviation, one row per dataset.
 
     Below, dark dots mark the mechanisms of each method. One column per method: shared LoRA before
@@ -29,7 +29,7 @@ def composition_grid(table: pd.DataFrame) -> Figure:
     methods = by_size(table["method"])
     datasets = names.datasets_in_order(table["dataset"])
     dots = 0.16 * len(dotted(methods)) + 0.1  # inches
-    figure = Figure(
+    figure = style.Drawing(
         figsize=(
             style.PAGE if len(methods) > 6 else style.COLUMN,
             1.15 * len(datasets) + dots + (0.9 if any(" " in one for one in methods) else 0.3),

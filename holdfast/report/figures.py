@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from holdfast.core.files import replacing
 from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from holdfast.report.style import Drawing
 from holdfast.results import RecallMatrix, retention_by_age
 
 # In this order they also differ in greyscale.
@@ -25,15 +26,30 @@ _SCREEN_DPI = 160
 _NUMBERED_TASKS = 12  # the largest matrix whose cells have room for a number
 
 
-def comparison(named: Mapping[str, RecallMatrix]) -> Figure:
-    """Retention by age of several trajectories, above the recall matrix of each."""
-    columns = max(1, len(named))
-    figure = Figure(figsize=(4.2 * max(2, columns), 7.2), dpi=_SCREEN_DPI, layout="constrained")
+def plot_matrix(matrix: RecallMatrix, title: str = "") -> Figure:
+    """A recall matrix as a heat map: after which task, on which task; not observed is blank.
+
+    The cells of at most twelve tasks have their accuracy in per cent.
+    """
+    figure = Drawing(figsize=(4.6, 3.9), dpi=_SCREEN_DPI, layout="constrained")
+    axes = figure.add_subplot()
+    image = draw_matrix(axes, matrix, title)
+    figure.colorbar(image, ax=axes, label="accuracy", format=PercentFormatter(1.0))
+    return figure
+
+
+def plot_comparison(matrices: Mapping[str, RecallMatrix]) -> Figure:
+    """Retention by age of several trajectories, above the recall matrix of each.
+
+    matrices: by the name that the figure gives each.
+    """
+    columns = max(1, len(matrices))
+    figure = Drawing(figsize=(4.2 * max(2, columns), 7.2), dpi=_SCREEN_DPI, layout="constrained")
     grid = figure.add_gridspec(2, columns, height_ratios=(1, 1.25))
-    _draw_retention(figure.add_subplot(grid[0, :]), named)
+    _draw_retention(figure.add_subplot(grid[0, :]), matrices)
     image = None
     axes = []
-    for column, (name, matrix) in enumerate(named.items()):
+    for column, (name, matrix) in enumerate(matrices.items()):
         axes.append(figure.add_subplot(grid[1, column]))
         image = draw_matrix(axes[-1], matrix, name)
     if image is not None:

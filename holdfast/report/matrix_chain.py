@@ -11,14 +11,30 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
+from holdfast.analysis.configurations import configurations
 from holdfast.analysis.study import Study, final_runs
 from holdfast.core.errors import HoldfastError
 from holdfast.report import names, style
+from holdfast.report.choice import CHAIN, telling
 from holdfast.report.figures import draw_matrix
 from holdfast.results import RecallMatrix, final
 
-# Each method adds one mechanism to the one before it and removes none.
-CHAIN = ("vanilla", "replay", "replay_merge", "si_replay_merge", "si_sd_replay_merge")
+
+def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
+    """The recall matrix of each method, of the seed with the median Final; one row per dataset.
+
+    The highest Final of a row is outlined.
+
+    methods: the columns; None for those of the paper's figure if the study has two of them, or
+    else the naive method, the best single mechanism and the best others. Raises HoldfastError when
+    the study has none of them.
+    Source: app:res-matrices, fig:matrices.
+    """
+    if methods is None:
+        learned = list(configurations(study.cells)["method"])
+        chain = [method for method in CHAIN if method in learned]
+        methods = chain if len(chain) > 1 else telling(learned)
+    return matrix_chain(median_seeds(study, methods), methods)
 
 
 def median_seeds(
@@ -58,7 +74,7 @@ def matrix_chain(
     alike = complete and len({matrix.horizon for matrix in matrices.values()}) == 1
     width = style.PAGE if len(columns) > 2 else style.COLUMN
     tall = width * (1 + len(datasets)) / len(columns)
-    figure = Figure(figsize=(width, tall), dpi=style.DPI, layout="compressed")
+    figure = style.Drawing(figsize=(width, tall), dpi=style.DPI, layout="compressed")
     grid = figure.subplots(len(datasets), len(columns), squeeze=False)
     for row, dataset in zip(grid, datasets, strict=True):
         shown = {name: matrices[dataset, name] for name in columns if (dataset, name) in matrices}

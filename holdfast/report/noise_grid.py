@@ -12,7 +12,7 @@ _BLUES = colormaps["Blues"]
 _NUMBERS = 24  # methods, of which the numbers can be read
 
 
-def noise_grid(table: pd.DataFrame) -> Figure:
+def plot_noise(table: pd.DataFrame) -> Figure:
     """One grid per dataset: the row's Final minus the column's, in points, the best method first.
 
     A cell is coloured where the 95% interval leaves out 0, and grey where the difference may be
@@ -23,7 +23,9 @@ def noise_grid(table: pd.DataFrame) -> Figure:
     datasets = names.datasets_in_order(table["dataset"])
     orders = [_ordered(table[table["dataset"] == dataset]) for dataset in datasets]
     size = max(2.0, 0.3 * max(map(len, orders)) + 1.2)
-    figure = Figure(figsize=(size, size * len(datasets)), dpi=style.DPI, layout="constrained")
+    figure = style.Drawing(
+        figsize=(size, size * len(datasets)), dpi=style.DPI, layout="constrained"
+    )
     panels = figure.subplots(len(datasets), 1, squeeze=False)[:, 0]
     for axes, dataset, methods in zip(panels, datasets, orders, strict=True):
         rows = table[table["dataset"] == dataset]

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.analysis.items import Items, rehearsed_tasks, sampled
 from holdfast.report import names, style
 
 _KINDS = {"right": names.BLUE, "chimeras": names.VERMILION, "other": names.PALE}
 
 
-def samples_by_task(tasks: pd.DataFrame, kinds: pd.DataFrame) -> Figure:
+def plot_samples(items: Items) -> Figure:
     """Left: the share of samples that asks each learned task; right: how many are right at all.
 
-    tasks: of analysis.items.rehearsed_tasks; kinds: of analysis.items.sampled. A task that is
-    rehearsed as often as any other is a row of one colour.
-    Raises HoldfastError when no samples were kept.
+    Where every task is rehearsed as often as any other, a row has one colour.
+
+    items: of a run that kept its samples, from ``read_items``. Raises HoldfastError when it kept
+    none.
     """
+    tasks, kinds = rehearsed_tasks(items), sampled(items)
     style.refuse_empty(len(tasks), "samples")
-    figure = Figure(figsize=(style.PAGE, 2.9), dpi=style.DPI, layout="constrained")
+    figure = style.Drawing(figsize=(style.PAGE, 2.9), dpi=style.DPI, layout="constrained")
     left, right = figure.subplots(1, 2)
     rows = sorted(tasks["task"].unique())
     grid = tasks.pivot(index="task", columns="on_task", values="share").loc[rows]

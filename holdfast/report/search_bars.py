@@ -19,7 +19,7 @@ _OUT = "#EEEEEE"
 _ROOM = 1.5  # upper limit of the axis; bars end at 1, and their numbers need the room
 
 
-def search_bars(bars: pd.DataFrame) -> Figure:
+def plot_search(bars: pd.DataFrame) -> Figure:
     """Mean percentile rank over datasets, one column per horizon, one row per method.
 
     Dark dots mark the mechanisms of each method. Rows are sorted by the last horizon, then by the
@@ -40,7 +40,7 @@ def search_bars(bars: pd.DataFrame) -> Figure:
     everywhere = int(counts.max(axis=None))
     widths = [0.3 * len(dotted(methods)), *means.shape[1] * [1.3]]  # inches
     size = (min(style.PAGE, sum(widths) + 0.2), 0.145 * len(methods) + 0.75)
-    figure = Figure(figsize=size, dpi=style.DPI, layout="constrained")
+    figure = style.Drawing(figsize=size, dpi=style.DPI, layout="constrained")
     dots, *panels = figure.subplots(1, len(widths), sharey=True, width_ratios=widths)
     style.dress(dots)
     draw_dots(dots, methods, across=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,18 @@ from holdfast.report.names import ALLOCATION_COLOURS, mechanisms
 COLUMN, PAGE = 3.3, 6.9
 SMALL, MEDIUM = 6.5, 7.0
 DPI = 300  # of the PNG; the PDF has none
+SCREEN_DPI = 130  # a page's width is 900 pixels
 _MOST_COLUMNS = 3
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows where it stands last in a cell, whatever pyplot is told."""
+
+    def _repr_png_(self) -> bytes:
+        """The picture for a screen, where 300 dots per inch would be too large."""
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=SCREEN_DPI)
+        return buffer.getvalue()
 
 
 def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -30,7 +42,7 @@ def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes
     """
     columns = min(count, _MOST_COLUMNS)
     rows = -(-count // columns)
-    figure = Figure(
+    figure = Drawing(
         figsize=(COLUMN if count == 1 else PAGE, height * rows), dpi=DPI, layout="constrained"
     )
     grid = figure.subplots(rows, columns, squeeze=False, **options)

@@ -17,7 +17,7 @@ from holdfast.report import names, style
 _MARKS = 8  # approximate number of markers on a curve
 
 
-def survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figure:
+def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figure:
     """R(a) of each method with the band of its seeds and its half-life, one panel per dataset.
 
     The band goes from the lowest seed to the highest. A legend below each panel gives half-lives

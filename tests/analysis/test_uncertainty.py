@@ -11,7 +11,7 @@ import pytest
 from holdfast.analysis.study import Study, read_study
 from holdfast.analysis.tables import analyse
 from holdfast.analysis.uncertainty import differences, effect_contrasts, interval
-from holdfast.report.noise_grid import noise_grid
+from holdfast.report.noise_grid import plot_noise
 from holdfast.results import diagonal, final, forget, window
 from tests.analysis.synthetic import FACTORIAL, write_suite, write_trajectory
 
@@ -123,7 +123,7 @@ def test_seeds_that_only_one_has_are_left_out(tmp_path: Path) -> None:
 
 def test_the_figure_greys_what_may_be_noise(study: Study) -> None:
     table = differences(study)
-    (axes,) = noise_grid(table).axes
+    (axes,) = plot_noise(table).axes
     finals = table[table["metric"] == "final"]
     grey = [patch for patch in axes.patches if patch.get_facecolor()[:3] == (0xDD / 255,) * 3]
     assert len(axes.patches) == len(finals) and len(grey) == finals["noise"].sum() > 0

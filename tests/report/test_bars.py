@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from holdfast.analysis.composition import compositions
 from holdfast.core.errors import HoldfastError
-from holdfast.report.build_up_path import build_up_path
+from holdfast.report.build_up_path import plot_build_up
 from holdfast.report.capability_bars import capability_bars
-from holdfast.report.composition_grid import composition_grid
+from holdfast.report.composition_grid import plot_compositions
 from holdfast.report.names import ALLOCATION_COLOURS
-from holdfast.report.search_bars import search_bars
+from holdfast.report.search_bars import plot_search
 from tests.report.drawn import assert_readable
 
 DATASETS = ("symbol_qa", "llm_qa", "real_qa")
@@ -57,7 +57,7 @@ def factorial() -> pd.DataFrame:
 
 def test_the_grid_has_each_composition_under_its_number():
     table = factorial()
-    figure = composition_grid(table)
+    figure = plot_compositions(table)
     *panels, bottom = figure.axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == ["Symbol-QA, 100 tasks", "LLM-QA, 100 tasks", "Real-QA, 100 tasks"]
@@ -97,7 +97,7 @@ def test_the_grid_shows_what_is_missing_and_other_rules():
             "final_sd": [0.1, math.nan],
         }
     )
-    figure = composition_grid(pd.concat([table, extra]))
+    figure = plot_compositions(pd.concat([table, extra]))
     _, llm, real, bottom = figure.axes
     assert numbers(llm).count("–") == 3
     assert "–" not in numbers(real)
@@ -110,7 +110,9 @@ def test_the_grid_shows_what_is_missing_and_other_rules():
 
 def test_the_grid_of_one_method_fits_a_column():
     table = factorial()
-    figure = composition_grid(table[(table["method"] == "replay") & (table["dataset"] == "llm_qa")])
+    figure = plot_compositions(
+        table[(table["method"] == "replay") & (table["dataset"] == "llm_qa")]
+    )
     assert figure.get_figwidth() == 3.3
     assert_readable(figure)
 
@@ -130,7 +132,7 @@ def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
     )
     path = path.explode(["added", "method", "final", "final_sd", "strongest", "step"])
     path = path.infer_objects().astype({"final": float, "final_sd": float, "strongest": bool})
-    figure = build_up_path(path)
+    figure = plot_build_up(path)
     assert len(figure.axes) == 3
     for axes in figure.axes:
         ticks = [text.get_text() for text in axes.get_xticklabels()]
@@ -159,7 +161,7 @@ def test_search_bars_show_who_is_left_where():
         ],
         columns=["horizon", "method", "percentile", "datasets"],
     )
-    figure = search_bars(table)
+    figure = plot_search(table)
     composition, ten, twenty, fifty = figure.axes
     assert [axes.get_title() for axes in (ten, twenty, fifty)] == [
         "after 10 tasks",
@@ -229,7 +231,7 @@ def test_groups_that_differ_in_their_anchors_keep_their_names():
 
 @pytest.mark.parametrize(
     "draw",
-    [composition_grid, build_up_path, search_bars, lambda table: capability_bars(table, {})],
+    [plot_compositions, plot_build_up, plot_search, lambda table: capability_bars(table, {})],
 )
 def test_an_empty_table_is_refused(draw):
     with pytest.raises(HoldfastError, match="empty"):

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from holdfast.core.errors import HoldfastError
-from holdfast.report.figures import comparison, save
+from holdfast.report.figures import plot_comparison, save
 from holdfast.results import RecallMatrix, retention_by_age
 
 ITEMS = 32
@@ -43,7 +43,7 @@ def parts(figure: Figure) -> tuple[Axes, list[Axes], Axes]:
 
 
 def test_the_curves_are_the_retention_by_age(pair):
-    curves, _, _ = parts(comparison(pair))
+    curves, _, _ = parts(plot_comparison(pair))
     assert [line.get_label() for line in curves.lines] == list(pair)
     for line, matrix in zip(curves.lines, pair.values(), strict=True):
         np.testing.assert_array_equal(line.get_xdata(), np.arange(6))
@@ -51,7 +51,7 @@ def test_the_curves_are_the_retention_by_age(pair):
 
 
 def test_each_matrix_is_its_lower_triangle_and_blank_elsewhere(pair):
-    figure = comparison(pair)
+    figure = plot_comparison(pair)
     figure.draw_without_rendering()
     _, drawn, bar = parts(figure)
     assert [axes.get_title() for axes in drawn] == list(pair)
@@ -69,7 +69,7 @@ def test_each_matrix_is_its_lower_triangle_and_blank_elsewhere(pair):
 
 
 def test_small_matrices_carry_their_numbers_and_large_ones_do_not():
-    _, (small,), _ = parts(comparison({"a": fading(3, 0.5)}))
+    _, (small,), _ = parts(plot_comparison({"a": fading(3, 0.5)}))
     # text.get_position() is (on task, after task)
     numbers = {text.get_position(): text.get_text() for text in small.texts}
     assert numbers == {(1, 1): "100", (1, 2): "50", (2, 2): "100"} | {
@@ -77,13 +77,13 @@ def test_small_matrices_carry_their_numbers_and_large_ones_do_not():
         (2, 3): "50",
         (3, 3): "100",
     }
-    _, (large,), _ = parts(comparison({"a": fading(40, 0.5)}))
+    _, (large,), _ = parts(plot_comparison({"a": fading(40, 0.5)}))
     assert len(large.texts) == 0
 
 
 def test_every_trajectory_has_a_curve_of_its_own_look():
     many = {f"method {number}": fading(2, 0.5) for number in range(20)}
-    curves, matrices, _ = parts(comparison(many))
+    curves, matrices, _ = parts(plot_comparison(many))
     assert len(matrices) == 20
     looks = {(line.get_color(), line.get_marker()) for line in curves.lines}
     assert len(looks) == 20
@@ -92,12 +92,12 @@ def test_every_trajectory_has_a_curve_of_its_own_look():
 @pytest.mark.parametrize("tasks", [0, 1])
 def test_short_trajectories_can_be_drawn(tasks, tmp_path):
     matrix = fading(tasks, 0.5) if tasks else RecallMatrix()
-    assert all(path.stat().st_size for path in save(comparison({"a": matrix}), tmp_path / "a"))
+    assert all(path.stat().st_size for path in save(plot_comparison({"a": matrix}), tmp_path / "a"))
 
 
 def test_equal_figures_are_equal_files(pair, tmp_path):
-    first = save(comparison(pair), tmp_path / "v1.0")
-    second = save(comparison(pair), tmp_path / "again")
+    first = save(plot_comparison(pair), tmp_path / "v1.0")
+    second = save(plot_comparison(pair), tmp_path / "again")
     assert [path.name for path in first] == ["v1.0.png", "v1.0.pdf"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert first[0].read_bytes().startswith(b"\x89PNG")
@@ -107,7 +107,7 @@ def test_equal_figures_are_equal_files(pair, tmp_path):
 def test_an_unwritable_place_is_the_callers_mistake(pair, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HoldfastError, match="file"):
-        save(comparison(pair), tmp_path / "file" / "figure")
+        save(plot_comparison(pair), tmp_path / "file" / "figure")
 
 
 def test_figures_need_no_torch():

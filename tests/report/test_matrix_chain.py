@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.analysis.study import Study
 from holdfast.core.errors import HoldfastError
+from holdfast.report.choice import CHAIN
 from holdfast.report.figures import save
-from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
+from holdfast.report.matrix_chain import matrix_chain, median_seeds
 from holdfast.report.names import VERMILION
 from holdfast.results import RecallMatrix, final
 from tests.report.drawn import assert_readable

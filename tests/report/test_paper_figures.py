@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from holdfast.report.paper_figures import told_curves
+from holdfast.report.choice import told_curves
 
 FINALS = {
     "symbol_qa": {

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.report.names import looks
-from holdfast.report.survival import survival
+from holdfast.report.survival import plot_survival
 from tests.report.drawn import assert_readable
 
 
@@ -38,13 +38,13 @@ def legend(axes) -> list[str]:
 def test_what_was_never_learned_does_not_seem_to_last():
     table = bands({("llm_qa", "replay"): 4}, ages=10)
     never = table.assign(method="merge", mean=0.0, lowest=0.0, highest=0.0)
-    (axes,) = survival(pd.concat([table, never])).axes
+    (axes,) = plot_survival(pd.concat([table, never])).axes
     assert legend(axes) == ["R: 4", "M: nothing learned"]
 
 
 def test_each_curve_its_band_and_its_half_life():
     table = bands({("llm_qa", "replay"): 4, ("llm_qa", "replay_merge"): 19})
-    (axes,) = survival(table).axes
+    (axes,) = plot_survival(table).axes
     assert legend(axes) == ["R: 4", "R + M: 19"]
     for place, (method, life) in enumerate((("replay", 4), ("replay_merge", 19))):
         rows = table[table["method"] == method]
@@ -64,13 +64,13 @@ def test_each_curve_its_band_and_its_half_life():
 def test_a_curve_that_does_not_fall_so_far_says_so_and_one_not_observed_does_too():
     table = bands({("llm_qa", "replay"): 500, ("llm_qa", "sd"): 500}, ages=10)
     table.loc[(table["method"] == "sd") & (table["age"] == 4), ["mean", "lowest", "highest"]] = None
-    (axes,) = survival(table).axes
+    (axes,) = plot_survival(table).axes
     assert legend(axes) == ["R: >9", "SD: not known"]
     assert len(axes.lines) == 2  # no mark
 
 
 def test_a_panel_a_dataset_in_the_papers_order_readable():
-    figure = survival(bands(LIVES))
+    figure = plot_survival(bands(LIVES))
     assert [axes.get_title() for axes in figure.axes] == ["Symbol-QA", "LLM-QA", "Real-QA"]
     assert_readable(figure)
     assert figure.get_figwidth() == 6.9
@@ -78,13 +78,13 @@ def test_a_panel_a_dataset_in_the_papers_order_readable():
 
 def test_chosen_methods_in_the_order_given_where_a_dataset_has_them():
     table = bands({("llm_qa", "sd"): 2, ("llm_qa", "replay"): 4, ("facts", "replay"): 3})
-    llm, facts = survival(table, ["replay", "sd"]).axes
+    llm, facts = plot_survival(table, ["replay", "sd"]).axes
     assert legend(llm) == ["R: 4", "SD: 2"]
     assert legend(facts) == ["R: 3"]
 
 
 def test_one_method_fits_a_column():
-    figure = survival(bands({("facts", "replay"): 2}, ages=3))
+    figure = plot_survival(bands({("facts", "replay"): 2}, ages=3))
     assert figure.get_figwidth() == 3.3
     assert_readable(figure)
 
@@ -92,6 +92,6 @@ def test_one_method_fits_a_column():
 def test_what_cannot_be_drawn_is_named():
     table = bands({("llm_qa", "replay"): 4})
     with pytest.raises(HoldfastError, match="no curve of sd, si; choose from replay"):
-        survival(table, ["si", "replay", "sd"])
+        plot_survival(table, ["si", "replay", "sd"])
     with pytest.raises(HoldfastError, match="empty"):
-        survival(table.iloc[:0])
+        plot_survival(table.iloc[:0])

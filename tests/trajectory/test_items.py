@@ -19,7 +19,7 @@ from holdfast.analysis.items import (
     sampled,
 )
 from holdfast.core.errors import HoldfastError
-from holdfast.report.samples import samples_by_task
+from holdfast.report.samples import plot_samples
 from holdfast.results.items import read_rows, write_row
 
 
@@ -104,7 +104,7 @@ def test_samples_are_counted(learned: Trajectory) -> None:
     assert row["distinct"] == 2 / 16 and row["newest"] == 0
     tasks = rehearsed_tasks(items)
     assert tasks.to_dict("list") == {"task": [3, 3], "on_task": [1, 2], "share": [0.75, 0]}
-    left, right = samples_by_task(tasks, sampled(items)).axes[:2]
+    left, right = plot_samples(items).axes[:2]
     assert left.images[0].get_array().tolist() == [[0.75, 0]]
     assert [bar.get_height() for bar in right.patches] == [0.5, 0.25, 0.25]
     shutil.rmtree(place / "items")  # a run that keeps samples alone
