@@ -3,8 +3,31 @@
 Imports no deep-learning library. Values are shares in [0, 1], except in ``paper_tables``.
 """
 
-from holdfast.analysis.items import Items, read_items
+from holdfast.analysis.items import (
+    Items,
+    by_age,
+    by_length,
+    by_rehearsal,
+    lives,
+    read_items,
+    rehearsed_tasks,
+    sampled,
+)
 from holdfast.analysis.study import Study, final_runs, read_study
 from holdfast.analysis.tables import Analysis, analyse
 
-__all__ = ["Analysis", "Items", "Study", "analyse", "final_runs", "read_items", "read_study"]
+__all__ = [
+    "Analysis",
+    "Items",
+    "Study",
+    "analyse",
+    "by_age",
+    "by_length",
+    "by_rehearsal",
+    "final_runs",
+    "lives",
+    "read_items",
+    "read_study",
+    "rehearsed_tasks",
+    "sampled",
+]

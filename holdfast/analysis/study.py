@@ -51,7 +51,7 @@ class Study:
     missing: tuple[str, ...]
 
 
-def read_study(*directories: Path, where: Mapping[str, Any] | None = None) -> Study:
+def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None) -> Study:
     """Read trajectories, suites and searches, finished or not.
 
     directories: each a trajectory, a suite or a search, a store of trajectories, or a folder that
@@ -63,7 +63,7 @@ def read_study(*directories: Path, where: Mapping[str, Any] | None = None) -> St
     run has.
     """
     reading = Reading()
-    studies, loose = _found(directories, reading)
+    studies, loose = _found(tuple(map(Path, directories)), reading)
     for path, question in studies.items():
         if question.get("study") != "search":
             reading.suite(path)
@@ -108,7 +108,7 @@ def _found(
     studies: dict[Path, Mapping[str, Any]] = {}
     loose: list[tuple[Path, Path]] = []
     seen: set[Path] = set()
-    for directory in map(Path, directories):
+    for directory in directories:
         try:
             found = list(places(directory, _LEVELS))
         except OSError as error:

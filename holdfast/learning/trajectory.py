@@ -39,7 +39,7 @@ from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.state import Commit, Store
 from holdfast.learning.stream import fitting, items_in
-from holdfast.results import RecallMatrix, summarise
+from holdfast.results import RecallMatrix, RunRecord, summarise
 from holdfast.results.capability import model_after
 from holdfast.results.items import SAMPLES, read_samples, write_row
 from holdfast.streams import Stream, load_stream
@@ -102,6 +102,13 @@ class Trajectory:
     def metrics(self) -> dict[str, Any]:
         """The contents of metrics.json."""
         return summarise(self.matrix)
+
+    def record(self) -> RunRecord:
+        """What the directory tells so far, as tables: losses by epoch, seconds by task.
+
+        Raises HoldfastError before the first :meth:`advance`, and for a damaged file.
+        """
+        return RunRecord.open(self.directory)
 
     def advance(self, horizon: int | None = None, progress: Progress | None = None) -> RecallMatrix:
         """Learn until ``horizon`` tasks are learned (None: the whole stream); return the matrix.

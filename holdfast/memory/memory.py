@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
 from holdfast.core.errors import HoldfastError
@@ -28,6 +29,10 @@ from holdfast.results.commit import completed_in
 from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
 from holdfast.streams.item import quoted
+from holdfast.streams.registry import question_key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = 20  # facts shown in a notebook
 
@@ -101,6 +106,21 @@ class Memory:
     def facts(self) -> tuple[Item, ...]:
         """All facts so far, each question once, with its newest answer."""
         return () if self._trajectory is None else tuple(newest(self._trajectory.stream.tasks))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``.
+
+        As in :attr:`facts`, with the batch of the newest answer. It asks the model nothing.
+        """
+        import pandas as pd
+
+        tasks = () if self._trajectory is None else self._trajectory.stream.tasks
+        batches = {question_key(one.question): task.name for task in tasks for one in task.items}
+        rows = [
+            (batches[question_key(one.question)], one.question, one.answer, list(one.aliases))
+            for one in newest(tasks)
+        ]
+        return pd.DataFrame(rows, columns=["batch", "question", "answer", "aliases"])
 
     def __repr__(self) -> str:
         told = f"{len(self.facts)} facts in {self.horizon} batches"

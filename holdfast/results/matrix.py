@@ -182,18 +182,18 @@ class RecallMatrix:
             row[on_task] = entry
         return cls._from_rows({i: dict(sorted(rows[i].items())) for i in sorted(rows)})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write matrix.csv atomically."""
-        write_text_atomically(path, self.to_csv())
+        write_text_atomically(Path(path), self.to_csv())
 
     @classmethod
-    def load(cls, path: Path) -> RecallMatrix:
+    def load(cls, path: Path | str) -> RecallMatrix:
         """Read what ``save`` wrote.
 
         Raises HoldfastError for a missing or damaged file.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:

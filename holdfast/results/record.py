@@ -7,13 +7,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.results.commit import read_matrix
 from holdfast.results.description import Description, is_described
 from holdfast.results.matrix import RecallMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OF_A_TASK = ("task", "steps", "replay_samples", "state_bytes", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,46 @@ class RunRecord:
         """The events of log.jsonl; see :func:`read_events`."""
         return read_events(self.path)
 
+    def losses(self) -> pd.DataFrame:
+        """Each term of the loss by task and epoch, unweighted: ``task``, ``epoch``, the terms.
+
+        Raises HoldfastError for a damaged log.
+        """
+        import pandas as pd
+
+        rows = [
+            {"task": event["task"], "epoch": epoch, **terms}
+            for event in self._learned()
+            for epoch, terms in enumerate(event["losses"], start=1)
+        ]
+        return pd.DataFrame(rows, columns=None if rows else ["task", "epoch"])
+
+    def tasks(self) -> pd.DataFrame:
+        """What each task took: ``task``, ``steps``, ``replay_samples``, ``state_bytes`` and
+        ``peak_memory_bytes``, ``seconds`` in all and ``seconds_`` of each phase.
+
+        Raises HoldfastError for a damaged log.
+        """
+        import pandas as pd
+
+        rows = [
+            {name: event[name] for name in _OF_A_TASK}
+            | {"seconds": math.fsum(event["seconds"].values())}
+            | {f"seconds_{phase}": seconds for phase, seconds in event["seconds"].items()}
+            for event in self._learned()
+        ]
+        return pd.DataFrame(rows, columns=None if rows else [*_OF_A_TASK, "seconds"])
+
+    def _learned(self) -> list[dict[str, Any]]:
+        """The log's event of each task, checked."""
+        found = []
+        for number, event in enumerate(self.events(), start=1):
+            if event.get("event") == "task":
+                if not _tells_of_a_task(event):
+                    raise _no_task(self.path, number)
+                found.append(event)
+        return found
+
 
 def read_events(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a trajectory's log.jsonl in order; none if there is no log.
@@ -92,10 +137,23 @@ def task_seconds(directory: Path, horizon: int) -> list[float]:
             if event.get("event") == "task" and event["task"] <= horizon:
                 found.append(math.fsum(event["seconds"].values()))
         except (KeyError, TypeError, AttributeError):
-            raise HoldfastError(
-                f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
-            ) from None
+            raise _no_task(directory, number) from None
     return found
+
+
+def _tells_of_a_task(event: dict[str, Any]) -> bool:
+    return (
+        all(isinstance(event.get(name), int) for name in _OF_A_TASK)
+        and isinstance(event.get("seconds"), dict)
+        and isinstance(event.get("losses"), list)
+        and all(isinstance(terms, dict) for terms in event["losses"])
+    )
+
+
+def _no_task(directory: Path, number: int) -> HoldfastError:
+    return HoldfastError(
+        f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
+    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,15 @@ def _table(path: Path) -> Any:
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
-    if not isinstance(loaded, datasets.DatasetDict):
-        return loaded
-    if "train" in loaded or len(loaded) == 1:
-        return loaded.get("train", next(iter(loaded.values())))
+    return one_split(loaded, path) if isinstance(loaded, datasets.DatasetDict) else loaded
+
+
+def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
+    """The split ``train``, or the only one; HoldfastError, naming the source, without either."""
+    if "train" in splits or len(splits) == 1:
+        return splits.get("train", next(iter(splits.values())))
     raise HoldfastError(
-        f"{path}: has the splits {', '.join(loaded)} and no train; save the one that you mean"
+        f"{source}: has the splits {', '.join(splits)} and no train; give the one that you mean"
     )
 
 

@@ -75,7 +75,8 @@ def load_stream(
     """Load or generate a stream: ``load_stream("facts.jsonl", items_per_task=20)``.
 
     source: a built-in's name, a path, or a configuration, whose values the keywords replace; or
-    facts of Python: a pandas DataFrame, or pairs (question, answer), mappings or items.
+    facts of Python: a pandas DataFrame, what ``datasets`` has loaded, or pairs (question,
+    answer), mappings or items.
     question_column, answer_column: which of their columns or keys, or those of a file, hold
     them; the other keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its
     full 100 tasks (or over ``tasks``, when that is more), so shorter streams stay prefixes.

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.notebook import caption, table
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = 10  # tasks, in a notebook
 
@@ -88,6 +91,25 @@ class Stream:
         left = len(self.tasks) - len(rows)
         more = caption(f"and {left} more tasks") if left else ""
         return caption(repr(self)) + table(columns, rows) + more
+
+    def to_frame(self) -> pd.DataFrame:
+        """A data frame with one row an item, which :func:`load_stream` takes back.
+
+        Its columns are ``task``, ``question``, ``answer``, and ``aliases``, ``id`` and ``details``
+        as far as any item has them.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            [
+                (task.name, item.question, item.answer, list(item.aliases), item.id, item.details)
+                for task in self.tasks
+                for item in task.items
+            ],
+            columns=["task", "question", "answer", "aliases", "id", "details"],
+        )
+        unused = [name for name in ("aliases", "id", "details") if not any(frame[name])]
+        return frame.drop(columns=unused)
 
     @cached_property
     def fingerprint(self) -> str:

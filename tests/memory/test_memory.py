@@ -87,10 +87,14 @@ def test_another_answer_is_learned_and_counts_from_then_on(backbone_directory, t
     back = reopened.learn([(question, old)])
     assert [(c.before.answer, c.after.answer) for c in back.corrected] == [("Orsa", old)]
     assert reopened.horizon == 3
+    frame = reopened.to_frame()
+    assert list(frame["batch"]) == ["3", "1", "1"]
+    assert list(frame["answer"]) == [old, "in the mill", "Marigold"]
 
 
 def test_names_of_batches(backbone_directory, tmp_path):
     memory = Memory(tmp_path / "m", config(backbone_directory))
+    assert list(memory.to_frame().columns) == ["batch", "question", "answer", "aliases"]
     named = [{"task": "farm", "question": q, "answer": a} for q, a in MONDAY[:1]]
     named += [{"task": "town", "question": q, "answer": a} for q, a in MONDAY[1:]]
     assert memory.learn(named).batches == ("farm", "town")

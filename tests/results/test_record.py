@@ -14,6 +14,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.results import Description, RunRecord, summarise
+from holdfast.results.record import _OF_A_TASK
 
 from .matrices import dense
 
@@ -137,3 +138,51 @@ def test_what_auto_meant_is_no_edit(tmp_path: Path) -> None:
     recorded = {"config": {"evaluation": {"match": "auto"}}, "numbers": numbers}
     write_json(tmp_path / "config.json", DESCRIPTION | recorded | {"identity": sha256_of(numbers)})
     assert Description.read(tmp_path).numbers == numbers
+
+
+TASK = {
+    "event": "task",
+    "steps": 3,
+    "replay_samples": 4,
+    "state_bytes": 5,
+    "peak_memory_bytes": 6,
+}
+
+
+def test_the_log_as_frames(trajectory: Path) -> None:
+    first = TASK | {"task": 1, "losses": [{"sft": 2.0}, {"sft": 1.0}], "seconds": {"training": 2}}
+    second = TASK | {
+        "task": 2,
+        "losses": [{"sft": 1.5, "replay": 0.5}],
+        "seconds": {"training": 1.0, "sampling": 0.25},
+    }
+    told = [first, {"event": "other"}, second]
+    (trajectory / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    record = RunRecord.open(trajectory)
+    losses = record.losses()
+    assert losses[["task", "epoch", "sft"]].to_numpy().tolist() == [
+        [1, 1, 2.0],
+        [1, 2, 1.0],
+        [2, 1, 1.5],
+    ]
+    assert losses["replay"].isna().tolist() == [True, True, False]
+    tasks = record.tasks()
+    assert tasks["seconds"].tolist() == [2, 1.25]
+    assert tasks["seconds_sampling"].tolist()[1] == 0.25
+    assert tasks[list(_OF_A_TASK)].to_numpy().tolist() == [[1, 3, 4, 5, 6], [2, 3, 4, 5, 6]]
+
+
+def test_before_the_first_task_the_frames_have_their_columns(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", DESCRIPTION)
+    record = RunRecord.open(tmp_path)
+    assert list(record.losses().columns) == ["task", "epoch"]
+    assert list(record.tasks().columns) == [*_OF_A_TASK, "seconds"]
+
+
+def test_a_task_that_tells_nothing_is_no_row(trajectory: Path) -> None:
+    record = RunRecord.open(trajectory)
+    for read in (record.losses, record.tasks):
+        with pytest.raises(
+            HoldfastError, match=r"log\.jsonl line 1: is no event of a task; restore"
+        ):
+            read()

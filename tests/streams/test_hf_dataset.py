@@ -61,8 +61,32 @@ def test_of_several_splits_train_is_read(tmp_path: Path) -> None:
     other = datasets.DatasetDict({"test": made("no"), "dev": made("neither")})
     other.save_to_disk(str(tmp_path / "e"))
     assert refusal(tmp_path / "e") == (
-        "DIR: has the splits test, dev and no train; save the one that you mean"
+        "DIR: has the splits test, dev and no train; give the one that you mean"
     )
+
+
+def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path: Path) -> None:
+    stream = Stream(
+        (
+            Task("1", (Item("Who?", "Ann", ("Anna",), "7", {"topic": "people"}),)),
+            Task("2", (Item("Why?", "Rain"),)),
+        ),
+        "facts",
+    )
+    write_dataset(stream, tmp_path / "facts")
+    table = datasets.load_from_disk(str(tmp_path / "facts"))
+    other = datasets.Dataset.from_list([{"question": "no", "answer": "a"}])
+    for given in (
+        table,
+        table.to_iterable_dataset(),
+        datasets.DatasetDict({"test": other, "train": table}),
+        datasets.DatasetDict({"validation": table}),
+    ):
+        assert load_stream(given) == stream
+    with pytest.raises(HoldfastError, match="dataset: has the splits test, dev and no train; give"):
+        load_stream(datasets.DatasetDict({"test": table, "dev": table}))
+    with pytest.raises(HoldfastError, match='dataset row 2: "answer" is missing'):
+        load_stream(datasets.Dataset.from_dict({"question": ["a", "b"], "answer": ["c", None]}))
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,24 @@ def test_facts_of_python():
     assert len(load_stream([(q, "a") for q in "uvwxy"], items_per_task=2).tasks) == 3
     with pytest.raises(HoldfastError, match="facts: holds no facts"):
         load_stream([])
+    for one in ({"question": "What is sown?", "answer": "rye"}, {"What is sown?": "rye"}, {}):
+        with pytest.raises(HoldfastError, match=r"one mapping, with .*; give a DataFrame, or a li"):
+            load_stream(one)
+    for one in (3, None):
+        with pytest.raises(HoldfastError, match=f"^{one} holds no facts; give a DataFrame, or"):
+            load_stream(one)
+
+
+def test_a_stream_as_a_frame_comes_back():
+    whole = Item("Who?", "Ann", ("Anna",), "7", {"topic": "people", "seen": [1, 2]})
+    stream = Stream((Task("a", (whole, RYE)), Task("b", (Item("Why?", "Rain"),))), "facts")
+    frame = stream.to_frame()
+    assert list(frame["task"]) == ["a", "a", "b"]
+    assert load_stream(frame) == stream
+    plain = Stream((Task("1", (RYE,)),), "facts").to_frame()
+    assert plain.to_dict("list") == {
+        "task": ["1"], "question": ["What is sown?"], "answer": ["rye"]
+    }  # fmt: skip
 
 
 BAD = {

@@ -55,6 +55,11 @@ def test_rows_are_what_the_model_of_that_boundary_recalls(easy, tmp_path):
             unseen = recall.task(again.stream.tasks[task])
             later = Trajectory(easy, tmp_path).advance(task + 1)
             assert later.entry(task, task + 1) == unseen.entry
+    record = Trajectory(easy, tmp_path).record()
+    assert record.losses().groupby("task").size().tolist() == [16, 16, 16]
+    tasks = record.tasks()
+    phases = tasks.filter(like="seconds_").sum(axis="columns")
+    assert tasks["seconds"].tolist() == pytest.approx(phases.tolist()) and (phases > 0).all()
     matrix = Trajectory(easy, tmp_path).matrix
     correct = {recall.correct for _, _, recall in matrix.entries()}
     assert len(correct) > 2, "a test in which nothing is ever recalled would prove nothing"
