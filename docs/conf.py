@@ -12,10 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent / "_sphinx"))
 project = "Holdfast"
 project_copyright = "Apache-2.0"
 extensions = [
+    "sphinx.ext.autodoc",
     "sphinx_copybutton",
     "myst_nb",
     "contents",
     "configuration",
+    "reference",
     "offline",
 ]
 exclude_patterns = ["_sphinx", "results/**"]
@@ -36,7 +38,16 @@ CONTENTS = {
         "how-to/*",
     ],
     "Studies": ["streams", "studies", "analysis", "capability"],
-    "Reference": ["reference/configuration", "reference/*"],
+    "Reference": [
+        "reference/configuration",
+        "reference/api",
+        "reference/mechanisms",
+        "reference/streams",
+        "reference/results",
+        "reference/figures",
+        "reference/engine",
+        "reference/*",
+    ],
     "Explanation": ["explanation/ideas", "explanation/lasting", "explanation/deviations"],
     "Results": ["results", "results-lasting", "performance"],
 }
@@ -46,6 +57,19 @@ myst_links_external_new_tab = False
 smartquotes = False  # `--option` keeps its hyphens
 highlight_language = "text"
 default_role = "literal"  # single backquotes in a docstring
+
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autoclass_content = "both"  # what a class is, then what its arguments are
+autodoc_type_aliases = {"Facts": "Facts"}
+autodoc_typehints_format = "short"
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:class", r"(?!holdfast\.).*"),  # of other libraries
+    ("py:class", r"holdfast\.(backbone|learning)\..*|.*\.Config"),  # inside the engine; settings
+]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+add_module_names = False
 
 html_theme = "furo"
 html_title = "Holdfast"

@@ -12,6 +12,7 @@ from holdfast.core.config import Config
 
 __all__ = ["ALLOCATIONS", "Allocation", "Closing", "Config", "Opening"]
 
+#: The built-in allocation rules, by the names in a method's tag.
 ALLOCATIONS: dict[str, type[Allocation]] = {
     "shared": Shared,
     "merge": Merged,

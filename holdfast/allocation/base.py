@@ -57,7 +57,7 @@ class Allocation(ABC):
     replay_counts_for_path: bool = True  # does SI record the replay loss? app:composition
 
     def __init__(self, config: Any) -> None:
-        """config: a :attr:`Config`."""
+        """config: of the class ``Config``."""
         self.config = config
 
     @abstractmethod

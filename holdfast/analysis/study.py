@@ -36,7 +36,7 @@ class Study:
     directory), ``dataset``, ``method`` (tag; with settings in which its runs differ, if they do),
     ``candidate`` (in a search the tag with its searched settings, otherwise the method), ``seed``,
     ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned, or as many of them as the
-    data set is read at: :func:`holdfast.analysis.horizon.aligned`), the metrics as shares,
+    data set is read at: the longest that half of its runs have reached), the metrics as shares,
     ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
     checkpoint), ``state_bytes`` (on disk), ``searched`` (whether it is a search's row), ``path``.
     matrices: by ``path``, up to the horizon in ``cells``. traces: of searches, by dataset, as
@@ -93,7 +93,8 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells that tables over trajectories are about, each method and seed once.
 
-    They are those that :func:`holdfast.analysis.horizon.at_horizon` gives.
+    They are those of suites and single runs that have come to their data set's horizon; of each
+    data set those in the stored order of the tasks, where it has some.
     Raises HoldfastError for a method and seed that is there twice.
     """
     chosen = at_horizon(cells)

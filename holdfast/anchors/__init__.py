@@ -33,6 +33,7 @@ __all__ = [
     "Update",
 ]
 
+#: The built-in anchors that a method composes, by the names in its tag.
 ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,
     "online_ewc": OnlineEWC,
@@ -41,5 +42,5 @@ ANCHORS: dict[str, type[Anchor]] = {
     "replay": GenerativeReplay,
 }
 
-# They keep examples, so a tag does not compose them with anchors.
+#: The built-in reference points: they keep examples, so a tag does not compose them with anchors.
 REFERENCE_POINTS: dict[str, type[Anchor]] = {"stored": StoredReplay, "joint": JointTraining}

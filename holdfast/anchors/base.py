@@ -121,7 +121,7 @@ class Anchor(ABC):
     needs: Needs = Needs()
 
     def __init__(self, config: Any) -> None:
-        """config: a :attr:`Config`."""
+        """config: of the class ``Config``."""
         self.config = config
 
     @property

@@ -54,7 +54,7 @@ class Part:
 
 
 class Learner:
-    """The state of learning; :mod:`holdfast.learning.boundary` has the order of operations.
+    """The state of learning; ``holdfast.learning.boundary`` has the order of operations.
 
     anchors: (name, anchor) in canonical order; completed: number of tasks learned.
     """

@@ -33,7 +33,7 @@ class OptimiserStep:
 class Progress:
     """Callbacks of learning, all of which do nothing here: override those that you need.
 
-    The command line draws bars with it; :mod:`holdfast.tracking` sends what it hears to a tracker.
+    The command line draws bars with it; ``holdfast.tracking`` sends what it hears to a tracker.
     An error that one raises ends the run, which keeps the tasks that are committed.
     """
 

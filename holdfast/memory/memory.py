@@ -39,7 +39,7 @@ _SHOWN = 20  # facts shown in a notebook
 
 @dataclass(frozen=True)
 class Learned:
-    """What one call of :meth:`Memory.learn` did.
+    """What one call of ``Memory.learn`` did.
 
     batches: names of the batches learned, in order; facts: theirs, without those corrected later;
     missed: those of ``facts`` that the model does not recall. repeated: given facts that were
@@ -110,7 +110,7 @@ class Memory:
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``.
 
-        As in :attr:`facts`, with the batch of the newest answer. It asks the model nothing.
+        As in ``facts``, with the batch of the newest answer. It asks the model nothing.
         """
         import pandas as pd
 
@@ -190,7 +190,8 @@ class Memory:
     ) -> Learned:
         """Learn ``facts``, after the batches on file that are not learned yet.
 
-        facts: see :func:`holdfast.memory.facts.stream_from`; None learns only the batches on file.
+        facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
+        standard input; None learns only the batches on file.
         New facts are checked, written to ``facts.jsonl`` and then learned. again: also relearn
         those of ``facts`` that were forgotten, or all forgotten facts when ``facts`` is None.
         paraphrases: see :meth:`worded`. A

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from holdfast.report.matrix_chain import plot_matrices as plot_matrices
     from holdfast.report.noise_grid import plot_noise as plot_noise
     from holdfast.report.page import write_page as write_page
-    from holdfast.report.paper_figures import paper_figures as paper_figures
     from holdfast.report.samples import plot_samples as plot_samples
     from holdfast.report.search_bars import plot_search as plot_search
     from holdfast.report.survival import plot_survival as plot_survival
 
 _HOMES = {
-    "paper_figures": "paper_figures",
     "plot_build_up": "build_up_path",
     "plot_capability": "capability_bars",
     "plot_comparison": "figures",

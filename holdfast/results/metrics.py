@@ -20,7 +20,7 @@ from holdfast.results.matrix import Entry, RecallMatrix
 # or more on the paper's 100 tasks of 100 items.
 TIE = 1e-12
 
-# The metrics that are a single number, as tables show them.
+#: The metrics that are a single number, as tables show them.
 METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
 
 Number: TypeAlias = float | None

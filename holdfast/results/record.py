@@ -60,7 +60,10 @@ class RunRecord:
         return self.matrix.horizon
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events of log.jsonl; see :func:`read_events`."""
+        """The events of log.jsonl, in their order; none where there is no log.
+
+        Raises HoldfastError for a line that is no event.
+        """
         return read_events(self.path)
 
     def losses(self) -> pd.DataFrame:

@@ -21,8 +21,8 @@ def read_jsonl(
 ) -> Stream:
     """Read lines ``{"question", "answer", "aliases"?, "task"?, "id"?, "details"?}`` as a stream.
 
-    Further keys are kept in the details; see :func:`holdfast.streams.columns.as_values` for other
-    names of questions and answers.
+    Further keys are kept in the details. ``prompt`` and ``completion``, ``instruction`` and
+    ``output``, or the ``messages`` of a chat may stand for question and answer.
 
     ``task`` is text or a whole number (``1`` and ``"1"`` are one task), given in every line or in
     none. Tasks come in the order of their first line, whatever their names; their lines may be

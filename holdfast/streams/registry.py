@@ -14,8 +14,8 @@ class QuestionRegistry:
 
     A model is queried with the question alone, so two answers would leave its target undefined
     and look like forgetting. An exact repeat is refused as well: the later task would train it
-    again, so its recall would say nothing about retention. Questions are compared as
-    :func:`question_key` has them.
+    again, so its recall would say nothing about retention. White space, invisible characters and
+    equivalent encodings make no other question; case does.
 
     Source: app:data-uniqueness.
     """

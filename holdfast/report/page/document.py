@@ -27,8 +27,8 @@ _SCRIPTS = ("plot.js", "matrix.js", "survival.js", "explorer.js", "search.js", "
 def write_page(study: Study, analysis: Analysis, path: Path, *, title: str | None = None) -> Path:
     """Write a study as one HTML file that loads no other file and no URL; return its path.
 
-    study: from :func:`holdfast.analysis.study.read_study`; analysis: of that study, from
-    :func:`holdfast.analysis.tables.analyse`, whose tables the page offers for download; title:
+    study: from :func:`holdfast.read_study`; analysis: of that study, from
+    :func:`holdfast.analysis.analyse`, whose tables the page offers for download; title:
     None for the names of the data sets.
     Equal studies at equal paths give equal files. Raises HoldfastError for a study without a
     trajectory or a search, or a path that cannot be written.
