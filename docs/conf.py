@@ -17,7 +17,7 @@ extensions = [
     "myst_nb",
     "contents",
     "configuration",
-    "reference",
+    "api_reference",
     "offline",
 ]
 exclude_patterns = ["_sphinx", "results/**"]

@@ -133,10 +133,12 @@ class Backbone:
 
     @property
     def decoder(self) -> Decoder | None:
+        """Our own passes over the model's weights; None where its modules make them."""
         return self._decoder
 
     @property
     def fused(self) -> bool:
+        """Whether element-wise parts are compiled."""
         return self._fused
 
     @contextmanager

@@ -15,9 +15,11 @@ from holdfast.report import names, style
 def plot_build_up(path: pd.DataFrame) -> Figure:
     """Final after each added mechanism, one panel per dataset; a triangle marks the strongest.
 
-    path: columns dataset, step (0 is the start), added (the mechanism of this step), method,
-    final, final_sd (shares) and strongest, as from analysis.build_up. Error bars are standard
-    deviations over seeds. Raises HoldfastError when the table is empty.
+    Error bars are standard deviations over seeds.
+
+    path: the table ``build_up`` of ``analyse(study)``; columns dataset, step (0 is the start),
+    added (the mechanism of this step), method, final, final_sd (shares) and strongest.
+    Raises HoldfastError when the table is empty.
     Source: app:res-buildup, fig:app-buildup.
     """
     style.refuse_empty(len(path), "build-up path")

@@ -21,8 +21,8 @@ def plot_compositions(table: pd.DataFrame) -> Figure:
     other rules, few anchors before many. Numbers are per cent, the best of a dataset bold; a dash
     stands for a missing mean.
 
-    table: columns dataset, method, horizon (tasks), final, final_sd (shares; NaN for one seed), as
-    from analysis.configurations. Raises HoldfastError when it is empty.
+    table: ``configurations`` of ``analyse(study)``; columns dataset, method, horizon (tasks),
+    final, final_sd (shares; NaN for one seed). Raises HoldfastError when it is empty.
     Source: sec:compositions, fig:composition-results.
     """
     style.refuse_empty(len(table), "compositions")

@@ -16,7 +16,9 @@ def plot_noise(table: pd.DataFrame) -> Figure:
     """One grid per dataset: the row's Final minus the column's, in points, the best method first.
 
     A cell is coloured where the 95% interval leaves out 0, and grey where the difference may be
-    noise. table: from analysis.differences. Raises HoldfastError when it is empty.
+    noise.
+
+    table: ``differences`` of ``analyse(study)``. Raises HoldfastError when it is empty.
     """
     table = table[table["metric"] == "final"]
     style.refuse_empty(len(table), "differences")

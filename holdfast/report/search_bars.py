@@ -26,8 +26,9 @@ def plot_search(bars: pd.DataFrame) -> Figure:
     one before. A grey row has left the search on every dataset; ``2/3`` beside a number means that
     the method is still in the search on two of three datasets, over which the bar is the mean.
 
-    bars: columns horizon (tasks), method (tag), percentile (share; NaN for a method eliminated, or
-    alone) and datasets (on how many it is still in the search), as from analysis.percentile_bars.
+    bars: the table ``search_percentiles`` of ``analyse(study)``; columns horizon (tasks), method
+    (tag), percentile (share; NaN for a method eliminated, or alone) and datasets (on how many it is
+    still in the search).
     Raises HoldfastError when the table is empty.
     Source: sec:search, fig:sho-results.
     """

@@ -23,8 +23,9 @@ def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> 
     The band goes from the lowest seed to the highest. A legend below each panel gives half-lives
     in tasks; ``>99`` means that the mean curve does not fall below half within 99 tasks.
 
-    bands: columns dataset, method, age (tasks), mean, lowest, highest (shares), as from
-    analysis.bands; methods: those to draw, in this order, None for all; a dataset may lack some.
+    bands: the table ``survival`` of ``analyse(study)``; columns dataset, method, age (tasks), mean,
+    lowest, highest (shares); methods: those to draw, in this order, None for all; a dataset may
+    lack some.
     Raises HoldfastError when the table is empty, or a method is in no dataset.
     Source: sec:res-time, fig:survival.
     """

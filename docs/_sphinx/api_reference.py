@@ -103,10 +103,13 @@ def leave_out(_app: Sphinx, _what: str, name: str, value: Any, *_: Any) -> bool 
 def shorten(
     _app: Sphinx, what: str, _name: str, value: Any, _options: Any, given: str | None, back: str
 ) -> tuple[str, str] | None:
-    """No signature for a configuration, and dots for a default that is no Python."""
+    """No signature for settings, and dots for a default that is no Python."""
     if what == "class" and issubclass(value, BaseModel):
         return "", ""
-    return (re.sub(r"<(?:[^<>]|<\w+>)*>", "...", given), back) if given else None
+    if not given:
+        return None
+    given = re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given)
+    return re.sub(r"<(?:[^<>]|<\w+>)*>", "...", given), back
 
 
 def lay_out(
@@ -114,8 +117,8 @@ def lay_out(
 ) -> None:
     """Set the ``name: what it is`` of a docstring as a list, its source and raises apart."""
     known = names_in(value)
-    if inspect.isclass(value) and issubclass(value, BaseModel):
-        lines[:] = inspect.cleandoc(value.__doc__ or "").split("\n")  # without that of __init__
+    if lines and lines[0].startswith("Create a new model"):
+        lines.clear()  # pydantic's words on __init__
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip())
     lines[:] = "\n\n".join(laid_out(text, known) for text in paragraphs).split("\n")
     lines.append("")

@@ -1,0 +1,143 @@
+"""The API reference has every public name, and every public name is described."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documentation import PAGES, ROOT, blocks_of
+
+sys.path.insert(0, str(ROOT / "docs" / "_sphinx"))
+import api_reference
+
+# Rooms that other rooms import from and users do not.
+INTERNAL = {"evaluation"}
+
+
+def asked_for() -> dict[str, list[str]]:
+    """What each page of the reference is to describe, by the page's name."""
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    found = {
+        page.stem: [
+            one
+            for mark in api_reference.MARK.findall(page.read_text("utf-8"))
+            for one in mark.split()
+        ]
+        for page in pages
+    }
+    return {page: asked for page, asked in found.items() if asked}
+
+
+def described() -> list[str]:
+    """The full name of everything that the reference describes."""
+    return [name for asked in asked_for().values() for name in api_reference.described(asked)]
+
+
+def test_every_room_with_public_names_has_its_place() -> None:
+    rooms = {
+        f"holdfast.{path.parent.name}"
+        for path in (ROOT / "holdfast").glob("*/__init__.py")
+        if re.search(r"^__all__", path.read_text("utf-8"), re.MULTILINE)
+        and path.parent.name not in INTERNAL
+    }
+    assert {"holdfast", *rooms} == set(api_reference.MODULES)
+    asked = [one for page in asked_for().values() for one in page]
+    assert set(api_reference.MODULES) <= set(asked)
+    assert len(asked) == len(set(asked))
+
+
+def names_imported(text: str) -> Iterator[str]:
+    """The full names that a program imports from the package."""
+    for module, names in re.findall(r"^from (holdfast[\w.]*) import ([\w, ]+)$", text, re.M):
+        yield from (f"{module}.{name.strip()}" for name in names.split(","))
+
+
+def test_what_the_documentation_imports_is_in_the_reference() -> None:
+    known = set(described())
+    values = {id(getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])): name
+              for name in known}  # fmt: skip
+    for page in PAGES:
+        for block in blocks_of(page):
+            for name in names_imported(block.text):
+                module, _, last = name.rpartition(".")
+                if name in known or module.rpartition(".")[2] in ("light", "sums", "tether"):
+                    continue
+                value = getattr(import_module(module), last)
+                assert id(value) in values, f"{page} imports {name}, which is in no reference"
+
+
+@pytest.mark.parametrize("name", sorted(described()))
+def test_a_public_name_is_described(name: str) -> None:
+    module, _, last = name.rpartition(".")
+    value = getattr(import_module(module), last)
+    if api_reference.kind_of(value) == "data":
+        assert api_reference.module_of_data(module, last)
+        return
+    text = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    # A data class without a docstring gets its signature for one.
+    assert text and not text.startswith(f"{last}("), name
+    if not inspect.isclass(value):
+        return
+    for member, of_class in members_of(value):
+        assert inspect.getdoc(of_class), f"{name}.{member} has no docstring"
+
+
+def members_of(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that our own classes give a class."""
+    for parent in kind.__mro__:
+        if parent.__module__.partition(".")[0] != "holdfast":
+            continue
+        for member, value in vars(parent).items():
+            plain = getattr(value, "__func__", value)  # a class method
+            if not member.startswith("_") and (
+                inspect.isfunction(plain) or isinstance(value, property)
+            ):
+                yield member, getattr(kind, member)
+
+
+def test_a_name_without_a_description_is_found() -> None:
+    """The siblings of the tests above: what they look for, they find."""
+
+    class Bare:
+        """Described."""
+
+        def method(self) -> None: ...
+
+    Bare.__module__ = "holdfast.bare"
+    assert [inspect.getdoc(value) for _, value in members_of(Bare)] == [None]
+    with pytest.raises(LookupError, match=r"holdfast\.analysis\.nothing has no description"):
+        api_reference.module_of_data("holdfast.analysis", "nothing")
+    assert list(names_imported("from holdfast.anchors import Anchor, Config\nimport re")) == [
+        "holdfast.anchors.Anchor",
+        "holdfast.anchors.Config",
+    ]
+
+
+def test_a_docstring_is_laid_out() -> None:
+    text = "first: in words;\nof two lines; second, third: [n]. Raises HoldfastError for none.\n"
+    text += "Source: eq. one."
+    assert api_reference.laid_out(text, {"first", "second", "third"}) == (
+        "- **first**: in words; of two lines\n\n- **second, third**: [n].\n\n"
+        "Raises HoldfastError for none.\n\n*Source*: eq. one."
+    )
+    assert api_reference.laid_out("other: stays; as it is.", {"first"}) == "other: stays; as it is."
+
+
+def test_the_reference_describes_a_name_once() -> None:
+    emitted = [
+        line.split("::")[1].strip()
+        for asked in asked_for().values()
+        for block in api_reference.directives(asked)
+        for line in block.splitlines()
+        if line.startswith(".. auto")
+    ]
+    assert len(emitted) == len(set(emitted))
+    assert "holdfast.Item" in emitted and "holdfast.streams.Item" not in emitted
+    assert Path(inspect.getfile(api_reference)).parent == ROOT / "docs" / "_sphinx"
