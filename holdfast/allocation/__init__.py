@@ -8,9 +8,10 @@ from holdfast.allocation.merged import Merged
 from holdfast.allocation.o_lora import OLoRA
 from holdfast.allocation.sequential_osrm import SequentialOSRM
 from holdfast.allocation.shared import Shared
+from holdfast.core import plugins
 from holdfast.core.config import Config
 
-__all__ = ["ALLOCATIONS", "Allocation", "Closing", "Config", "Opening"]
+__all__ = ["ALLOCATIONS", "Allocation", "Closing", "Config", "Opening", "register"]
 
 #: The built-in allocation rules, by the names in a method's tag.
 ALLOCATIONS: dict[str, type[Allocation]] = {
@@ -19,3 +20,13 @@ ALLOCATIONS: dict[str, type[Allocation]] = {
     "olora": OLoRA,
     "osrm": SequentialOSRM,
 }
+
+
+def register(name: str, kind: type[Allocation]) -> None:
+    """Make an allocation rule known in this process, as a notebook does that defines one in a cell.
+
+    name: in a method's tag; a name that was registered before then means the new class. Other
+    processes, such as the workers of a study, know what a package declares as an entry point.
+    Raises HoldfastError for what is no rule, and a name that is taken or that no tag can have.
+    """
+    plugins.register(plugins.ALLOCATIONS, name, kind, Allocation)

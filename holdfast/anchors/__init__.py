@@ -18,6 +18,7 @@ from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.reference_points import JointTraining, StoredReplay
 from holdfast.anchors.self_distillation import SelfDistillation
 from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.core import plugins
 from holdfast.core.config import Config
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "TaskEnd",
     "TaskStart",
     "Update",
+    "register",
 ]
 
 #: The built-in anchors that a method composes, by the names in its tag.
@@ -44,3 +46,13 @@ ANCHORS: dict[str, type[Anchor]] = {
 
 #: The built-in reference points: they keep examples, so a tag does not compose them with anchors.
 REFERENCE_POINTS: dict[str, type[Anchor]] = {"stored": StoredReplay, "joint": JointTraining}
+
+
+def register(name: str, kind: type[Anchor]) -> None:
+    """Make an anchor known in this process, as a notebook does that defines one in a cell.
+
+    name: in a method's tag; a name that was registered before then means the new class. Other
+    processes, such as the workers of a study, know what a package declares as an entry point.
+    Raises HoldfastError for what is no anchor, and a name that is taken or that no tag can have.
+    """
+    plugins.register(plugins.ANCHORS, name, kind, Anchor)

@@ -1,15 +1,46 @@
-"""What installed packages add by entry points: anchors, allocation rules, sources of streams."""
+"""What others add: anchors, allocation rules, sources of streams.
+
+Installed packages add them by entry points, and a program, such as a notebook, for its own process.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALIASES, BY_TAG, VANILLA
 
 ANCHORS, ALLOCATIONS, STREAMS = "holdfast.anchors", "holdfast.allocations", "holdfast.streams"
+
+_registered: dict[str, dict[str, Any]] = {}  # by group and name, of this process
+
+
+def register(group: str, name: str, kind: object, base: type) -> None:
+    """Add a mechanism to a group for this process; the same name again replaces it.
+
+    Raises HoldfastError for what is no class of the base, a name that is taken, and one that a
+    method's tag cannot have.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise HoldfastError(f"{kind!r:.60} is no {base.__name__}; give a class that inherits it")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise HoldfastError(
+            f'"{name}" cannot stand in a method\'s tag; use lower-case letters, digits and "_"'
+        )
+    packaged = {entry.name for one in (ANCHORS, ALLOCATIONS) for entry in installed(one)}
+    registered = {one for other, kinds in _registered.items() if other != group for one in kinds}
+    if name in {VANILLA, *BY_TAG, *ALIASES, *packaged, *registered}:
+        raise HoldfastError(f'"{name}" is the name of a mechanism already; choose another one')
+    _registered.setdefault(group, {})[name] = kind
+
+
+def names_added(group: str) -> set[str]:
+    """The names that installed packages and this process add to a group."""
+    return {entry.name for entry in installed(group)} | _registered.get(group, {}).keys()
 
 
 @cache
@@ -19,7 +50,7 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
 
 
 def with_plugins(own: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """What a group has by name: Holdfast's own first, then that of installed packages.
+    """What a group has by name: Holdfast's own first, then what is added to it.
 
     Raises HoldfastError for a plug-in that hides one of Holdfast's own, or cannot be loaded.
     """
@@ -31,7 +62,7 @@ def with_plugins(own: Mapping[str, Any], group: str) -> dict[str, Any]:
                 "the package that defines it must rename it"
             )
         found[entry.name] = _loaded(group, entry)
-    return found
+    return found | _registered.get(group, {})
 
 
 def _loaded(group: str, entry: EntryPoint) -> Any:

@@ -73,9 +73,8 @@ def known_allocations() -> dict[str, type[Allocation]]:
 
 
 def plugged_in() -> set[str]:
-    """The names of the mechanisms that installed plug-ins add."""
-    groups = (plugins.ANCHORS, plugins.ALLOCATIONS)
-    return {entry.name for group in groups for entry in plugins.installed(group)}
+    """The names of the mechanisms that others add."""
+    return plugins.names_added(plugins.ANCHORS) | plugins.names_added(plugins.ALLOCATIONS)
 
 
 def _split(tag: str, known: Iterable[str]) -> list[str]:

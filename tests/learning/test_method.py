@@ -7,9 +7,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from holdfast import allocation
 from holdfast.allocation import ALLOCATIONS
-from holdfast.anchors import ANCHORS, REFERENCE_POINTS
+from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor, Config, StepView, register
 from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import MECHANISMS
@@ -157,3 +159,58 @@ def test_a_package_may_not_hide_ours(installed: dict[str, list[Entry]]) -> None:
     installed["holdfast.allocations"].append(Entry("merge", object))
     with pytest.raises(HoldfastError, match="elsewhere:merge hides one of holdfast's own"):
         known_allocations()
+
+
+class Held(Anchor):
+    """An anchor of a notebook's cell."""
+
+    class Config(Config):
+        strength: float = 0.5
+
+    def loss(self, step: StepView) -> Tensor:
+        return step.parameters.square().sum()
+
+
+class HeldAgain(Held):
+    """The cell run again."""
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_registered", {})
+
+
+@pytest.mark.usefixtures("notebook")
+def test_an_anchor_of_this_process_is_as_one_of_a_package() -> None:
+    register("held", Held)
+    values = {"method": "merge_held", "held": {"strength": 0.25}}
+    config = RunConfig.of(values)
+    assert config.method == "held_merge"
+    (anchor,) = config.anchors()
+    assert type(anchor) is Held and anchor.strength == 0.25
+    # Its settings are part of what identifies a run.
+    assert config.numbers() != RunConfig.of(values, ["held.strength=0.5"]).numbers()
+    register("held", HeldAgain)
+    assert type(*RunConfig.of(values).anchors()) is HeldAgain
+
+
+@pytest.mark.usefixtures("notebook")
+@pytest.mark.parametrize("name", ["si", "ewc", "vanilla", "olora", "stored", "merged"])
+def test_a_name_of_ours_cannot_be_registered(name: str) -> None:
+    with pytest.raises(HoldfastError, match=f'"{name}" is the name of a mechanism already'):
+        register(name, Held)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_what_cannot_be_registered(installed: dict[str, list[Entry]]) -> None:
+    installed["holdfast.anchors"].append(Entry("tether", Held))
+    allocation.register("light", ALLOCATIONS["merge"])
+    for name in ("tether", "light"):
+        with pytest.raises(HoldfastError, match=f'"{name}" is the name of a mechanism already'):
+            register(name, Held)
+    for name in ("Held", "a__b", "_a", "a_", "", "a b"):
+        with pytest.raises(HoldfastError, match="cannot stand in a method's tag"):
+            register(name, Held)
+    with pytest.raises(HoldfastError, match="is no Anchor; give a class that inherits it"):
+        register("held", ALLOCATIONS["merge"])  # type: ignore[arg-type]
+    assert parse_method("light").allocation == "light"
