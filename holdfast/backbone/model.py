@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.decoder.decoder import Decoder
 from holdfast.backbone.decoder.forward_pass import DecoderPass, ForwardPass, ModulesPass
 from holdfast.backbone.sequences import Batch
@@ -47,6 +48,7 @@ class Backbone:
         device: str = "auto"
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
+        checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
@@ -101,21 +103,30 @@ class Backbone:
         return states
 
     def adapt(
-        self, config: Adapters.Config, *, seed_row: bool = False, fused: bool = False
+        self,
+        config: Adapters.Config,
+        *,
+        seed_row: bool = False,
+        fused: bool = False,
+        checkpointing: bool = False,
     ) -> str | None:
         """Put low-rank branches beside the maps that ``config`` names; once a model.
 
         seed_row: train the replay token's input row too; fused: compile element-wise parts of the
-        decoder and of the losses. Returns why the model's own modules make the passes, None where
-        the decoder is written out.
-        Raises HoldfastError when no map has a target's name, or the rank is above a map's.
+        decoder and of the losses; checkpointing: compute each layer a second time in the backward
+        pass instead of keeping its results. Returns why the model's own modules make the passes,
+        None where the decoder is written out.
+        Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
+        can be computed twice.
         """
         assert self._adapters is None, "adapted already"
         token = self.seed_token if seed_row else None
         self._adapters = Adapters(self.model, config, self.head, seed_row=token)
-        decoder = Decoder.of(self.model, self._adapters, fused=fused)
+        decoder = Decoder.of(self.model, self._adapters, fused=fused, checkpointing=checkpointing)
         self._fused = fused
         if isinstance(decoder, str):
+            if checkpointing:
+                checkpoint_blocks(self.model, self._adapters)
             return decoder
         self._decoder = decoder
         return None

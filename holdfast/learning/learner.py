@@ -71,7 +71,12 @@ class Learner:
         if config.has_replay_token:
             backbone.add_replay_token()
         seed_row = self.replay is not None and self.replay.trainable_seed_row
-        backbone.adapt(config.lora, seed_row=seed_row, fused=config.backbone.compile)
+        backbone.adapt(
+            config.lora,
+            seed_row=seed_row,
+            fused=config.backbone.compile,
+            checkpointing=config.backbone.checkpointing,
+        )
         self.adapters = backbone.adapters
 
     @property

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from holdfast.backbone.adapters.dropout import Marks
 from holdfast.backbone.adapters.low_rank import AdaptedLinear, Seen, SharedInput
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.decoder.attention import Attended, attend, attend_backward
@@ -33,6 +34,14 @@ class LayerKept:
     attended: Sequence[Attended]
     middle: tuple[Tensor, ...]
     gate_up: Tensor
+
+
+@dataclass
+class LayerInput:
+    """What one layer keeps instead when it is recomputed: x, [n, d], and where the masks stood."""
+
+    x: Tensor
+    marks: Marks
 
 
 class LossRows:
