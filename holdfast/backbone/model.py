@@ -19,6 +19,8 @@ from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
+# Settings that came later than the first runs: at these values they are in no identity.
+LATER_SETTINGS = {"revision": None, "attention": "auto"}
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
 # Settings that change a model's outputs and leave the shapes of its weights alone.
@@ -43,11 +45,20 @@ class Backbone:
     """
 
     class Config(Config):
+        """revision: only models of the hub have one; null is the main branch.
+
+        attention: auto is the fastest exact one. sdpa is PyTorch's kernel at every length. The
+        others are computed by the model's own modules, slower in training; flash_attention_2 needs
+        a GPU and a package.
+        """
+
         name: str = "embedded"  # "embedded", a hub name or a directory
         precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
+        revision: str | None = None  # a branch, a tag or a commit
+        attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -109,20 +120,27 @@ class Backbone:
         seed_row: bool = False,
         fused: bool = False,
         checkpointing: bool = False,
+        attention: str = "auto",
     ) -> str | None:
         """Put low-rank branches beside the maps that ``config`` names; once a model.
 
         seed_row: train the replay token's input row too; fused: compile element-wise parts of the
         decoder and of the losses; checkpointing: compute each layer a second time in the backward
-        pass instead of keeping its results. Returns why the model's own modules make the passes,
-        None where the decoder is written out.
+        pass instead of keeping its results; attention: as in :class:`Config`. Returns why the
+        model's own modules make the passes, None where the decoder is written out.
         Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
         can be computed twice.
         """
         assert self._adapters is None, "adapted already"
         token = self.seed_token if seed_row else None
         self._adapters = Adapters(self.model, config, self.head, seed_row=token)
-        decoder = Decoder.of(self.model, self._adapters, fused=fused, checkpointing=checkpointing)
+        decoder = Decoder.of(
+            self.model,
+            self._adapters,
+            fused=fused,
+            checkpointing=checkpointing,
+            attention=attention,
+        )
         self._fused = fused
         if isinstance(decoder, str):
             if checkpointing:

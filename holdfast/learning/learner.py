@@ -76,6 +76,7 @@ class Learner:
             seed_row=seed_row,
             fused=config.backbone.compile,
             checkpointing=config.backbone.checkpointing,
+            attention=config.backbone.attention,
         )
         self.adapters = backbone.adapters
 

@@ -30,8 +30,15 @@ class Decoder:
     """The last hidden states of batches of sequences, and their gradient in the factors."""
 
     def __init__(
-        self, model: Any, adapters: Adapters, parts: Pointwise, *, checkpointing: bool = False
+        self,
+        model: Any,
+        adapters: Adapters,
+        parts: Pointwise,
+        *,
+        checkpointing: bool = False,
+        short: bool = True,
     ) -> None:
+        """short: take plain products for the attention of short sequences, where that pays."""
         base = model.base_model
         self.adapters = adapters
         self._checkpointing = checkpointing
@@ -39,19 +46,27 @@ class Decoder:
         self._embed = base.get_input_embeddings()
         self._rotary = base.rotary_emb
         self._norm = base.norm
-        self._layers = [Layer(layer, adapters, parts) for layer in base.layers]
+        self._layers = [Layer(layer, adapters, parts, short=short) for layer in base.layers]
         self._table: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of(
-        model: Any, adapters: Adapters, *, fused: bool = False, checkpointing: bool = False
+        model: Any,
+        adapters: Adapters,
+        *,
+        fused: bool = False,
+        checkpointing: bool = False,
+        attention: str = "auto",
     ) -> Decoder | str:
         """The decoder of a model whose maps are adapted, or the reason why it has none.
 
         fused: compile the element-wise parts, for a device where that pays; checkpointing: keep
-        only each layer's input for the backward pass, which computes the layer a second time.
+        only each layer's input for the backward pass, which computes the layer a second time;
+        attention: as in ``Backbone.Config``; ``sdpa`` is torch's kernel at every length.
         """
         base, config = model.base_model, model.config
+        if attention not in ("auto", "sdpa"):
+            return f"backbone.attention = {attention}, which is theirs"
         if type(base).__name__ not in _KNOWN:
             return f"{type(base).__name__} is none of {', '.join(_KNOWN)}"
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -64,7 +79,8 @@ class Decoder:
         if base.rotary_emb.rope_type not in _STATIC_ROTARY:
             return f"its rotary positions are {base.rotary_emb.rope_type}"
         parts = compiled() if fused else pointwise_on(adapters.parameters.device)
-        decoder = Decoder(model, adapters, parts, checkpointing=checkpointing)
+        short = attention == "auto"
+        decoder = Decoder(model, adapters, parts, checkpointing=checkpointing, short=short)
         return decoder if decoder._agrees(base) else "its states differ from those of the modules"
 
     @torch.no_grad()
