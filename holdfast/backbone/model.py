@@ -60,6 +60,7 @@ class Backbone:
         revision: str | None = None  # a branch, a tag or a commit
         attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
+        offload: bool = False  # on a GPU: rest in host memory what only moments need
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state).

@@ -117,6 +117,10 @@ class Learner:
         """Whether an anchor needs the gradient of the fit term alone."""
         return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
 
+    def rest(self, tensor: Tensor) -> Tensor:
+        """Keep a tensor that is not needed for a while, in host memory with ``offload``."""
+        return tensor.cpu() if self.config.backbone.offload else tensor
+
     def encode(self, task: Task) -> Sequences:
         """The task's training sequences, in task order."""
         return [self._encoded(item) for item in task.items]

@@ -26,7 +26,7 @@ from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "items", "tokens_per_batch"),
-    "backbone": ("device", "checkpointing"),
+    "backbone": ("device", "checkpointing", "offload"),
     "sampling": ("batch", "keep"),
 }
 
