@@ -46,7 +46,8 @@ class TaskStart:
 
     items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
     name, on the samples before this task, None when there are none or no anchor needs them;
-    general: how many sequences of general text were sampled, before this task or the first.
+    general: how many sequences of general text were sampled, before this task or the first; rest:
+    keeps a tensor that no step of the task needs, in host memory if that is asked for.
     """
 
     task: int
@@ -55,6 +56,7 @@ class TaskStart:
     past_items: int = 0
     curvature: Curvature | None = None
     general: int = 0
+    rest: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
 
 @dataclass(frozen=True)

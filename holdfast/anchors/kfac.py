@@ -15,7 +15,7 @@ model it is Holdfast's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -37,6 +37,7 @@ from holdfast.backbone.curvature import (
     from_named,
     mixed,
     named,
+    placed,
 )
 from holdfast.core.config import Config
 
@@ -78,6 +79,7 @@ class KroneckerFisher(Anchor):
         self.learned: Curvature | None = None
         self.general: Curvature | None = None
         self.held: Curvature | None = None
+        self._rest: Callable[[Tensor], Tensor] = lambda tensor: tensor
         self._items = 0  # learned before it, at most max_items
         self._ratio = 1.0
 
@@ -97,7 +99,10 @@ class KroneckerFisher(Anchor):
         if written:
             self.held = start.curvature
             return
-        self.held = _mean(self.general, start.general, self.learned, self._items)
+        device = start.parameters.device
+        self.held = _mean(self.general, start.general, self.learned, self._items, device)
+        self._rest = start.rest
+        self.general, self.learned = self._rested(self.general), self._rested(self.learned)
 
     def loss(self, step: StepView) -> Tensor:
         if self.held is None:
@@ -107,7 +112,13 @@ class KroneckerFisher(Anchor):
     def end(self, end: TaskEnd) -> None:
         self.held = None
         if self.config.source == "own":
-            self.learned = _mean(self.learned, self._items, end.curvature(), end.sequences)
+            device, own = end.parameters.device, end.curvature()
+            self.learned = self._rested(
+                _mean(self.learned, self._items, own, end.sequences, device)
+            )
+
+    def _rested(self, known: Curvature | None) -> Curvature | None:
+        return None if known is None else placed(known, self._rest)
 
     def state(self) -> dict[str, Tensor]:
         parts = {"learned": self.learned, "general": self.general}
@@ -131,12 +142,17 @@ class KroneckerFisher(Anchor):
 
 
 def _mean(
-    one: Curvature | None, count: int, other: Curvature | None, other_count: int
+    one: Curvature | None,
+    count: int,
+    other: Curvature | None,
+    other_count: int,
+    device: torch.device,
 ) -> Curvature | None:
-    """The mean of two curvatures, weighted by their counts of items."""
+    """The mean of two curvatures, weighted by their counts of items, on ``device``."""
     if one is None or other is None:
-        return other if one is None else one
-    return mixed(one, other, count / (count + other_count))
+        known = other if one is None else one
+        return None if known is None else placed(known, lambda part: part.to(device))
+    return mixed(one, other, count / (count + other_count), device)
 
 
 def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tensor:

@@ -42,7 +42,7 @@ class SynapticIntelligence(Anchor):
         self._path: Tensor | None = None  # omega_t
 
     def begin(self, start: TaskStart) -> None:
-        self._start = start.parameters.clone()
+        self._start = start.rest(start.parameters.clone())
         self._path = torch.zeros_like(start.parameters)
 
     def loss(self, step: StepView) -> Tensor:
@@ -60,7 +60,8 @@ class SynapticIntelligence(Anchor):
         """Omega <- Omega + max(0, omega) / (Delta^2 + xi).  Source: eq. app-si-consolidate."""
         assert self._path is not None
         assert self._start is not None
-        displacement = end.parameters - self._start  # Delta, eq. app-si-displacement
+        start = self._start.to(end.parameters.device)
+        displacement = end.parameters - start  # Delta, eq. app-si-displacement
         gained = self._path.clamp(min=0) / (displacement.square() + self.config.damping)
         self.importance = gained if self.importance is None else self.importance + gained
         self.reference = end.parameters.clone()

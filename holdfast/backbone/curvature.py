@@ -10,7 +10,7 @@ Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,17 +41,39 @@ class KroneckerFactors:
 Curvature = Mapping[str, KroneckerFactors]
 
 
-def mixed(past: Curvature, new: Curvature, decay: float) -> dict[str, KroneckerFactors]:
-    """``decay past + (1 - decay) new``, of S and of G of every map."""
+def mixed(
+    past: Curvature, new: Curvature, decay: float, device: torch.device
+) -> dict[str, KroneckerFactors]:
+    """``decay past + (1 - decay) new``, of S and of G of every map, on ``device``."""
+
+    def mix(one: Moment, other: Moment) -> Moment:
+        here, there = (_placed(part, lambda tensor: tensor.to(device)) for part in (one, other))
+        return here.mixed(there, decay)
+
     inputs: dict[int, Moment] = {}  # maps that read one tensor share their S
     found = {}
     for name, factors in new.items():
         known = id(factors.inputs)
         if known not in inputs:
-            inputs[known] = past[name].inputs.mixed(factors.inputs, decay)
-        outputs = past[name].outputs.mixed(factors.outputs, decay)
-        found[name] = KroneckerFactors(inputs[known], outputs)
+            inputs[known] = mix(past[name].inputs, factors.inputs)
+        found[name] = KroneckerFactors(inputs[known], mix(past[name].outputs, factors.outputs))
     return found
+
+
+def placed(curvature: Curvature, place: Callable[[Tensor], Tensor]) -> dict[str, KroneckerFactors]:
+    """Every tensor through ``place``, which may copy it to another device."""
+    inputs: dict[int, Moment] = {}
+    found = {}
+    for name, factors in curvature.items():
+        known = id(factors.inputs)
+        if known not in inputs:
+            inputs[known] = _placed(factors.inputs, place)
+        found[name] = KroneckerFactors(inputs[known], _placed(factors.outputs, place))
+    return found
+
+
+def _placed(moment: Moment, place: Callable[[Tensor], Tensor]) -> Moment:
+    return moment_of({key: place(part) for key, part in moment.parts().items()})
 
 
 def named(curvature: Curvature) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,26 @@ from holdfast.core.hub import hub_or_cache
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names.
 
-    Raises HoldfastError with one line: unknown name, no tokenizer beside the model, no such device,
-    an adapter instead of a model.
+    Raises HoldfastError with one line: unknown name or revision, no tokenizer beside the model, no
+    such device, an attention that is not available, an adapter instead of a model.
     """
     config = config or Backbone.Config()
     device = device_of(config)
+    check_attention(config)
     dtype = getattr(torch, resolved_precision(config))
     if config.deterministic:
         # cuBLAS reads it when it is first used; without it torch refuses matrix products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    tokenizer = load_tokenizer(config.name)
-    with _reading(config.name):
+    tokenizer = load_tokenizer(config.name, config.revision)
+    chosen = {} if config.attention == "auto" else {"attn_implementation": config.attention}
+    with _reading(config.name, config.revision, *chosen.values()):
         model: Any = AutoModelForCausalLM.from_pretrained(
-            _source(config.name), dtype=dtype, trust_remote_code=False
+            _source(config.name),
+            dtype=dtype,
+            trust_remote_code=False,
+            **_revision(config.name, config.revision),
+            **chosen,
         )
     if getattr(model, "_hf_peft_config_loaded", False):
         raise HoldfastError(
@@ -46,18 +53,20 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     return Backbone(model.to(device), tokenizer)
 
 
-def load_shape(name: str) -> Any:
-    """The model of this name without its weights, on the meta device.
+def load_shape(name: str, revision: str | None = None) -> Any:
+    """The model of this name without its weights, on the meta device; revision: of the hub.
 
     Raises HoldfastError with one line where no configuration is found.
     """
-    with _reading(name), torch.device("meta"):
-        config = AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
+    with _reading(name, revision), torch.device("meta"):
+        config = AutoConfig.from_pretrained(
+            _source(name), trust_remote_code=False, **_revision(name, revision)
+        )
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
-def load_tokenizer(name: str) -> Any:
-    """The tokenizer of the backbone of this name.
+def load_tokenizer(name: str, revision: str | None = None) -> Any:
+    """The tokenizer of the backbone of this name; revision: of the hub.
 
     Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
     """
@@ -67,16 +76,48 @@ def load_tokenizer(name: str) -> Any:
             f"{source}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
             "save the model's tokenizer there too"
         )
-    with _reading(name):
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    with _reading(name, revision):
+        return AutoTokenizer.from_pretrained(
+            source, trust_remote_code=False, **_revision(name, revision)
+        )
 
 
 def _source(name: str) -> str:
     return str(files("holdfast.backbone") / "embedded") if name == "embedded" else name
 
 
+def _revision(name: str, revision: str | None) -> dict[str, str]:
+    if revision is None:
+        return {}
+    if name == "embedded" or Path(name).is_dir():
+        what = "the embedded model" if name == "embedded" else f"{name}, a directory,"
+        raise HoldfastError(
+            f"backbone.revision = {revision}: {what} has no revisions, as only models of the hub "
+            "have; leave it out"
+        )
+    return {"revision": revision}
+
+
+def check_attention(config: Backbone.Config) -> None:
+    """Raise HoldfastError, before anything is loaded, when an attention is not available here."""
+    if config.attention != "flash_attention_2":
+        return
+    said = f"backbone.attention = {config.attention}"
+    if device_of(config).type != "cuda":
+        raise HoldfastError(f"{said}: runs on a GPU only; leave it out, or use sdpa")
+    if find_spec("flash_attn") is None:
+        raise HoldfastError(
+            f"{said}: its package is not installed; pip install flash-attn, or use sdpa, which has "
+            "such kernels too"
+        )
+    if resolved_precision(config) != "bfloat16":
+        raise HoldfastError(f"{said}: computes in bfloat16; set backbone.precision=bfloat16")
+
+
 @contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
+def _reading(
+    name: str, revision: str | None = None, attention: str | None = None
+) -> Iterator[None]:
     """Silence progress bars; turn errors of reading into one line."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
@@ -91,8 +132,14 @@ def _reading(name: str) -> Iterator[None]:
         reason = " ".join(str(error).split())[:200]
         if not reachable and isinstance(error, OSError):
             reason = "no directory, nor in the hub's cache, and the hub does not answer"
+        if attention is not None and "attention" in reason.lower():
+            raise HoldfastError(
+                f"backbone.attention = {attention}: {name} has none of that kind ({reason}); "
+                "use auto"
+            ) from error
+        at = "" if revision is None else f" at backbone.revision = {revision}"
         raise HoldfastError(
-            f"backbone.name = {name}: no causal language model could be loaded ({reason}); "
+            f"backbone.name = {name}{at}: no causal language model could be loaded ({reason}); "
             'use "embedded", a hub name or a directory written by save_pretrained'
         ) from error
     finally:

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.decoder.decoder import Decoder
 from holdfast.backbone.decoder.forward_pass import DecoderPass, ForwardPass, ModulesPass
 from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
+# Settings that came later than the first runs: at these values they are in no identity.
+LATER_SETTINGS = {"revision": None, "attention": "auto"}
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
 # Settings that change a model's outputs and leave the shapes of its weights alone.
@@ -42,11 +45,22 @@ class Backbone:
     """
 
     class Config(Config):
+        """revision: only models of the hub have one; null is the main branch.
+
+        attention: auto is the fastest exact one. sdpa is PyTorch's kernel at every length. The
+        others are computed by the model's own modules, slower in training; flash_attention_2 needs
+        a GPU and a package.
+        """
+
         name: str = "embedded"  # "embedded", a hub name or a directory
         precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
+        revision: str | None = None  # a branch, a tag or a commit
+        attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+        checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
+        offload: bool = False  # on a GPU: rest in host memory what only moments need
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
@@ -101,21 +115,37 @@ class Backbone:
         return states
 
     def adapt(
-        self, config: Adapters.Config, *, seed_row: bool = False, fused: bool = False
+        self,
+        config: Adapters.Config,
+        *,
+        seed_row: bool = False,
+        fused: bool = False,
+        checkpointing: bool = False,
+        attention: str = "auto",
     ) -> str | None:
         """Put low-rank branches beside the maps that ``config`` names; once a model.
 
         seed_row: train the replay token's input row too; fused: compile element-wise parts of the
-        decoder and of the losses. Returns why the model's own modules make the passes, None where
-        the decoder is written out.
-        Raises HoldfastError when no map has a target's name, or the rank is above a map's.
+        decoder and of the losses; checkpointing: compute each layer a second time in the backward
+        pass instead of keeping its results; attention: as in :class:`Config`. Returns why the
+        model's own modules make the passes, None where the decoder is written out.
+        Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
+        can be computed twice.
         """
         assert self._adapters is None, "adapted already"
         token = self.seed_token if seed_row else None
         self._adapters = Adapters(self.model, config, self.head, seed_row=token)
-        decoder = Decoder.of(self.model, self._adapters, fused=fused)
+        decoder = Decoder.of(
+            self.model,
+            self._adapters,
+            fused=fused,
+            checkpointing=checkpointing,
+            attention=attention,
+        )
         self._fused = fused
         if isinstance(decoder, str):
+            if checkpointing:
+                checkpoint_blocks(self.model, self._adapters)
             return decoder
         self._decoder = decoder
         return None

@@ -122,12 +122,15 @@ def pad_right(
 class TokenStates:
     """One vector for every predicting position of a list of sequences, packed.
 
-    states: [sum of (length - 1), d]; starts: first row of each sequence, and the end.
+    states: [sum of (length - 1), d]; starts: first row of each sequence, and the end; device: of
+    the model, where ``states`` may not be.
     """
 
     states: Tensor
     starts: Sequence[int]
+    device: torch.device
 
     def rows(self, chosen: Sequence[int]) -> Tensor:
         """The vectors of some sequences, one after another: [n, d]."""
-        return torch.cat([self.states[self.starts[i] : self.starts[i + 1]] for i in chosen])
+        found = torch.cat([self.states[self.starts[i] : self.starts[i + 1]] for i in chosen])
+        return found if found.device == self.device else sent(found, self.device)

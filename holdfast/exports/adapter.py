@@ -87,13 +87,15 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
     if trained_row is not None:
         _set_row(backbone.model.get_input_embeddings(), trained_row)
     model.peft_config[_ADAPTER].base_model_name_or_path = base
+    model.peft_config[_ADAPTER].revision = revision = config.backbone.revision
     with _quiet():
         model.save_pretrained(folder, save_embedding_layers=False)
     if beside:
         (folder / BASE).mkdir()
         for path in Path(_base(backbone)).iterdir():
             shutil.copyfile(path, folder / BASE / path.name)
-    return replace(asking, base=base, beside=beside, rows=needed if needed > rows else None)
+    more_rows = needed if needed > rows else None
+    return replace(asking, base=base, revision=revision, beside=beside, rows=more_rows)
 
 
 def load_adapted(folder: Path, asking: Asking, precision: str) -> Any:
@@ -102,7 +104,9 @@ def load_adapted(folder: Path, asking: Asking, precision: str) -> Any:
     Returns PEFT's model, on the CPU.
     """
     source = folder / BASE if asking.beside else asking.base
-    base = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, precision))
+    base = AutoModelForCausalLM.from_pretrained(
+        source, dtype=getattr(torch, precision), revision=asking.revision or "main"
+    )
     if asking.rows is not None:
         with torch.random.fork_rng(devices=[]):
             base.resize_token_embeddings(asking.rows, mean_resizing=False)

@@ -28,13 +28,14 @@ class Asking:
     None when the tokenizer adds them by itself.
     chat: whether the chat template asks with the same tokens.
     base: where the backbone of an adapter is loaded from, a hub name or an absolute path; empty for
-    a complete model. beside: it lies in the folder ``base`` of the export instead.
+    a complete model; revision: of the hub. beside: it lies in the export's folder ``base`` instead.
     rows: embedding rows that the backbone needs before the adapter is loaded; None: it has them.
     """
 
     first: list[int] | None
     chat: bool = False
     base: str = ""
+    revision: str | None = None
     beside: bool = False
     rows: int | None = None
 

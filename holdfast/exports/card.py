@@ -155,6 +155,8 @@ def _peft_example(place: str, precision: str, asking: Asking, repository: str | 
         imports = "from huggingface_hub import snapshot_download\n"
         fetched = f"folder = snapshot_download({place})\n"
         place, source = "folder", f'f"{{folder}}/{BASE}"'
+    if asking.revision is not None:
+        source += f", revision={_literal(asking.revision)}"
     row = ""
     if asking.rows is not None:
         row = f"base.resize_token_embeddings({asking.rows}, mean_resizing=False)"

@@ -58,6 +58,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         past_items=lesson.past_items,
         curvature=past.curvature,
         general=learner.config.sampling.general,
+        rest=learner.rest,
     )
     for _, anchor in learner.anchors:
         anchor.begin(start)
@@ -100,9 +101,9 @@ def ask_previous_model(
     if task > 1:
         with watch.phase("teacher"):
             if replay and learner.replay is not None:
-                replay_states = states_of(learner.backbone, replay)
+                replay_states = states_of(learner.backbone, replay, learner.rest)
             if learner.needs_teacher:
-                current_states = states_of(learner.backbone, sequences)
+                current_states = states_of(learner.backbone, sequences, learner.rest)
     return Past(replay, general, replay_states, current_states, curvature)
 
 

@@ -225,8 +225,9 @@ class RunConfig(Config):
     def numbers(self) -> dict[str, Any]:
         """The settings that change this method's results, and no others.
 
-        Left out: paths and names (the stream and the backbone have fingerprints), the horizon,
-        and the settings of mechanisms that the method does not use.
+        Left out: paths and names (the stream and the backbone have fingerprints), the horizon, an
+        attention that is chosen by itself, and the settings of mechanisms that the method does not
+        use.
         """
         values = self.model_dump(mode="json")
         method = self.composition
@@ -251,6 +252,8 @@ class RunConfig(Config):
         chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
         for name in ("precision", "compile", "deterministic"):
             chosen[name] = values["backbone"][name]
+        if self.backbone.attention != "auto":
+            chosen["attention"] = self.backbone.attention
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }

@@ -71,7 +71,13 @@ class Learner:
         if config.has_replay_token:
             backbone.add_replay_token()
         seed_row = self.replay is not None and self.replay.trainable_seed_row
-        backbone.adapt(config.lora, seed_row=seed_row, fused=config.backbone.compile)
+        backbone.adapt(
+            config.lora,
+            seed_row=seed_row,
+            fused=config.backbone.compile,
+            checkpointing=config.backbone.checkpointing,
+            attention=config.backbone.attention,
+        )
         self.adapters = backbone.adapters
 
     @property
@@ -110,6 +116,10 @@ class Learner:
     def needs_path(self) -> bool:
         """Whether an anchor needs the gradient of the fit term alone."""
         return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
+
+    def rest(self, tensor: Tensor) -> Tensor:
+        """Keep a tensor that is not needed for a while, in host memory with ``offload``."""
+        return tensor.cpu() if self.config.backbone.offload else tensor
 
     def encode(self, task: Task) -> Sequences:
         """The task's training sequences, in task order."""

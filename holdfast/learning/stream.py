@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.load import device_of, load_shape, load_tokenizer
+from holdfast.backbone.load import check_attention, device_of, load_shape, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
@@ -25,7 +25,8 @@ def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None)
     """
     if config.template.overlong != "drop":
         return stream
-    tokenizer = backbone.tokenizer if backbone else load_tokenizer(config.backbone.name)
+    named = config.backbone
+    tokenizer = backbone.tokenizer if backbone else load_tokenizer(named.name, named.revision)
     seed = 0 if config.has_replay_token else None  # any token: only lengths count
     return Template(config.template).fitting(stream, tokenizer, seed, eos=0)
 
@@ -37,9 +38,10 @@ def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
     None when all is well. Raises HoldfastError for what a run would refuse.
     """
     device_of(config.backbone)
-    name = config.backbone.name
+    check_attention(config.backbone)
+    name, revision = config.backbone.name, config.backbone.revision
     try:
-        model, tokenizer = load_shape(name), load_tokenizer(name)
+        model, tokenizer = load_shape(name, revision), load_tokenizer(name, revision)
     except HoldfastError as error:
         if name == "embedded" or Path(name).exists() or Path(name).is_absolute():
             raise

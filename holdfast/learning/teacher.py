@@ -8,10 +8,11 @@ copy of the model is made and no forward pass is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
@@ -22,8 +23,15 @@ from holdfast.streams import Template
 _TOKENS_AT_ONCE = 16_384
 
 
-def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
-    """The last hidden state at every predicting position, in the order of ``sequences``."""
+def states_of(
+    backbone: Backbone,
+    sequences: Sequence[Sequence[int]],
+    rest: Callable[[Tensor], Tensor] = lambda states: states,
+) -> TokenStates:
+    """The last hidden state at every predicting position, in the order of ``sequences``.
+
+    rest: where the states are kept until a minibatch needs them.
+    """
     by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
     pieces: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     while by_length:
@@ -33,10 +41,10 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
         batch = collate([sequences[i] for i in chosen], backbone.device)
         with backbone.answering():
             (packed,) = backbone.states(batch)
-        for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
+        for index, piece in zip(chosen, rest(packed).split(list(batch.lengths)), strict=True):
             pieces[index] = piece
     starts = list(accumulate((len(sequence) - 1 for sequence in sequences), initial=0))
-    return TokenStates(torch.cat(pieces), starts)
+    return TokenStates(torch.cat(pieces), starts, backbone.device)
 
 
 def replay_set(

@@ -57,7 +57,12 @@ def optimise(
     count = len(lesson.sequences)
     least, most = settings.epochs_of(count), settings.most_epochs_of(count)
     in_epoch = settings.steps_in_epoch(count)
-    optimizer = TaskOptimizer(learner.adapters.parameters, settings, least * in_epoch)
+    optimizer = TaskOptimizer(
+        learner.adapters.parameters,
+        settings,
+        least * in_epoch,
+        offload=learner.config.backbone.offload,
+    )
     step = _Step(learner, task, lesson, past, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0

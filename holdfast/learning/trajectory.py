@@ -137,6 +137,10 @@ class Trajectory:
             )
             progress = progress or Progress()
             self._tell_overlong(learner, progress)
+            if self.config.backbone.offload and learner.backbone.device.type == "cpu":
+                progress.event(
+                    "backbone.offload: does nothing without a GPU, all is in host memory"
+                )
             while learner.completed < target:
                 self._learn_one(learner, recall, target, progress)
         return self.matrix

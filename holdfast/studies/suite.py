@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.backbone.model import LATER_SETTINGS
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
@@ -25,7 +26,7 @@ from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "items", "tokens_per_batch"),
-    "backbone": ("device",),
+    "backbone": ("device", "checkpointing", "offload"),
     "sampling": ("batch", "keep"),
 }
 
@@ -95,6 +96,9 @@ class Suite:
         for section, keys in _CHANGES_NOTHING.items():
             for key in keys:
                 shared[section].pop(key, None)
+        for key, usual in LATER_SETTINGS.items():
+            if shared["backbone"][key] == usual:
+                shared["backbone"].pop(key)  # as studies that began before have it
         for key in self.swept:
             *parents, last = key.split(".")
             _at(shared, parents).pop(last, None)
@@ -102,7 +106,8 @@ class Suite:
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
-        used = config.numbers() | {"backbone": {"name": config.backbone.name}}
+        backbone = {key: getattr(config.backbone, key) for key in ("name", *LATER_SETTINGS)}
+        used = config.numbers() | {"backbone": backbone}
         found = {}
         for key in self.swept:
             *parents, last = key.split(".")

@@ -207,7 +207,7 @@ def test_its_size_is_known_before(width: int, kept: int) -> None:
 def test_a_mean_of_two_curvatures() -> None:
     _, adapters = adapted()
     one, other = (random_curvature(adapters, seed) for seed in (1, 2))
-    mean = mixed(one, other, 0.25)
+    mean = mixed(one, other, 0.25, torch.device("cpu"))
     for name, factors in mean.items():
         for side in ("inputs", "outputs"):
             parts = (getattr(each[name], side).dense() for each in (one, other))

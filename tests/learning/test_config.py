@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.core import plugins
 from holdfast.core.config import Config, differences, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.learning.identity import Identity
 from holdfast.learning.method import anchor_kinds, known_allocations
 
 SECTION = {
@@ -228,3 +230,27 @@ def test_a_stream_that_is_no_section_is_refused_with_and_without_a_name() -> Non
 def test_a_stored_stream_may_be_named_by_a_number() -> None:
     config = RunConfig.of({"stream": {"name": "symbol_qa", "tasks": 10}}, ["stream.name=2024"])
     assert (config.stream.name, config.stream.tasks) == ("2024", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "golden"),
+    [
+        ("vanilla", "ef2584fe8650c93b4461d352067785def0fd51b11976f7a1f673f6849948c11e"),
+        (
+            "si_kfac_sd_replay_merge",
+            "d5ed9d708bd0a46ac7ad7f19ad46aa958e1ad309e1c57f9714df67cfb129b974",
+        ),
+    ],
+)
+def test_runs_that_began_before_a_setting_keep_their_identity(
+    method: str, golden: str, tmp_path: Path
+) -> None:
+    """The sha256 of 0.1.0, before attention, revision and what only saves memory."""
+
+    def identity(**backbone: Any) -> str:
+        config = RunConfig.of({"method": method, "backbone": {"device": "cpu", **backbone}})
+        return Identity(tmp_path / "run", config, exact_case=True).sha256("0" * 64)
+
+    assert identity() == golden
+    assert identity(checkpointing=True, revision="v1") == golden
+    assert len({golden, identity(attention="eager"), identity(attention="sdpa")}) == 3

@@ -17,7 +17,7 @@ NEWCOMERS = [
     "learning_rate", "num_train_epochs", "per_device_train_batch_size", "max_grad_norm",
     "gradient_accumulation_steps", "warmup_ratio", "lr_scheduler_type", "lora_alpha",
     "lora_dropout", "r", "target_modules", "use_rslora", "bf16", "fp16", "torch_dtype",
-    "load_in_4bit", "gradient_checkpointing", "attn_implementation", "device_map", "revision",
+    "load_in_4bit", "gradient_checkpointing", "attn_implementation", "device_map", "model_revision",
     "trust_remote_code", "push_to_hub", "report_to", "logging_steps", "save_steps", "eval_steps",
     "data_seed", "max_seq_length", "packing", "neftune_noise_alpha", "deepspeed", "fsdp",
     "torch_compile", "output_dir", "max_steps", "resume_from_checkpoint", "model_name_or_path",
@@ -67,7 +67,7 @@ def test_no_setting_of_this_library_is_answered_as_another_librarys() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["Gradient-Checkpointing=true"], "gradient checkpointing is not there"),
+        (["Gradient-Checkpointing=true"], "write backbone.checkpointing=true, which"),
         (["trainer.args.report_to=wandb"], "unknown key trainer.args.report_to; no tracker is"),
         (["optim=adamw_8bit"], 'optim = "adamw_8bit": is a section of settings; the optimiser is'),
         (["lora=true"], "lora = true: is a section of settings; known: lora.rank, lora.alpha"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+# Sources of masks, each with the state that its next mask is drawn from.
+Marks = Sequence[tuple[Any, Any]]
 
 
 class Dropout:
@@ -42,7 +47,7 @@ class Dropout:
 
         rows: of each batch, in the order of the seeds.
         """
-        sources = self._sources if self._alone is None else self._sources[self._alone :][:1]
+        sources = self._drawing()
         if not sources:
             return None
         # Bytes where memory is dear, the precision of the product where conversion is.
@@ -52,12 +57,42 @@ class Dropout:
             source.draw(part, self.probability)
         return whole
 
+    def mark(self) -> Marks:
+        """Where the sequences of masks stand, to draw what follows a second time."""
+        return [(source, source.state) for source in self._drawing()]
+
+    @contextmanager
+    def rewound(self, marks: Marks) -> Iterator[None]:
+        """Within the block the masks are those that followed ``marks``."""
+        before = self._sources, self._alone
+        now = [(source, source.state) for source, _ in marks]
+        self._sources, self._alone = [source for source, _ in marks], None
+        try:
+            for source, state in marks:
+                source.state = state
+            yield
+        finally:
+            self._sources, self._alone = before
+            for source, state in now:
+                source.state = state
+
+    def _drawing(self) -> Sequence[_ProcessorMasks | _DeviceMasks]:
+        return self._sources if self._alone is None else self._sources[self._alone :][:1]
+
 
 class _ProcessorMasks:
     """Masks from uniform 16-bit words of a fast bit generator on the CPU."""
 
     def __init__(self, seed: int, _: torch.device) -> None:
         self._bits = np.random.SFC64(seed)
+
+    @property
+    def state(self) -> Any:
+        return self._bits.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._bits.state = value
 
     def draw(self, mask: Tensor, probability: float) -> None:
         """Set each entry to 0 with ``probability``, else to 1."""
@@ -71,6 +106,14 @@ class _DeviceMasks:
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._source = torch.Generator(device).manual_seed(seed)
+
+    @property
+    def state(self) -> Tensor:
+        return self._source.get_state()
+
+    @state.setter
+    def state(self, value: Tensor) -> None:
+        self._source.set_state(value)
 
     def draw(self, mask: Tensor, probability: float) -> None:
         """Set each entry to 0 with ``probability``, else to 1."""

@@ -58,7 +58,8 @@ class SharedInput:
 
     Their factors are contiguous in the flat workspace, the input sides first.
     factors: their span of the workspace, a trainable view; gradients: buffers that :meth:`backward`
-    overwrites, one for each loss; scale: rho. Without factors the maps are plain.
+    overwrites, one for each loss; scale: rho; repeated: whether passes repeat earlier ones, so that
+    observers do not see their inputs. Without factors the maps are plain.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class SharedInput:
                 object.__setattr__(one, "group", self)  # not a submodule: it owns no parameters
         self._input: Tensor | None = None
         self._outputs: dict[int, Tensor] = {}
+        self.repeated = False
         self.observe(None, None)
 
     def observe(self, inputs: Observer | None, outputs: Observer | None) -> None:
@@ -110,7 +112,7 @@ class SharedInput:
         rows: x, [n, d_in]; mask: zeros and ones [n, d_in], not yet divided by what is kept.
         Returns y, [n, sum of d_out], and what :meth:`backward` needs.
         """
-        if self._observed_inputs is not None:
+        if self._observed_inputs is not None and not self.repeated:
             self._observed_inputs(rows)
         if self._bias is None:
             outputs = rows @ self._weight.t()

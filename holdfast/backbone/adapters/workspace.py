@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.adapters.dropout import Dropout, Marks
 from holdfast.backbone.adapters.low_rank import AdaptedLinear, SharedInput, may_share, transposed
 from holdfast.backbone.adapters.seed_row import SeedRowEmbedding
 from holdfast.core.config import Config
@@ -299,6 +299,22 @@ class Adapters:
         ups = [layer.up.any() for layer in self.layers.values()]
         with self._entered("answering", is_open=bool(torch.stack(ups).any()), mask_seeds=()):
             yield
+
+    @contextmanager
+    def repeating(self, marks: Marks) -> Iterator[None]:
+        """Within the block a part of the current pass is computed a second time.
+
+        marks: where the dropout masks stood before that part. Observers of inputs see nothing.
+        """
+        assert self.in_use, "repeating what was computed in another block"
+        for group in self.groups:
+            group.repeated = True
+        try:
+            with self.dropout.rewound(marks):
+                yield
+        finally:
+            for group in self.groups:
+                group.repeated = False
 
     @contextmanager
     def _entered(self, mode: str, *, is_open: bool, mask_seeds: tuple[int, ...]) -> Iterator[None]:

@@ -29,13 +29,16 @@ class Attended(NamedTuple):
     weights: Tensor | None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, keep: bool) -> Attended:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, *, keep: bool, short: bool = True
+) -> Attended:
     """Softmax of the scaled products, of each position with itself and those before it.
 
     query: [batch, heads, length, d]; key, value: [batch, kv heads, length, d], each shared by a
-    group of neighbouring heads; keep: what :func:`attend_backward` needs.
+    group of neighbouring heads; keep: what :func:`attend_backward` needs; short: whether short
+    sequences may take plain products.
     """
-    if query.device.type == "cpu" and query.shape[2] <= _SHORT:
+    if short and query.device.type == "cpu" and query.shape[2] <= _SHORT:
         return _written_out(query, key, value, scale)
     parts = tuple(one.detach().requires_grad_(keep) for one in (query, key, value))
     with torch.set_grad_enabled(keep):

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.decoder.layer import Layer, LayerKept, LossRows
+from holdfast.backbone.decoder.layer import Layer, LayerInput, LayerKept, LossRows
 from holdfast.backbone.decoder.pointwise import Pointwise, compiled, pointwise_on
 from holdfast.backbone.sequences import Batch, by_batch, collate
 
@@ -29,23 +29,44 @@ _STATIC_ROTARY = ("default", "linear", "llama3", "yarn")
 class Decoder:
     """The last hidden states of batches of sequences, and their gradient in the factors."""
 
-    def __init__(self, model: Any, adapters: Adapters, parts: Pointwise) -> None:
+    def __init__(
+        self,
+        model: Any,
+        adapters: Adapters,
+        parts: Pointwise,
+        *,
+        checkpointing: bool = False,
+        short: bool = True,
+    ) -> None:
+        """short: take plain products for the attention of short sequences, where that pays."""
         base = model.base_model
         self.adapters = adapters
+        self._checkpointing = checkpointing
         self._parts = parts
         self._embed = base.get_input_embeddings()
         self._rotary = base.rotary_emb
         self._norm = base.norm
-        self._layers = [Layer(layer, adapters, parts) for layer in base.layers]
+        self._layers = [Layer(layer, adapters, parts, short=short) for layer in base.layers]
         self._table: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
-    def of(model: Any, adapters: Adapters, *, fused: bool = False) -> Decoder | str:
+    def of(
+        model: Any,
+        adapters: Adapters,
+        *,
+        fused: bool = False,
+        checkpointing: bool = False,
+        attention: str = "auto",
+    ) -> Decoder | str:
         """The decoder of a model whose maps are adapted, or the reason why it has none.
 
-        fused: compile the element-wise parts, for a device where that pays.
+        fused: compile the element-wise parts, for a device where that pays; checkpointing: keep
+        only each layer's input for the backward pass, which computes the layer a second time;
+        attention: as in ``Backbone.Config``; ``sdpa`` is torch's kernel at every length.
         """
         base, config = model.base_model, model.config
+        if attention not in ("auto", "sdpa"):
+            return f"backbone.attention = {attention}, which is theirs"
         if type(base).__name__ not in _KNOWN:
             return f"{type(base).__name__} is none of {', '.join(_KNOWN)}"
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -58,7 +79,8 @@ class Decoder:
         if base.rotary_emb.rope_type not in _STATIC_ROTARY:
             return f"its rotary positions are {base.rotary_emb.rope_type}"
         parts = compiled() if fused else pointwise_on(adapters.parameters.device)
-        decoder = Decoder(model, adapters, parts)
+        short = attention == "auto"
+        decoder = Decoder(model, adapters, parts, checkpointing=checkpointing, short=short)
         return decoder if decoder._agrees(base) else "its states differ from those of the modules"
 
     @torch.no_grad()
@@ -74,12 +96,16 @@ class Decoder:
         positions = _joined([batch.positions for batch in batches])
         cos, sin = self._angles(positions, max(batch.longest for batch in batches))
         x = self._embed(ids)
-        kept = []
+        kept: list[LayerKept | LayerInput | None] = []
         rows = [len(batch.inputs) for batch in batches]
         for layer in self._layers:
             attention = partial(layer.attend_within, batches=batches, keep=keep)
+            before = None
+            if keep and self._checkpointing:
+                before = LayerInput(x, self.adapters.dropout.mark())
             x, seen = layer.forward(x, rows, cos, sin, attention, keep)
-            kept.append(seen)
+            kept.append(before or seen)
+            del seen  # else it lives beside the next layer's
         states, norm = self._parts.rms_norm(x, self._norm.weight, self._norm.variance_epsilon)
         return states, Kept(ids, cos, sin, kept if keep else [], norm)
 
@@ -104,13 +130,24 @@ class Decoder:
         for number in reversed(range(len(self._layers))):
             needs_input = number > 0 or row is not None
             down = self._layers[number].backward(
-                down, losses, *angles, kept.layers[number], needs_input
+                down, losses, *angles, self._seen(number, kept, batches), needs_input
             )
         if row is not None:
             for one, gradient in zip(down.split(losses.rows), gradients, strict=True):
                 chosen = kept.ids[: len(one)] == self._embed.token
                 gradient[-len(row) :] = one[chosen].sum(0)
         return gradients
+
+    def _seen(self, number: int, kept: Kept, batches: Sequence[Batch]) -> LayerKept | None:
+        """What one layer needs to go back, which is computed again where it was not kept."""
+        known = kept.layers[number]
+        if not isinstance(known, LayerInput):
+            return known
+        layer, rows = self._layers[number], [len(batch.inputs) for batch in batches]
+        attention = partial(layer.attend_within, batches=batches, keep=True)
+        with self.adapters.repeating(known.marks):
+            _, seen = layer.forward(known.x, rows, kept.cos, kept.sin, attention, keep=True)
+        return seen
 
     @torch.no_grad()
     def step(
@@ -167,7 +204,7 @@ class Kept(NamedTuple):
     ids: Tensor
     cos: Tensor
     sin: Tensor
-    layers: Sequence[LayerKept | None]
+    layers: Sequence[LayerKept | LayerInput | None]
     norm: tuple[Tensor, ...]
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from holdfast.backbone.adapters.dropout import Marks
 from holdfast.backbone.adapters.low_rank import AdaptedLinear, Seen, SharedInput
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.decoder.attention import Attended, attend, attend_backward
@@ -33,6 +34,14 @@ class LayerKept:
     attended: Sequence[Attended]
     middle: tuple[Tensor, ...]
     gate_up: Tensor
+
+
+@dataclass
+class LayerInput:
+    """What one layer keeps instead when it is recomputed: x, [n, d], and where the masks stood."""
+
+    x: Tensor
+    marks: Marks
 
 
 class LossRows:
@@ -62,9 +71,13 @@ class LossRows:
 class Layer:
     """One decoder layer, over rows [n, d]."""
 
-    def __init__(self, layer: Any, adapters: Adapters, parts: Pointwise) -> None:
+    def __init__(
+        self, layer: Any, adapters: Adapters, parts: Pointwise, *, short: bool = True
+    ) -> None:
+        """short: as in :func:`attend`."""
         attention, mlp = layer.self_attn, layer.mlp
         self._parts = parts
+        self._short = short
         self._before_attention = layer.input_layernorm
         self._before_mlp = layer.post_attention_layernorm
         self._qkv = _Maps([attention.q_proj, attention.k_proj, attention.v_proj], adapters)
@@ -184,7 +197,7 @@ class Layer:
         ):
             query, key = batch.grid(qk).transpose(1, 2).split([self._queries, self._keys], dim=1)
             value = batch.grid(v).transpose(1, 2)
-            found = attend(query, key, value, self._scaling, keep=keep)
+            found = attend(query, key, value, self._scaling, keep=keep, short=self._short)
             batch.pack(found.out.detach().transpose(1, 2), into)
             graphs.append(found)
         return attended.flatten(1), graphs

@@ -1,0 +1,66 @@
+"""Checkpointing for models that make their passes by their own modules.
+
+Each block keeps only its inputs; the backward pass computes the block a second time before it goes
+through it. The decoder that is written out has its own way, at the same memory.
+Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.core.errors import HoldfastError
+
+
+def checkpoint_blocks(model: nn.Module, adapters: Adapters) -> None:
+    """Let every block of ``model`` keep only its inputs in passes with gradients.
+
+    Transformers' own switch works in training mode only, in which the model would drop out too.
+    Raises HoldfastError when the architecture has no block that may be computed twice.
+    """
+    blocks = list(_outermost(model))
+    if not blocks:
+        raise HoldfastError(
+            f"backbone.checkpointing: {type(model).__name__} has no blocks that transformers can "
+            "compute twice; leave it out, and lower optim.batch_size instead"
+        )
+    for block in blocks:
+        block.forward = _keeping_inputs(block.forward, adapters)
+
+
+def _outermost(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, GradientCheckpointingLayer):
+            yield child
+        else:
+            yield from _outermost(child)
+
+
+def _keeping_inputs(forward: Callable[..., Any], adapters: Adapters) -> Callable[..., Any]:
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        marks, passes = adapters.dropout.mark(), 0
+
+        def counted(*again: Any, **named: Any) -> Any:
+            nonlocal passes
+            passes += 1
+            if passes == 1:
+                return forward(*again, **named)
+            with adapters.repeating(marks):
+                return forward(*again, **named)
+
+        # To its end, so that maps that share an input have all taken their outputs.
+        return checkpoint(
+            counted, *args, use_reentrant=False, preserve_rng_state=False, early_stop=False,
+            **kwargs,
+        )  # fmt: skip
+
+    return checkpointed
