@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import socket
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import write_text_atomically
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch, check_counts
 from holdfast.studies.job import Job, due
 from holdfast.studies.local import environment
+from holdfast.studies.shared_store import store_mark, unseen
 from holdfast.studies.workers.process import WorkerProcess, manner
 
 _LOOK = 1.0  # seconds between checks of workers that send nothing
 _CONNECT = 5.0  # seconds until an address counts as unreachable; Ray itself would take minutes
-_MARK = ".store"  # a file with a random id, by which a node checks that it sees the shared store
 _kept: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # filled in Ray's processes
 
 
@@ -67,7 +65,7 @@ class RayExecutor:
         See :class:`~holdfast.studies.executor.Executor`.
         """
         store = store.absolute()
-        mark = _mark(store)
+        mark = store_mark(store)
         waiting = [Job(cell, cell.directory(store)) for cell in cells]
         running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
         try:
@@ -119,13 +117,11 @@ def learn(
     order: Mapping[str, Any], environment: Mapping[str, str], store: str, mark: str
 ) -> Iterator[dict[str, Any]]:
     """Advance a cell by a worker process on this node; yield the worker's messages. Run by Ray."""
-    node = socket.gethostname()
-    path = Path(store) / _MARK
-    if not path.exists() or path.read_text(encoding="utf-8") != mark:
-        error = f"node {node} does not see {store}; put the store where all nodes see it (--store)"
+    error = unseen(Path(store), mark)
+    if error is not None:
         yield {"told": "finished", "horizon": None, "error": error}
         return
-    yield {"told": "begins", "node": node}
+    yield {"told": "begins"}
     # Ray may have assigned another GPU to this process than for the previous cell.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     key = (*sorted(environment.items()), ("devices", devices))
@@ -192,14 +188,6 @@ def _refuse_unreachable(address: str) -> None:
             f"Ray at {address}: nobody answers ({reason}); start one with ray start --head, or "
             "leave --ray-address out"
         ) from None
-
-
-def _mark(store: Path) -> str:
-    path = store / _MARK
-    if not path.exists():
-        store.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, uuid.uuid4().hex)
-    return path.read_text(encoding="utf-8")
 
 
 def _in_words(error: Exception) -> str:
