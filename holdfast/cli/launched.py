@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -29,6 +30,9 @@ def as_one_run(command: Callable[[], Any]) -> Any:
 
 
 def _ending_with_all(command: Callable[[], Any]) -> Any:
+    # A verb sets its own handler, and restores this one: while an error is being said, the launcher
+    # may send the signal because of another process.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         return command()
     except SystemExit as end:

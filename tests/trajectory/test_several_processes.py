@@ -54,9 +54,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "curvature": {"exact_up_to": 16, "eigenpairs": 3, "questions": 0.5},
         },
     ),
-    "online_ewc_olora": ("llama", {}),
+    "online_ewc_olora": ("llama", {"backbone": {"checkpointing": True}}),
     "sd_osrm": ("llama", {}),
-    "si_replay_osrm": ("gpt2", {"lora": {**VALUES["lora"], "targets": "all-linear"}}),
+    "si_replay_osrm": (
+        "gpt2",
+        {
+            "lora": {**VALUES["lora"], "targets": "all-linear"},
+            "backbone": {"checkpointing": True, "offload": True},
+        },
+    ),
 }
 COUNTED = ("task", "steps", "replay_samples", "state_bytes")
 PARTS = ("sum", "masks", "counting")
