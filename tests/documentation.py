@@ -157,6 +157,13 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
         "python convert_hf_to_gguf.py exports/demo --outfile model.gguf": ("converter",),
     },
+    # Run by tests/trajectory/test_several_processes.py.
+    "docs/how-to/several-gpus.md": {
+        "torchrun --standalone --nproc-per-node 2 -m holdfast run demo --out runs/two": (
+            "minutes",
+        ),
+        "holdfast run demo --out runs/two": ("minutes",),
+    },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
     },

@@ -21,6 +21,7 @@ from holdfast.anchors.base import (
 )
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core.config import Config
+from holdfast.core.processes import mine, summed
 
 
 class OnlineEWC(Anchor):
@@ -53,8 +54,9 @@ class OnlineEWC(Anchor):
         """
         used = min(end.sequences, self.config.sequences)  # M_t
         fisher = torch.zeros_like(end.parameters)
-        for index in range(used):
+        for index in mine(used):
             fisher += end.sequence_gradient(index).square()
+        summed(fisher)
         fisher /= used
         mean = fisher.mean()
         if self.scale is None:

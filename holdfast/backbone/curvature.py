@@ -24,6 +24,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.backbone.moments import Moment, MomentSum, MomentSums, moment_of
 from holdfast.backbone.sequences import Batch, collate
 from holdfast.core.config import Config
+from holdfast.core.processes import mine
 from holdfast.core.seeding import generator
 
 _TOKENS_AT_ONCE = 4096
@@ -154,7 +155,7 @@ def curvature_of(
     for weight, prompt in zip(weights, prompts, strict=False):
         weight[: max(0, prompt - 1)] = config.questions**0.5  # an outer product of two gradients
     with backbone.answering(), torch.enable_grad(), _recording(adapters, sums) as recorder:
-        for chosen in _batches(counts):
+        for chosen in _batches(counts, mine(len(counts))):
             batch = collate([sequences[index] for index in chosen], backbone.device)
             drawn_by = torch.cat([of_sequence[index] for index in chosen]).to(backbone.device)
             recorder.batch = None if backbone.decoder is not None else batch
@@ -166,9 +167,9 @@ def curvature_of(
     return recorder.factors()
 
 
-def _batches(counts: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of sequences of similar length, few enough for one pass."""
-    left = sorted(range(len(counts)), key=lambda index: counts[index])
+def _batches(counts: Sequence[int], of: Sequence[int]) -> Iterator[list[int]]:
+    """Indices among ``of``, sequences of similar length, few enough for one pass."""
+    left = sorted(of, key=lambda index: counts[index])
     while left:
         rows = max(1, _TOKENS_AT_ONCE // max(1, counts[left[-1]]))
         yield left[-rows:]

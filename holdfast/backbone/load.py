@@ -19,6 +19,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
+from holdfast.core.processes import count, local_rank
 
 
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
@@ -154,11 +155,12 @@ def _has_tokenizer(directory: Path) -> bool:
 def device_of(config: Backbone.Config) -> torch.device:
     """The device of a configuration on this machine: auto is CUDA where there is one.
 
-    Raises HoldfastError when there is no such device.
+    Of processes that share a run each has its own GPU. Raises HoldfastError when there is no such
+    device.
     """
     name = config.device
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -166,7 +168,25 @@ def device_of(config: Backbone.Config) -> torch.device:
         raise HoldfastError(
             f"backbone.device = {name}: not available here; use cpu or auto"
         ) from error
-    return device
+    return _own(device)
+
+
+def _own(device: torch.device) -> torch.device:
+    """The GPU of this process, where several share a run on GPUs; else the device itself."""
+    place, gpus = local_rank(), torch.cuda.device_count()
+    if place is None or device.type != "cuda":
+        return device
+    if str(device) != "cuda":
+        raise HoldfastError(
+            f"backbone.device = {device}: one GPU, for {count()} processes; with auto or cuda each "
+            "takes its own"
+        )
+    if place >= gpus:
+        raise HoldfastError(
+            f"process {place + 1} of this machine finds no GPU of its own, there are {gpus}; start "
+            f"{gpus} here, or use backbone.device=cpu"
+        )
+    return torch.device("cuda", place)
 
 
 def resolved_precision(config: Backbone.Config) -> str:

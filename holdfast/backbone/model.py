@@ -11,11 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from holdfast.backbone.adapters.dropout import Part
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.decoder.decoder import Decoder
 from holdfast.backbone.decoder.forward_pass import DecoderPass, ForwardPass, ModulesPass
-from holdfast.backbone.sequences import Batch
+from holdfast.backbone.sequences import Batch, Share
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
@@ -225,9 +226,20 @@ class Backbone:
     def forward_pass(self, *batches: Batch) -> ForwardPass:
         """The same, differentiable in the factors; after :meth:`adapt`."""
         self._check_mode()
+        shared = any(batch.share is not None for batch in batches)
+        if shared:
+            self.adapters.dropout.shared([self._rows_of_share(batch.share) for batch in batches])
         if self._decoder is not None:
-            return DecoderPass(self._decoder, batches)
-        return ModulesPass(self._states_of_modules(batches), self.adapters)
+            return DecoderPass(self._decoder, batches, shared=shared)
+        return ModulesPass(self._states_of_modules(batches), self.adapters, shared=shared)
+
+    def _rows_of_share(self, share: Share | None) -> Part | None:
+        """Rows of a whole minibatch as a pass sees them, and which are this process's."""
+        if share is None:
+            return None
+        if self._decoder is not None:
+            return share.tokens(), share.rows(self.device)
+        return share.cells(self.device)
 
     def _states_of_modules(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
         states = []

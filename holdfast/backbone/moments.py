@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from holdfast.core.processes import counted, summed
 from holdfast.core.seeding import generator
 
 
@@ -119,7 +120,7 @@ class MomentSum(Protocol):
         """Add vectors, [n, d]."""
 
     def mean(self) -> Moment:
-        """The moment over all vectors so far."""
+        """The moment over all vectors so far, those of other processes included."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class _DenseSum:
         self._count += len(rows)
 
     def mean(self) -> DenseMoment:
-        return DenseMoment(self._total / max(1, self._count))
+        return DenseMoment(summed(self._total) / max(1, counted(self._count)))
 
 
 class _SketchedSum:
@@ -186,8 +187,9 @@ class _SketchedSum:
 
     def mean(self) -> LeadingMoment:
         """The leading eigenpairs of ``Y (Omega^T Y)^+ Y^T``, where ``Y = M Omega``."""
-        count, kept = max(1, self._count), self._eigenpairs
-        sketch, trace = self._sketch.double() / count, self._trace.double() / count
+        count, kept = max(1, counted(self._count)), self._eigenpairs
+        sketch = summed(self._sketch).double() / count
+        trace = summed(self._trace).double() / count
         width = len(sketch)
         basis, values = sketch[:, :0], trace[None][:0]
         if kept and bool(sketch.isfinite().all()):

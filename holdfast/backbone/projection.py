@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import Share
+from holdfast.core.processes import summed
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
 
@@ -60,7 +62,8 @@ class TokenLogits:
 class Projection:
     """The n predicted tokens of one minibatch, to average token losses over.
 
-    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n].
+    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n]; share: of which
+    minibatch they are one process's part, whose means are then those of all its tokens.
     """
 
     def __init__(
@@ -70,11 +73,14 @@ class Projection:
         teacher_hidden: Tensor | None,
         targets: Tensor,
         logits_at_once: int | None = None,
+        share: Share | None = None,
     ) -> None:
         self._backbone = backbone
         self._hidden = hidden
         self._teacher_hidden = teacher_hidden
         self._targets = targets
+        self._share = share
+        self.tokens = len(targets) if share is None else share.tokens()
         at_once = logits_at_once or _LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24)
         chunk, tile = at_once // backbone.head.weight.shape[0], _TILE.get(hidden.device.type, 1)
         self._chunk = max(1, chunk - chunk % tile if chunk > tile else chunk)
@@ -82,13 +88,30 @@ class Projection:
     def mean(self, loss: TokenLoss, weights: Tensor | None = None) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar.
 
-        weights: of the tokens, [n]; the mean is then that of weight times loss.
+        weights: of the tokens, [n]; the mean is then that of weight times loss. Of a minibatch that
+        processes share its value is the same in all, and its gradient that of the own tokens.
         """
         if len(self._targets) <= self._chunk:
             each = loss(self._all_tokens)
-            return each.mean() if weights is None else (weights * each).mean()
-        mean: Tensor = _ChunkedMean.apply(self._hidden, self, loss, weights)  # type: ignore[no-untyped-call]
+            each = each if weights is None else weights * each
+            if self._share is None:
+                return each.mean()
+            mean: Tensor = each.sum() / self.tokens
+        else:
+            mean = _ChunkedMean.apply(self._hidden, self, loss, weights)  # type: ignore[no-untyped-call]
+        if self._share is not None:
+            mean = _OverAll.apply(mean, self._share.counted)  # type: ignore[no-untyped-call]
         return mean
+
+    def mean_of(self, values: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """The mean of values [n] of the tokens, constants, or of the ``chosen``, [n] bool."""
+        if self._share is None:
+            return values.mean() if chosen is None else values[chosen].mean()
+        if chosen is not None:
+            values = values[chosen]
+        both = torch.stack([values.sum(), values.new_tensor(len(values))])
+        both = summed(both if self._share.counted else torch.zeros_like(both))
+        return both[0] / both[1]
 
     @cached_property
     def _all_tokens(self) -> TokenLogits:
@@ -123,14 +146,27 @@ class _ChunkedMean(torch.autograd.Function):
             (gradient[start:end],) = torch.autograd.grad(part, piece)
             total += part.detach()
         ctx.save_for_backward(gradient)
-        ctx.tokens = len(hidden)
-        return total / len(hidden)
+        ctx.tokens = projection.tokens
+        return total / projection.tokens
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         # A scalar tensor does not promote the gradient.
         return gradient * (upstream[0] / ctx.tokens), None, None, None
+
+
+class _OverAll(torch.autograd.Function):
+    """The sum over the processes of each one's part of a mean; each differentiates its own part."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, counted: bool) -> Tensor:
+        ctx.counted = counted
+        return summed(part.clone() if counted else torch.zeros_like(part))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        return upstream[0] if ctx.counted else torch.zeros_like(upstream[0]), None
 
 
 def token_cross_entropy(tokens: TokenLogits) -> Tensor:

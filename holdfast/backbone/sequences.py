@@ -5,10 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
+
+from holdfast.core.processes import count, mine
+
+
+@dataclass(frozen=True)
+class Share:
+    """The sequences of a minibatch that one of several processes computes.
+
+    lengths: rows of every sequence of the minibatch; chosen: the places of its own among them;
+    counted: False where there are more processes than sequences and this one computes the first
+    only so as to keep step: its tokens count for nothing.
+    """
+
+    lengths: Sequence[int]
+    chosen: Sequence[int]
+    counted: bool
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Share | None:
+        """The share of this process in sequences of so many rows; None for a process alone."""
+        if count() == 1:
+            return None
+        chosen = mine(len(lengths))
+        return cls(lengths, chosen or [0], counted=len(chosen) > 0)
+
+    def of_minibatch(self, indices: Sequence[int]) -> list[int]:
+        """The indices of its own sequences, from those of the whole minibatch."""
+        return [indices[place] for place in self.chosen]
+
+    def tokens(self) -> int:
+        """Predicted tokens of the whole minibatch."""
+        return sum(self.lengths)
+
+    def rows(self, device: torch.device) -> Tensor:
+        """The place of each own row among the packed rows of the whole minibatch."""
+        starts = list(accumulate(self.lengths, initial=0))
+        own = [range(starts[one], starts[one + 1]) for one in self.chosen]
+        return sent(torch.tensor(list(chain.from_iterable(own))), device)
+
+    def cells(self, device: torch.device) -> tuple[int, Tensor]:
+        """Cells of the padded grid of the whole minibatch, and the place of each own one in it."""
+        longest = max(self.lengths)
+        width = max(self.lengths[one] for one in self.chosen)
+        own = [range(one * longest, one * longest + width) for one in self.chosen]
+        places = torch.tensor(list(chain.from_iterable(own)))
+        return len(self.lengths) * longest, sent(places, device)
 
 
 @dataclass(frozen=True)
@@ -18,7 +64,7 @@ class Batch:
     The last token of a sequence predicts nothing and is no input.
     inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], each
     row's index in the flat grid [sequences x longest], None when they fill it; lengths: rows of
-    each sequence, n in sum.
+    each sequence, n in sum; share: of which minibatch they are one process's part, if of one.
     """
 
     inputs: Tensor
@@ -26,6 +72,7 @@ class Batch:
     positions: Tensor
     places: Tensor | None
     lengths: Sequence[int]
+    share: Share | None = None
 
     @cached_property
     def longest(self) -> int:
@@ -66,8 +113,13 @@ class Batch:
             torch.index_select(flat, 0, self.places, out=into)
 
 
-def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
-    """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft."""
+def collate(
+    sequences: Sequence[Sequence[int]], device: torch.device, share: Share | None = None
+) -> Batch:
+    """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft.
+
+    share: of which minibatch these are one process's part.
+    """
     lengths = [len(one) - 1 for one in sequences]
     longest = max(lengths)
     starts = range(0, len(lengths) * longest, longest)
@@ -81,7 +133,7 @@ def collate(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
     )
     inputs, targets, positions, places = sent(host, device)
     full = len(inputs) == len(lengths) * longest
-    return Batch(inputs, targets, positions, None if full else places, lengths)
+    return Batch(inputs, targets, positions, None if full else places, lengths, share)
 
 
 def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.processes import first
 from holdfast.recipes import on_dataset, recipe, recipe_names
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ def run(
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
     with (
         showing(resolved.method, trajectory.horizon, planned, out) as progress,
-        _tracked(trajectory, track, progress) as listener,
+        _tracked(trajectory, track if first() else None, progress) as listener,
     ):
         matrix = trajectory.advance(tasks, listener)
+    if not first():
+        return
     print_summary({resolved.method: LearnedRun(matrix, out)})
     print(f"report: {write_report(out)}")
     print(out)

@@ -10,12 +10,18 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from holdfast.cli.launched import as_one_run
+from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
+
+# The verbs whose work several processes share.
+_SHARED = frozenset({"run"})
 
 
 class Verbs(TyperGroup):
@@ -29,7 +35,7 @@ class Verbs(TyperGroup):
         # Replace what the terminal's encoding lacks by "?"; standard error does so by itself.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
-        return super().main(*args, **kwargs)
+        return as_one_run(partial(super().main, *args, **kwargs))
 
 
 class Verb(TyperCommand):
@@ -39,6 +45,7 @@ class Verb(TyperCommand):
         debug: bool = ctx.find_root().params["debug"]
         try:
             with _stopped_by_sigterm():
+                self._check_alone()
                 value = super().invoke(ctx)
             print(end="", flush=True)  # so that errors of the output stream surface here
             return value
@@ -61,6 +68,13 @@ class Verb(TyperCommand):
             fault = _plug_in_of(error)
             blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
             _fail(f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
+
+    def _check_alone(self) -> None:
+        if processes.count() > 1 and self.name not in _SHARED:
+            raise HoldfastError(
+                f"{self.name} is work for one process, and {processes.count()} were started; start "
+                "it without the launcher (`holdfast run` is what several processes share)"
+            )
 
 
 class Terminated(KeyboardInterrupt):
@@ -111,7 +125,9 @@ def _is_unread(stream: TextIO) -> bool:
 
 
 def _fail(line: str, status: int, debug: bool) -> NoReturn:
-    if debug:
-        traceback.print_exc()
-    print(f"holdfast: {line}", file=sys.stderr)
+    if processes.to_say():
+        shown = sys.stderr if processes.first() else sys.__stderr__
+        if debug:
+            traceback.print_exc(file=shown)
+        print(f"holdfast: {line}", file=shown)
     raise typer.Exit(status)

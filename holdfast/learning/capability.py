@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.core.processes import first
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.learner import Learner
 from holdfast.results.capability import asked, boundary, text_score, write_result
@@ -22,5 +23,6 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     ]
     told = asked(model, items, settings())
     value = bits_per_byte(found)
-    write_result(boundary(trajectory, after_task), "text", told, text_score(len(found), value))
+    if first():
+        write_result(boundary(trajectory, after_task), "text", told, text_score(len(found), value))
     return value

@@ -16,7 +16,7 @@ from holdfast.backbone.curvature import KroneckerFactors, curvature_of
 from holdfast.backbone.decoder.forward_pass import ForwardPass
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection, token_cross_entropy
-from holdfast.backbone.sequences import collate, pad_right
+from holdfast.backbone.sequences import Share, collate, pad_right
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.streams import Item, Stream, Task, Template
@@ -47,10 +47,14 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Part:
-    """One minibatch of a step, and the previous model's states [n, d] on it, if needed."""
+    """One minibatch of a step, and the previous model's states [n, d] on it, if needed.
+
+    share: where several processes compute a minibatch, which of its sequences these are.
+    """
 
     sequences: Sequences
     teacher_states: Tensor | None
+    share: Share | None = None
 
 
 class Learner:
@@ -168,10 +172,11 @@ class Learner:
 
         Every part has its own dropout masks. The pass backpropagates losses to the factors.
         """
-        batches = [collate(part.sequences, self.backbone.device) for part in parts]
+        device = self.backbone.device
+        batches = [collate(part.sequences, device, part.share) for part in parts]
         passed = self.backbone.forward_pass(*batches)
         return passed, [
-            Projection(self.backbone, hidden, part.teacher_states, batch.targets)
+            Projection(self.backbone, hidden, part.teacher_states, batch.targets, share=part.share)
             for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
         ]
 

@@ -93,5 +93,5 @@ def _current(view: StepView, weights: Weights) -> tuple[Tensor, dict[str, Tensor
     chosen = view.parameters.new_full(weights.is_answer.shape, weights.questions)
     chosen = chosen.detach().masked_fill_(weights.is_answer, weights.answers)
     weighted = view.current.mean(loss, chosen)
-    right = torch.cat(given)[weights.is_answer].to(weighted.dtype)
-    return weighted, {"sft": torch.cat(losses).mean(), "acquired": right.mean()}
+    right = view.current.mean_of(torch.cat(given).to(weighted.dtype), weights.is_answer)
+    return weighted, {"sft": view.current.mean_of(torch.cat(losses)), "acquired": right}

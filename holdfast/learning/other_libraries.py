@@ -108,8 +108,9 @@ _ANSWERS = {
     ),
     "deepspeed fsdp fsdp_config fsdp_version ddp_backend ddp_find_unused_parameters n_gpu "
     "num_processes tensor_parallel_size tp_size": (
-        "a run is learned on one device; to use several, learn several runs side by side with "
-        "holdfast suite --workers N"
+        "the processes that torchrun --nproc-per-node N -m holdfast run starts share a run, each "
+        "with the whole model on a device of its own; holdfast suite --workers N learns several "
+        "runs side by side"
     ),
     "full_determinism use_deterministic_algorithms cudnn_deterministic": (
         "write backbone.deterministic=true"

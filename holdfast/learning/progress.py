@@ -1,7 +1,9 @@
-"""What learning tells while it runs, and a stopwatch by phase."""
+"""What learning tells while it runs; a stopwatch by phase, and the peak of memory."""
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.results import RecallMatrix
 
 if TYPE_CHECKING:  # the command line draws its bars before torch is loaded
-    from torch import Tensor
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,13 @@ class Stopwatch:
         finally:
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+
+def peak_memory(used: device) -> int:
+    """Peak memory in bytes: of the GPU on CUDA, otherwise of the whole process."""
+    if used.type == "cuda":
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(used))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

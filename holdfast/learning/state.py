@@ -40,6 +40,11 @@ class Commit:
     snapshot: int = 0
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
 
+    def values(self) -> dict[str, Any]:
+        """As JSON values."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return values | {"matrix": self.matrix.to_csv()}
+
 
 class Store:
     """The files of one trajectory's directory."""
@@ -57,7 +62,7 @@ class Store:
             return Commit()
         while True:
             values = read_commit(self.directory)
-            commit = self._parsed(values)
+            commit = self.parsed(values)
             complaint = self._complaint(commit)
             if complaint is None:
                 return commit
@@ -65,7 +70,8 @@ class Store:
             if read_commit(self.directory) == values:
                 raise complaint
 
-    def _parsed(self, values: Any) -> Commit:
+    def parsed(self, values: Any) -> Commit:
+        """The inverse of :meth:`Commit.values`; HoldfastError when it is damaged."""
         try:
             files = {name: (int(size), str(sum_)) for name, (size, sum_) in values["files"].items()}
             matrix = RecallMatrix.from_csv(values["matrix"], "its matrix")
@@ -111,8 +117,7 @@ class Store:
 
     def commit(self, commit: Commit) -> None:
         """Write ``commit`` as the last one, then remove the files that it does not name."""
-        values = {one.name: getattr(commit, one.name) for one in fields(Commit)}
-        write_commit(self.directory, values | {"matrix": commit.matrix.to_csv()})
+        write_commit(self.directory, commit.values())
         self.sweep(commit)
 
     def sweep(self, commit: Commit) -> None:

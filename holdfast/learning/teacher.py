@@ -17,6 +17,7 @@ from torch import Tensor
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import TokenStates, collate
+from holdfast.core.processes import gathered, mine
 from holdfast.core.seeding import generator
 from holdfast.streams import Template
 
@@ -32,8 +33,10 @@ def states_of(
 
     rest: where the states are kept until a minibatch needs them.
     """
-    by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
-    pieces: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+    own = mine(len(sequences))
+    by_length = sorted(own, key=lambda index: len(sequences[index]))
+    nothing = rest(backbone.head.weight.new_empty(0, backbone.head.weight.shape[1]))
+    pieces = [nothing] * len(sequences)
     while by_length:
         longest = len(sequences[by_length[-1]])
         rows = max(1, _TOKENS_AT_ONCE // longest)
@@ -43,8 +46,9 @@ def states_of(
             (packed,) = backbone.states(batch)
         for index, piece in zip(chosen, rest(packed).split(list(batch.lengths)), strict=True):
             pieces[index] = piece
-    starts = list(accumulate((len(sequence) - 1 for sequence in sequences), initial=0))
-    return TokenStates(torch.cat(pieces), starts, backbone.device)
+    counts = [len(sequence) - 1 for sequence in sequences]
+    states = gathered(torch.cat(pieces), counts)
+    return TokenStates(states, list(accumulate(counts, initial=0)), backbone.device)
 
 
 def replay_set(

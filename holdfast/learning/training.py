@@ -13,8 +13,9 @@ from torch import Tensor
 from holdfast.anchors.base import StepChange, StepView, Update
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import Curvature
-from holdfast.backbone.sequences import TokenStates
+from holdfast.backbone.sequences import Share, TokenStates
 from holdfast.core.errors import HoldfastError
+from holdfast.core.processes import same
 from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Lesson, Part, Sequences
@@ -79,6 +80,8 @@ def optimise(
             # The total is not known with ``acquired``: show the least, then one more epoch each.
             progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
+        # Rounding of unlike machines must not add up: the processes go on from the same factors.
+        same(learner.adapters.parameters.data)
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # Check the factors too: no term was computed after the last step.
         if not bool(learner.adapters.parameters.isfinite().all()):
@@ -119,9 +122,11 @@ def _windows(pairs: Iterator[Pair], settings: Optimisation) -> Iterator[list[Pai
         yield window
 
 
-def _part(sequences: Sequences, states: TokenStates | None, chosen: list[int]) -> Part:
+def _part(sequences: Sequences, states: TokenStates | None, minibatch: list[int]) -> Part:
+    share = Share.of([len(sequences[index]) - 1 for index in minibatch])
+    chosen = minibatch if share is None else share.of_minibatch(minibatch)
     known = None if states is None else states.rows(chosen)
-    return Part([sequences[index] for index in chosen], known)
+    return Part([sequences[index] for index in chosen], known, share)
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
@@ -235,7 +240,7 @@ class _Step:
         terms = minibatch_terms(
             view,
             learner.anchors,
-            self._weighing(minibatch),
+            self._weighing(minibatch, parts[0].share),
             replay_counts_for_path=learner.allocation.replay_counts_for_path,
         )
         gradient = learner.adapters.gradient
@@ -248,10 +253,11 @@ class _Step:
             passed.backward((share * terms.path, self._path), (share * terms.rest, gradient))
         return terms.values
 
-    def _weighing(self, minibatch: list[int]) -> Weights:
+    def _weighing(self, minibatch: list[int], share: Share | None) -> Weights:
         if self._is_answer is None:
             return self._weights
-        chosen = torch.cat([self._is_answer[index] for index in minibatch])
+        own = minibatch if share is None else share.of_minibatch(minibatch)
+        chosen = torch.cat([self._is_answer[index] for index in own])
         device = self._learner.backbone.device
         return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from holdfast.core.files import (
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
+from holdfast.core.processes import first, told
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
@@ -36,7 +36,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import changes_of, restore_learner
 from holdfast.learning.identity import Identity
 from holdfast.learning.learner import Learner
-from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.progress import Progress, Stopwatch, peak_memory
 from holdfast.learning.state import Commit, Store
 from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, RunRecord, summarise
@@ -77,7 +77,7 @@ class Trajectory:
         self._held = False
         self._identity = Identity(self.directory, config, exact_case=self.stream.exact_case)
         self._identity.check_directory()
-        self._commit = self._store.last_commit()
+        self._commit = self._last_commit()
         self._check_learned_tasks(self.stream)
 
     @property
@@ -115,8 +115,8 @@ class Trajectory:
 
         Tasks already learned are skipped. A process killed at any time loses at most the task in
         progress, and the continuation equals the uninterrupted run bit for bit.
-        Raises HoldfastError for a horizon beyond the stream, a second writer, a full disk, or an
-        answer that truncation would cut.
+        Processes that share the run call it together. Raises HoldfastError for a horizon beyond
+        the stream, a second writer, a full disk, or an answer that truncation would cut.
         """
         target = len(self.stream.tasks) if horizon is None else horizon
         if not 1 <= target <= len(self.stream.tasks):
@@ -127,6 +127,8 @@ class Trajectory:
         if target <= self.horizon:
             self._mend_derived()
             return self.matrix
+        if not first():
+            progress = Progress()  # one process tells of all
         with self.writing():
             learner = self._ready_learner()
             recall = Recall(
@@ -186,14 +188,17 @@ class Trajectory:
         """
         with self._alone():
             fingerprint = self._ready_learner().backbone.fingerprint
-            self._identity.check(fingerprint)
-            self._identity.write(self.stream, fingerprint)
-            self._cut_log()
+            told(partial(self._begin, fingerprint))
             try:
                 yield
             except BaseException:
                 self._learner = None  # it may be ahead of what is committed
                 raise
+
+    def _begin(self, fingerprint: str) -> None:
+        self._identity.check(fingerprint)
+        self._identity.write(self.stream, fingerprint)
+        self._cut_log()
 
     def _learn_one(self, learner: Learner, recall: Recall, target: int, progress: Progress) -> None:
         watch = Stopwatch()
@@ -213,7 +218,7 @@ class Trajectory:
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
         with ThreadPoolExecutor(max_workers=1) as beside:
-            writing = beside.submit(changes.write, self._store)
+            writing = beside.submit(changes.write, self._store) if first() else None
             asked = self._asked_after(number, target)
             if asked:
                 # Evaluation does not change what the commit writes at the same time.
@@ -221,7 +226,7 @@ class Trajectory:
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
                 counts = dict(zip(asked, row, strict=True))
                 entries = {task: count.entry for task, count in counts.items()}
-                if self.config.evaluation.items:
+                if self.config.evaluation.items and first():
                     recalled = {task: count.recalled for task, count in counts.items()}
                     write_row(self.directory, number, recalled)
                 matrix = matrix.with_row(number, entries)
@@ -231,7 +236,7 @@ class Trajectory:
             if number == target or number % self.config.evaluation.capability_every == 0:
                 measured |= self._measured(learner, number, watch)
             with watch.phase("commit"):
-                files = writing.result()
+                files = writing.result() if writing else {}
         fingerprints = [*self._commit.tasks, task.fingerprint]
         commit = Commit(number, fingerprints, matrix, snapshot=changes.snapshot, files=files)
         progress.committed(self._save(learner, report, commit, watch, measured))
@@ -267,7 +272,6 @@ class Trajectory:
         measured: dict[str, Any],
     ) -> dict[str, Any]:
         """Commit; return the task's line of the log."""
-        self._keep_samples(learner, report)
         event = {
             "event": "task",
             "task": report.task,
@@ -275,14 +279,19 @@ class Trajectory:
             "steps": report.steps,
             "replay_samples": len(report.replay),
             "seconds": {**report.seconds, **watch.seconds},
-            "peak_memory_bytes": _peak_memory(learner),
+            "peak_memory_bytes": peak_memory(learner.backbone.device),
             "state_bytes": sum(size for size, _ in commit.files.values()),
             **measured,
         }
-        commit = replace(commit, log_bytes=self._append_log(event))
-        self._store.commit(commit)
-        self._commit = commit
-        self._write_derived()
+
+        def write() -> dict[str, Any]:
+            self._keep_samples(learner, report)
+            whole = replace(commit, log_bytes=self._append_log(event))
+            self._store.commit(whole)
+            return whole.values()
+
+        self._commit = self._store.parsed(told(write))
+        told(self._write_derived)
         return event
 
     def _write_derived(self) -> None:
@@ -296,13 +305,15 @@ class Trajectory:
     def _mend_derived(self) -> None:
         """Rewrite derived files that a process killed right after its commit left outdated."""
         paths = {self.directory / name: text for name, text in self._derived().items()}
-        if all(
-            path.exists() and path.read_bytes() == text.encode() for path, text in paths.items()
+        if told(
+            lambda: all(
+                path.exists() and path.read_bytes() == text.encode() for path, text in paths.items()
+            )
         ):
             return
         # If another process holds the directory, it writes these files itself.
         with contextlib.suppress(InUseError), self._alone():
-            self._write_derived()
+            told(self._write_derived)
 
     def _append_log(self, event: dict[str, Any]) -> int:
         return append(self.directory / "log.jsonl", json.dumps(event) + "\n")
@@ -340,22 +351,30 @@ class Trajectory:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the directory and read its last commit; InUseError if another process holds it."""
+        """Lock the directory and read its last commit; InUseError if another process holds it.
+
+        Of processes that share the run the first holds it for all.
+        """
         if self._held:
             yield
             return
-        with alone(self.directory):
-            found = self._store.last_commit()
+        with contextlib.ExitStack() as lock:
+            told(lambda: lock.enter_context(alone(self.directory)))
+            found = self._last_commit()
             if found != self._commit:
                 # Another process has committed since this object was made.
                 self._commit, self._learner = found, None
                 self._check_learned_tasks(self.stream)
-            self._store.sweep(found)
+            told(lambda: self._store.sweep(found))
             self._held = True
             try:
                 yield
             finally:
                 self._held = False
+
+    def _last_commit(self) -> Commit:
+        """The last commit on disk, as the first process reads it."""
+        return self._store.parsed(told(lambda: self._store.last_commit().values()))
 
     def _cut_log(self) -> None:
         """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""
@@ -376,13 +395,3 @@ class Trajectory:
                     f"{self.directory}: task {number} of this stream is not the task {number} "
                     "that was learned there; choose another directory, or give the same stream"
                 )
-
-
-def _peak_memory(learner: Learner) -> int:
-    """Peak memory in bytes: of the GPU on CUDA, otherwise of the whole process."""
-    if learner.backbone.device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.max_memory_allocated(learner.backbone.device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -16,6 +16,7 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import normalizers
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 
+from holdfast.backbone import load as load_module
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
@@ -189,6 +190,27 @@ def test_a_damaged_configuration(saved: Path) -> None:
 def test_a_device_that_is_not_there(saved: Path) -> None:
     assert refused(saved, device="cuda:77").startswith("backbone.device = cuda:77")
     assert refused(saved, device="quantum").startswith("backbone.device = quantum")
+
+
+def test_processes_that_share_a_run_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs are pretended: what is checked is which one a process takes."""
+
+    def device(name: str, place: int | None) -> torch.device:
+        monkeypatch.setattr(load_module, "local_rank", lambda: place)
+        return load_module.device_of(Backbone.Config(device=name))
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    assert device("auto", None) == device("cuda", None) == torch.device("cuda")
+    assert device("cuda:1", None) == torch.device("cuda", 1)
+    assert [device("auto", place) for place in (0, 1)] == [torch.device("cuda", n) for n in (0, 1)]
+    assert device("cuda", 1) == torch.device("cuda", 1)
+    assert device("cpu", 1) == torch.device("cpu")
+    with pytest.raises(HoldfastError, match="process 3 of this machine finds no GPU of its own"):
+        device("auto", 2)
+    with pytest.raises(HoldfastError, match="cuda:1: one GPU, for"):
+        device("cuda:1", 0)
 
 
 @pytest.mark.parametrize(("cap", "right"), [(0.5, False), (None, True)])

@@ -12,6 +12,8 @@ from torch import Tensor
 
 # Sources of masks, each with the state that its next mask is drawn from.
 Marks = Sequence[tuple[Any, Any]]
+# How many rows a whole batch has, and which of them a pass holds.
+Part = tuple[int, Tensor]
 
 
 class Dropout:
@@ -42,6 +44,15 @@ class Dropout:
         """The next pass holds this batch alone."""
         self._alone = batch
 
+    def shared(self, parts: Sequence[Part | None]) -> None:
+        """The next pass holds a part of the rows of each batch: how many there are, and which.
+
+        The masks of all rows are drawn and those of the part taken, so that the processes that
+        share a minibatch drop together what one drops alone.
+        """
+        for source, part in zip(self._sources, parts, strict=bool(self._sources)):
+            source.part = part
+
     def mask(self, rows: Sequence[int], like: Tensor) -> Tensor | None:
         """Zeros and ones [sum of rows, d] for tensors [..., d]; None when nothing is dropped.
 
@@ -53,8 +64,14 @@ class Dropout:
         # Bytes where memory is dear, the precision of the product where conversion is.
         dtype = like.dtype if like.device.type == "cpu" else torch.bool
         whole = torch.empty(sum(rows), like.shape[-1], dtype=dtype, device=like.device)
-        for source, part in zip(sources, whole.split(list(rows)), strict=True):
-            source.draw(part, self.probability)
+        for source, own in zip(sources, whole.split(list(rows)), strict=True):
+            if source.part is None:
+                source.draw(own, self.probability)
+                continue
+            count, places = source.part
+            drawn = own.new_empty(count, own.shape[1])
+            source.draw(drawn, self.probability)
+            torch.index_select(drawn, 0, places, out=own)
         return whole
 
     def mark(self) -> Marks:
@@ -84,6 +101,7 @@ class _ProcessorMasks:
     """Masks from uniform 16-bit words of a fast bit generator on the CPU."""
 
     def __init__(self, seed: int, _: torch.device) -> None:
+        self.part: Part | None = None
         self._bits = np.random.SFC64(seed)
 
     @property
@@ -105,6 +123,7 @@ class _DeviceMasks:
     """Masks from a device's own generator."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
+        self.part: Part | None = None
         self._source = torch.Generator(device).manual_seed(seed)
 
     @property

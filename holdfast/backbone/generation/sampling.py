@@ -22,6 +22,7 @@ from holdfast.backbone.generation.steps import (
 )
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
+from holdfast.core.processes import gathered_lists, mine
 from holdfast.core.seeding import generator
 
 _CACHE_BYTES_ON_CPU = 4 * 2**30
@@ -66,10 +67,12 @@ def sample_continuations(
     shape = (len(begins), length, *uniforms_a_draw(backbone.device, config.top_p))
     noise = torch.rand(shape, generator=source, dtype=torch.float32).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
-    tokens = torch.as_tensor(begins, device=backbone.device)
+    own = mine(len(begins))
+    noise = noise[own.start :: own.step]
+    tokens = torch.as_tensor(begins, device=backbone.device)[own.start :: own.step]
     drawn: list[list[int]] = []
     with backbone.answering():
-        for start in range(0, len(begins), batch):
+        for start in range(0, len(tokens), batch):
             drawn += continue_rows(
                 steps_for(backbone),
                 backbone,
@@ -80,7 +83,7 @@ def sample_continuations(
                 config.top_p,
                 config.top_k,
             )
-    return drawn
+    return gathered_lists(drawn, len(begins))
 
 
 def rows_that_fit(backbone: Backbone, length: int) -> int:

@@ -1,0 +1,253 @@
+"""The processes that share the work of one run: one, unless a launcher started more.
+
+A launcher such as torchrun starts one command several times and tells each process its place by
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Within :func:`joined` these processes are one run:
+each holds the whole model, and items (sequences, samples, questions) are shared out, every
+``count()``-th one to a process. A process alone gets back what it gives, with no call of torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import InUseError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T")
+
+_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# A process that waits learns from its connections that another is gone; a task's commit to a slow
+# disk, or the longest answers of one process, must not look like that.
+_PATIENCE = timedelta(hours=1)
+_SECONDS_TO_MEET = 300
+_SECONDS_FOR_THE_FIRST = 3.0  # in which the first process says an error that all have
+
+
+@dataclass(frozen=True)
+class _Group:
+    """rank: of this process, from 0; count: of all; store: keys and values that all see."""
+
+    rank: int
+    count: int
+    store: Any
+
+
+_group: _Group | None = None
+
+
+def launched() -> int:
+    """How many processes a launcher started with this one, itself included; 1 without one."""
+    known = all(os.environ.get(name) for name in _PLACE)
+    size = os.environ["WORLD_SIZE"] if known else "1"
+    return int(size) if size.isdigit() else 1
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Within the block the processes that a launcher started are one run; alone nothing changes.
+
+    Every process must enter it and do the same. Raises HoldfastError when they do not meet.
+    """
+    global _group
+    if launched() == 1:
+        yield
+        return
+    assert _group is None, "joined already"
+    _group = _met()
+    try:
+        yield
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+    finally:
+        _group = None
+
+
+def _met() -> _Group:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection has our own line
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        meeting = rendezvous("env://", timeout=timedelta(seconds=_SECONDS_TO_MEET))
+        store, rank, count = next(meeting)
+        # torchrun keeps one store over its restarts, with the addresses of who was there before.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"holdfast {attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=count, timeout=_PATIENCE
+        )
+    except (RuntimeError, ValueError) as error:
+        raise HoldfastError(
+            f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} does not reach the others "
+            f"by {address} ({_reason(error)}); start all of them, with one free address and port"
+        ) from error
+    return _Group(rank, count, store)
+
+
+def count() -> int:
+    """How many processes share the work."""
+    return 1 if _group is None else _group.count
+
+
+def first() -> bool:
+    """Whether this process writes the files and speaks to the user."""
+    return _group is None or _group.rank == 0
+
+
+def local_rank() -> int | None:
+    """The place of this process among those on its machine; None for a process alone."""
+    if _group is None:
+        return None
+    return int(os.environ.get("LOCAL_RANK", _group.rank))
+
+
+def mine(number: int) -> range:
+    """Which of so many items are this process's."""
+    return range(number) if _group is None else range(_group.rank, number, _group.count)
+
+
+def summed(tensor: Tensor) -> Tensor:
+    """Replace a tensor by its sum over the processes, with the same bits in each; return it."""
+    if _group is not None:
+        import torch.distributed as dist
+
+        with _connected():
+            dist.all_reduce(tensor)
+    return tensor
+
+
+def counted(number: int) -> int:
+    """The sum of a whole number over the processes."""
+    if _group is None:
+        return number
+    import torch
+
+    return int(summed(torch.tensor(number)))
+
+
+def same(tensor: Tensor) -> Tensor:
+    """Replace a tensor by that of the first process; return it."""
+    return tensor if _group is None else _sent(tensor, 0)
+
+
+def gathered(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """The rows of all items, in their order: [sum of counts, ...], bit for bit.
+
+    rows: of this process's items, one after another; counts: the number of rows of every item.
+    """
+    if _group is None:
+        return rows
+    import torch
+
+    pieces: list[Tensor] = [rows] * len(counts)
+    for owner in range(_group.count):
+        owned = range(owner, len(counts), _group.count)
+        sizes = [counts[item] for item in owned]
+        ours = owner == _group.rank
+        block = rows.contiguous() if ours else rows.new_empty(sum(sizes), *rows.shape[1:])
+        if sum(sizes):
+            _sent(block, owner)
+        for item, piece in zip(owned, block.split(sizes), strict=True):
+            pieces[item] = piece
+    return torch.cat(pieces) if pieces else rows
+
+
+def gathered_lists(own: list[list[int]], number: int) -> list[list[int]]:
+    """The lists of whole numbers of all ``number`` items, in their order; own: this process's."""
+    if _group is None:
+        return own
+    import torch
+
+    lengths = torch.zeros(number, dtype=torch.int64)
+    lengths[_group.rank :: _group.count] = torch.tensor(
+        [len(one) for one in own], dtype=torch.int64
+    )
+    counts: list[int] = summed(lengths).tolist()
+    flat = torch.tensor([value for one in own for value in one], dtype=torch.int64)
+    return [piece.tolist() for piece in gathered(flat, counts).split(counts)]
+
+
+def told(work: Callable[[], T]) -> T:
+    """Do ``work`` in the first process; return its result, a JSON value, in all of them.
+
+    The others wait. A HoldfastError that it raises is raised in all.
+    """
+    if _group is None:
+        return work()
+    import torch
+
+    text = ""
+    failure: HoldfastError | None = None
+    if _group.rank == 0:
+        try:
+            text = json.dumps({"result": work()})
+        except HoldfastError as error:
+            failure = error
+            text = json.dumps({"error": str(error), "in_use": isinstance(error, InUseError)})
+    size = int(same(torch.tensor(len(text))))
+    letters = torch.tensor(list(text.encode("ascii").ljust(size)), dtype=torch.uint8)
+    found = json.loads(bytes(same(letters).tolist()))
+    if failure is not None:
+        raise failure
+    if "error" in found:
+        raise (InUseError if found["in_use"] else HoldfastError)(found["error"])
+    result: T = found["result"]
+    return result
+
+
+def to_say() -> bool:
+    """Whether this process is the one that tells the user of an error, which others may have too.
+
+    That is the first process where it fails as well, else whichever failed.
+    """
+    if _group is None:
+        return True
+    said = "holdfast: an error was said"
+    with contextlib.suppress(RuntimeError):  # the first process kept the store, and is gone
+        patience = time.monotonic() + _SECONDS_FOR_THE_FIRST
+        while _group.rank and not _group.store.check([said]) and time.monotonic() < patience:
+            time.sleep(0.05)
+        return bool(_group.store.add(said, 1) == 1)
+    return False
+
+
+def _sent(tensor: Tensor, owner: int) -> Tensor:
+    import torch.distributed as dist
+
+    with _connected():
+        dist.broadcast(tensor, owner)
+    return tensor
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """An error of a connection becomes one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise HoldfastError(
+            f"another process of this run has ended or is out of reach ({_reason(error)}); the "
+            "tasks that are committed are kept, and the same command continues"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The words of an error of torch, without the place in its source."""
+    words = re.sub(r"^\[\S+\] ", "", " ".join(str(error).split()))
+    return words.partition(". This is")[0][:120]

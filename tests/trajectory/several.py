@@ -1,0 +1,156 @@
+"""Work that two processes share as one run; each runs this file as a module.
+
+``python -m tests.trajectory.several JOBS`` does every job of a JSON file within ``joined()``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from holdfast import HoldfastError, RunConfig, Trajectory
+from holdfast.backbone import projection
+from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.decoder import forward_pass
+from holdfast.backbone.sequences import Share
+from holdfast.core import processes
+from tests.tiny import exact_backbone, exact_gpt2
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trajectory to advance.
+
+    altered: the part of the sharing that is left out, or "chunks" for losses in small chunks.
+    """
+
+    place: str
+    values: dict[str, Any]
+    horizon: int = 3
+    backbone: str = "llama"
+    altered: str = ""
+
+    def trajectory(self) -> Trajectory:
+        """In float64 throughout, so that processes differ by rounding alone."""
+        config = RunConfig.of(self.values)
+        return Trajectory(config, self.place, backbone=BACKBONES[self.backbone]())
+
+
+def learn(job: Job) -> Trajectory:
+    trajectory = job.trajectory()
+    with pytest.MonkeyPatch.context() as patch:
+        if job.altered == "sum":
+            patch.setattr(forward_pass, "summed", lambda part: part)
+        if job.altered == "masks":
+            patch.setattr(Dropout, "shared", lambda self, parts: None)
+        if job.altered == "counting":
+            real = Share.of
+            whole = classmethod(lambda cls, lengths: _counted(real(lengths)))
+            patch.setattr(Share, "of", whole)
+        if job.altered == "chunks":
+            patch.setitem(projection._LOGITS_AT_ONCE, "cpu", 257 * 5)
+        trajectory.advance(job.horizon)
+    return trajectory
+
+
+def _counted(share: Share | None) -> Share | None:
+    return share and Share(share.lengths, share.chosen, counted=True)
+
+
+def environment(rank: int, port: int) -> dict[str, str]:
+    """What a launcher tells process ``rank`` of two."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    told = {name: str(value) for name, value in place.items()}
+    return {**os.environ, **told, "MASTER_ADDR": "127.0.0.1"}
+
+
+def start_pair(*words: str) -> list[subprocess.Popen[str]]:
+    """``python WORDS`` as two processes of one run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [
+        subprocess.Popen(
+            [sys.executable, *words],
+            env=environment(rank, port),
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+
+
+def ended(pair: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """The status, output and errors of each."""
+    try:
+        said = [one.communicate(timeout=120) for one in pair]
+    finally:
+        for one in pair:
+            one.kill()
+    return [(one.returncode, *words) for one, words in zip(pair, said, strict=True)]
+
+
+def do(jobs: list[Job], folder: Path) -> None:
+    """Let two processes do all jobs; what they saw of one another comes back as files."""
+    path = folder / "jobs.json"
+    path.write_text(json.dumps([asdict(job) for job in jobs]))
+    found = ended(start_pair("-m", "tests.trajectory.several", str(path)))
+    status, killed = (status for status, *_ in found)
+    said = "\n".join(errors for *_, errors in found)
+    assert (status, killed) == (0, -signal.SIGKILL), said
+
+
+def _check_what_they_tell() -> None:
+    import torch
+
+    rank = 0 if processes.first() else 1
+    assert processes.count() == 2
+    for number in range(5):
+        lists = [[item] * item for item in range(number)]
+        own = [lists[item] for item in processes.mine(number)]
+        assert processes.gathered_lists(own, number) == lists
+    rows = torch.tensor([[1.5], [-2.5], [4.0]], dtype=torch.bfloat16)
+    of_two_items = processes.gathered(rows[2 * rank :][: 2 - rank], [2, 1])
+    assert of_two_items.equal(rows) and of_two_items.dtype == torch.bfloat16
+    assert processes.counted(rank + 1) == 3
+    assert processes.told(lambda: ["naïve", rank]) == ["naïve", 0]
+
+    def fail() -> None:
+        raise HoldfastError("the first process says so")
+
+    with pytest.raises(HoldfastError, match="the first process says so"):
+        processes.told(fail)
+
+
+def _check_that_a_loss_is_noticed() -> NoReturn:
+    """One kills itself; the other must be told so at once, in one line."""
+    if not processes.first():
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(HoldfastError, match="another process of this run has ended"):
+        processes.counted(1)
+    assert time.monotonic() - began < 10
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    with processes.joined():
+        _check_what_they_tell()
+        for one in json.loads(Path(sys.argv[1]).read_text()):
+            learn(Job(**one))
+        _check_that_a_loss_is_noticed()

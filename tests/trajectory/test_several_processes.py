@@ -1,0 +1,237 @@
+"""Two processes that share a run learn what one learns, and lose nothing when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from holdfast import RunConfig, Trajectory, recipe
+from holdfast.cli.main import app
+from holdfast.core import processes
+from holdfast.results.items import read_rows
+from tests.documentation import blocks_of
+from tests.trajectory.outcome import commit_of, numbers_of, tasks_logged, tensors_of
+from tests.trajectory.several import Job, do, learn
+
+PAGE = "docs/how-to/several-gpus.md"
+VALUES: dict[str, Any] = {
+    "seed": 3,
+    # The last of four minibatches has one sequence, so one process computes what does not count.
+    "stream": {"tasks": 3, "items_per_task": 7},
+    "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
+    "optim": {"epochs": 2, "batch_size": 2, "accumulation": 2, "lr": 0.03},
+    "sampling": {"samples": 7, "max_new_tokens": 12, "keep": True},
+    "online_ewc": {"sequences": 3},
+    "evaluation": {"max_new_tokens": 8, "items": True},
+}
+# Every mechanism, every kind of moment, both ways through a model.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "si_sd_replay_merge": (
+        "llama",
+        {
+            "data": {"minibatches_per_step": 2, "trainable_seed_row": True},
+            "evaluation": {**VALUES["evaluation"], "capability": ["text"], "capability_every": 3},
+        },
+    ),
+    "kfac_replay_merge": (
+        "llama",
+        {
+            "optim": {**VALUES["optim"], "acquired": 0.2, "max_steps": 8},
+            "balance": {"share": True, "answers": 0.5},
+            "sampling": {**VALUES["sampling"], "general": 4},
+            "curvature": {"exact_up_to": 16, "eigenpairs": 3, "questions": 0.5},
+        },
+    ),
+    "online_ewc_olora": ("llama", {"backbone": {"checkpointing": True}}),
+    "sd_osrm": ("llama", {}),
+    "si_replay_osrm": (
+        "gpt2",
+        {
+            "lora": {**VALUES["lora"], "targets": "all-linear"},
+            "backbone": {"checkpointing": True, "offload": True},
+        },
+    ),
+}
+COUNTED = ("task", "steps", "replay_samples", "state_bytes")
+PARTS = ("sum", "masks", "counting")
+
+
+def job_of(folder: Path, name: str, **options: Any) -> Job:
+    backbone, sections = CASES.get(name, ("llama", {}))
+    place = str(folder / options.pop("place", name))
+    return Job(place, {**VALUES, **sections, "method": name}, backbone=backbone, **options)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Where one process, and where two, learned every case; two also began and continued one."""
+    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    for name in CASES:
+        learn(job_of(one, name))
+    learn(job_of(one, "vanilla", horizon=1))
+    learn(job_of(two, "si_sd_replay_merge", place="turns", horizon=1))
+    jobs = [job_of(two, name) for name in CASES]
+    jobs.append(job_of(two, "si_sd_replay_merge", place="turns", horizon=2))
+    jobs.append(job_of(two, "vanilla", horizon=1))
+    jobs += [job_of(two, "vanilla", place=part, horizon=1, altered=part) for part in PARTS]
+    jobs.append(job_of(two, "vanilla", place="chunks", horizon=1, altered="chunks"))
+    do(jobs, two)
+    return one, two
+
+
+def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest difference of two tensors, relative to the largest entry."""
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-300))
+
+
+def assert_near(ours: Path, theirs: Path, rounding: float = 1e-9) -> None:
+    """The same rows, verdicts and samples, and files and losses that differ by rounding."""
+    horizon = commit_of(ours)["completed"]
+    assert numbers_of(ours) == numbers_of(theirs)
+    assert read_rows(ours, horizon) == read_rows(theirs, horizon)
+    for path in theirs.glob("replay/*.jsonl"):
+        assert (ours / "replay" / path.name).read_text() == path.read_text()
+    names = commit_of(theirs)["files"].keys()
+    assert commit_of(ours)["files"].keys() == names
+    for name in names:
+        left, right = load_file(ours / name), load_file(theirs / name)
+        assert left.keys() == right.keys()
+        for key, tensor in right.items():
+            if tensor.numel():
+                assert apart(left[key], tensor) < rounding, (name, key)
+    for one, other in zip(logged(ours), logged(theirs), strict=True):
+        for epoch, known in zip(one["losses"], other["losses"], strict=True):
+            assert epoch == pytest.approx(known, rel=rounding)
+        for key in other.keys() & {"text_bits_per_byte", "text_bits_per_byte_before"}:
+            assert one[key] == pytest.approx(other[key], rel=rounding)
+        assert [one[key] for key in COUNTED] == [other[key] for key in COUNTED]
+
+
+def logged(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_learn_what_one_learns(name: str, places: tuple[Path, Path]) -> None:
+    one, two = places
+    assert tasks_logged(two / name) == [1, 2, 3], "one of them writes"
+    assert_near(two / name, one / name)
+    learned = logged(one / name)
+    if "replay" in name:
+        assert learned[-1]["replay_samples"] > 2, "there is something to share"
+    if "kfac" in name:
+        assert learned[-1]["losses"][-1]["kfac"] > 0
+        assert 0 < learned[-1]["losses"][-1]["acquired"] < 1
+        kept = load_file(two / name / f"state/kfac-{3:04d}.safetensors")
+        assert any("_basis" in key for key in kept) and any("learned G " in key for key in kept)
+
+
+def test_one_begins_two_continue_and_one_ends(places: tuple[Path, Path]) -> None:
+    one, two = places
+    assert commit_of(two / "turns")["completed"] == 2
+    learn(job_of(two, "si_sd_replay_merge", place="turns"))
+    assert_near(two / "turns", one / "si_sd_replay_merge")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_without_a_part_of_the_sharing_something_else_is_learned(
+    part: str, places: tuple[Path, Path]
+) -> None:
+    """The sum of the gradients, one minibatch's masks, and tokens that are computed twice."""
+    one, two = places
+    name = "factors/task-0001.safetensors"
+    whole, known = (load_file(place / "vanilla" / name) for place in (two, one))
+    left_out = load_file(two / part / name)
+    assert max(apart(whole[key], known[key]) for key in known) < 1e-9
+    assert max(apart(left_out[key], known[key]) for key in known) > 1e-3
+
+
+def test_a_loss_in_chunks_is_shared_too(places: tuple[Path, Path]) -> None:
+    one, two = places
+    assert_near(two / "chunks", one / "vanilla")
+
+
+def torchrun(words: str, folder: Path) -> subprocess.Popen[str]:
+    """A command of the page, by the torchrun that is installed beside this Python."""
+    name, *command = shlex.split(words)
+    assert name == "torchrun"
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *command],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_killed_process_loses_nothing_and_the_same_command_continues(
+    tmp_path: Path, backbone_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's command, which torchrun repeats after the kill; then one process goes on."""
+    started, continued = [unit for block in blocks_of(PAGE) for unit, _ in block.units][:2]
+    settings = [
+        f"backbone.name={backbone_directory}", "backbone.precision=float64", "stream.tasks=9",
+        "stream.items_per_task=2", "optim.epochs=1", "lora.rank=2", "lora.dropout=0.1",
+        "sampling.samples=4", "sampling.max_new_tokens=4", "evaluation.max_new_tokens=8",
+    ]  # fmt: skip
+    tiny = " ".join(settings)
+    command = started.replace("torchrun", "torchrun --max-restarts 1")
+    running = torchrun(f"{command} {tiny} --tasks 8", tmp_path)
+    place = tmp_path / "runs" / "two"
+    patience = time.monotonic() + 60
+    while not (place / "state" / "commit.json").exists() and time.monotonic() < patience:
+        time.sleep(0.01)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(children) == 2
+    os.kill(int(children[1]), signal.SIGKILL)
+    output, errors = running.communicate(timeout=120)
+    assert running.returncode == 0, errors
+    said = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
+    assert len(said) == 1 and "kept" in said[0] and "the same command continues" in said[0]
+    assert output.splitlines()[-1] == "runs/two" and output.count("report: ") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", shlex.split(f"{continued} {tiny}"))
+    with pytest.raises(SystemExit, match=r"^0$"):
+        app()
+    assert tasks_logged(place) == list(range(1, 10))
+    config = RunConfig.of(recipe("demo"), settings)
+    straight = Trajectory(config, tmp_path / "straight")
+    straight.advance()
+    assert numbers_of(place) == numbers_of(tmp_path / "straight")
+    ours, theirs = tensors_of(Trajectory(config, place).learner()), tensors_of(straight.learner())
+    assert max(apart(ours[key], theirs[key]) for key in theirs) < 1e-5, "norms are in float32"
+
+
+def test_a_mistake_under_torchrun_is_one_line_and_status_2(tmp_path: Path) -> None:
+    """The status is that of our processes; torchrun has a report and a status of its own."""
+    running = torchrun(
+        "torchrun --standalone --nproc-per-node 2 -m holdfast run demo optim.lrr=1 --out run",
+        tmp_path,
+    )
+    output, errors = running.communicate(timeout=120)
+    said = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
+    assert said == ["holdfast: configuration: unknown key optim.lrr; did you mean optim.lr?"]
+    assert "exitcode  : 2" in errors and running.returncode == 1
+    ours = errors.partition("torch/distributed/elastic")[0]
+    assert "Traceback" not in ours and output == "" and not (tmp_path / "run").exists()
+
+
+def test_a_verb_that_is_no_run_refuses_to_be_started_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    told = CliRunner().invoke(app, ["ask", str(tmp_path / "memory"), "Who?"])
+    assert told.exit_code == 2 and told.stderr.count("\n") == 1
+    assert told.stderr.startswith("holdfast: ask is work for one process, and 2 were started")
