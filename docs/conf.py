@@ -30,6 +30,7 @@ CONTENTS = {
         "how-to/your-own-stream",
         "how-to/notebook",
         "how-to/watch",
+        "how-to/fit-the-card",
         "how-to/export",
         "how-to/serve",
         "how-to/add-an-anchor",
