@@ -31,6 +31,7 @@ CONTENTS = {
         "how-to/notebook",
         "how-to/watch",
         "how-to/several-gpus",
+        "how-to/fit-the-card",
         "how-to/export",
         "how-to/serve",
         "how-to/add-an-anchor",

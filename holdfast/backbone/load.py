@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from holdfast.backbone.adapters.frozen import quantize
 from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
@@ -26,11 +27,11 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names.
 
     Raises HoldfastError with one line: unknown name or revision, no tokenizer beside the model, no
-    such device, an attention that is not available, an adapter instead of a model.
+    such device, an attention or a package that is not available, an adapter instead of a model.
     """
     config = config or Backbone.Config()
     device = device_of(config)
-    check_attention(config)
+    check_available(config)
     dtype = getattr(torch, resolved_precision(config))
     if config.deterministic:
         # cuBLAS reads it when it is first used; without it torch refuses matrix products.
@@ -51,6 +52,8 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             f"backbone.name = {config.name}: is a PEFT adapter, whose maps a run would train "
             "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
         )
+    if config.quantization != "none":
+        quantize(model, config.quantization, device)
     return Backbone(model.to(device), tokenizer)
 
 
@@ -99,8 +102,13 @@ def _revision(name: str, revision: str | None) -> dict[str, str]:
     return {"revision": revision}
 
 
-def check_attention(config: Backbone.Config) -> None:
-    """Raise HoldfastError, before anything is loaded, when an attention is not available here."""
+def check_available(config: Backbone.Config) -> None:
+    """Raise HoldfastError, before anything is loaded, when something asked for is not there."""
+    if config.quantization == "nf4" and find_spec("bitsandbytes") is None:
+        raise HoldfastError(
+            "backbone.quantization = nf4: bitsandbytes is not installed; pip install "
+            '"holdfast[quantization]", or use int8, which needs no package'
+        )
     if config.attention != "flash_attention_2":
         return
     said = f"backbone.attention = {config.attention}"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.backbone.adapters.dropout import Part
+from holdfast.backbone.adapters.frozen import unquantize
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.decoder.decoder import Decoder
@@ -21,7 +22,7 @@ from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
 # Settings that came later than the first runs: at these values they are in no identity.
-LATER_SETTINGS = {"revision": None, "attention": "auto"}
+LATER_SETTINGS = {"revision": None, "attention": "auto", "quantization": "none"}
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
 # Settings that change a model's outputs and leave the shapes of its weights alone.
@@ -51,6 +52,9 @@ class Backbone:
         attention: auto is the fastest exact one. sdpa is PyTorch's kernel at every length. The
         others are computed by the model's own modules, slower in training; flash_attention_2 needs
         a GPU and a package.
+
+        quantization: of all linear maps but the output head, to 8 or 4 bits; products are taken in
+        ``precision``. Rules that merge keep a float32 master in host memory.
         """
 
         name: str = "embedded"  # "embedded", a hub name or a directory
@@ -60,6 +64,7 @@ class Backbone:
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
         revision: str | None = None  # a branch, a tag or a commit
         attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+        quantization: Literal["none", "int8", "nf4"] = "none"  # nf4 needs bitsandbytes
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
         offload: bool = False  # on a GPU: rest in host memory what only moments need
 
@@ -123,19 +128,21 @@ class Backbone:
         fused: bool = False,
         checkpointing: bool = False,
         attention: str = "auto",
+        folds: bool = True,
     ) -> str | None:
         """Put low-rank branches beside the maps that ``config`` names; once a model.
 
         seed_row: train the replay token's input row too; fused: compile element-wise parts of the
         decoder and of the losses; checkpointing: compute each layer a second time in the backward
-        pass instead of keeping its results; attention: as in :class:`Config`. Returns why the
-        model's own modules make the passes, None where the decoder is written out.
+        pass instead of keeping its results; attention: as in :class:`Config`; folds: as in
+        :class:`~holdfast.backbone.adapters.workspace.Adapters`. Returns why the model's own modules
+        make the passes, None where the decoder is written out.
         Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
         can be computed twice.
         """
         assert self._adapters is None, "adapted already"
         token = self.seed_token if seed_row else None
-        self._adapters = Adapters(self.model, config, self.head, seed_row=token)
+        self._adapters = Adapters(self.model, config, self.head, seed_row=token, folds=folds)
         decoder = Decoder.of(
             self.model,
             self._adapters,
@@ -208,8 +215,10 @@ class Backbone:
 
     def merge_and_unload(self) -> None:
         """Fold the branches into the dense maps and put the plain modules back."""
+        self.adapters.unquantize()
         self.adapters.fold()
         self.adapters.unload(self.model)
+        unquantize(self.model)
         self._adapters = self._decoder = None
 
     @torch.no_grad()

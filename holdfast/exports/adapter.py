@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.adapters.low_rank import transposed
+from holdfast.backbone.adapters.frozen import transposed
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.asking import Asking, write_asking
@@ -42,6 +42,12 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
         raise HoldfastError(
             f"{recorded.directory}: whether updates of the rule {name} add up is not known; "
             "use --to hf"
+        )
+    quantization = recorded.config.backbone.quantization
+    if quantization != "none":
+        raise HoldfastError(
+            f"{recorded.directory}: was learned on a base in {quantization}, and an adapter is "
+            "loaded on the dense one, which answers otherwise; use --to hf"
         )
     missing = [t for t in _tasks(recorded, commit) if factors_file(t) not in commit.files]
     if missing:

@@ -22,7 +22,7 @@ from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import CurvatureConfig
 from holdfast.backbone.generation.sampling import Sampling
-from holdfast.backbone.model import Backbone
+from holdfast.backbone.model import LATER_SETTINGS, Backbone
 from holdfast.core.config import Config, apply_overrides, build
 from holdfast.core.mechanisms import SECTIONS
 from holdfast.evaluation.recall import Recall
@@ -172,6 +172,7 @@ class RunConfig(Config):
                 "set one of the two"
             )
         self._check_balance()
+        self._check_merges()
         return self
 
     def _check_balance(self) -> None:
@@ -179,6 +180,15 @@ class RunConfig(Config):
         if self.balance.questions is not None and any(need.replay for need in needs):
             raise ValueError(
                 f"balance.questions: data.weight says it for method {self.method}; remove it"
+            )
+
+    def _check_merges(self) -> None:
+        rule = self.composition.allocation
+        folds = known_allocations()[rule].fate != "kept"
+        if folds and self.backbone.quantization != "none" and self.lora.merge_precision == "model":
+            raise ValueError(
+                f"lora.merge_precision = model: {self.backbone.quantization} would round away what "
+                f"a task adds to the matrices, which {rule} merges; use float32"
             )
 
     @classmethod
@@ -252,8 +262,9 @@ class RunConfig(Config):
         chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
         for name in ("precision", "compile", "deterministic"):
             chosen[name] = values["backbone"][name]
-        if self.backbone.attention != "auto":
-            chosen["attention"] = self.backbone.attention
+        for name in ("attention", "quantization"):
+            if values["backbone"][name] != LATER_SETTINGS[name]:
+                chosen[name] = values["backbone"][name]
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }

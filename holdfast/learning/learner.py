@@ -81,6 +81,7 @@ class Learner:
             fused=config.backbone.compile,
             checkpointing=config.backbone.checkpointing,
             attention=config.backbone.attention,
+            folds=self.allocation.fate != "kept",
         )
         self.adapters = backbone.adapters
 

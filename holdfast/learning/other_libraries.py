@@ -87,12 +87,12 @@ _ANSWERS = {
     "tf32": "tf32 is not switched on; for speed write backbone.precision=bfloat16",
     "load_in_4bit load_in_8bit quantization_config quantization quantization_bit use_qlora "
     "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant": (
-        "quantised weights are not there, because updates are merged into them; write "
-        "backbone.precision=bfloat16, or take a smaller model by backbone.name=DIR"
+        "write backbone.quantization=nf4 for 4 bits or int8 for 8; products are taken in "
+        "backbone.precision=bfloat16, and rules that merge keep a float32 master in host memory"
     ),
     "gradient_checkpointing gradient_checkpointing_kwargs use_gradient_checkpointing "
     "activation_checkpointing use_reentrant": (
-        "write backbone.checkpointing=true, which changes no number and takes about a third more "
+        "write backbone.checkpointing=true, which changes no number and takes up to half more "
         "time; what else saves memory are optim.batch_size=4 with optim.accumulation=2"
     ),
     "attn_implementation use_flash_attention_2 flash_attention flash_attn use_flash_attn "
@@ -102,6 +102,12 @@ _ANSWERS = {
     ),
     "torch_compile torch_compile_backend torch_compile_mode use_liger_kernel use_liger jit": (
         "write backbone.compile=true, which compiles the element-wise parts of training"
+    ),
+    "offload_optimizer offload_param offload_states cpu_offload offload_folder "
+    "offload_state_dict optimizer_offload": (
+        "write backbone.offload=true, which rests in host memory what only moments of a step or a "
+        "boundary need; the frozen weights stay on the GPU, where backbone.quantization=nf4 "
+        "makes them small"
     ),
     "device_map no_cuda use_cpu device_id local_rank": (
         "a run has one device; write backbone.device=cpu, or cuda, cuda:1, auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.load import check_attention, device_of, load_shape, load_tokenizer
+from holdfast.backbone.load import check_available, device_of, load_shape, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
@@ -38,7 +38,7 @@ def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
     None when all is well. Raises HoldfastError for what a run would refuse.
     """
     device_of(config.backbone)
-    check_attention(config.backbone)
+    check_available(config.backbone)
     name, revision = config.backbone.name, config.backbone.revision
     try:
         model, tokenizer = load_shape(name, revision), load_tokenizer(name, revision)

@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaPreTrainedModel
 from holdfast.backbone import load
 from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.decoder import attention
-from holdfast.backbone.load import check_attention, load_backbone
+from holdfast.backbone.load import check_available, load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
@@ -71,7 +71,7 @@ def test_the_decoder_computes_what_it_can(tmp_path: Path, monkeypatch: pytest.Mo
 
 def refused(**settings: Any) -> str:
     with pytest.raises(HoldfastError) as caught:
-        check_attention(Backbone.Config(attention="flash_attention_2", **settings))
+        check_available(Backbone.Config(attention="flash_attention_2", **settings))
     return str(caught.value)
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_available_is_said_with_what_to_do(
     assert "pip install flash-attn, or use sdpa" in refused()
     monkeypatch.setattr(load, "find_spec", lambda _: "found")
     assert refused(precision="float32").endswith("set backbone.precision=bfloat16")
-    check_attention(Backbone.Config(attention="flash_attention_2"))
+    check_available(Backbone.Config(attention="flash_attention_2"))
     monkeypatch.undo()
     base = saved(tmp_path, family("llama untied"))
     monkeypatch.setattr(LlamaPreTrainedModel, "_supports_sdpa", False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import (
     boundary,
+    card,
     curvature,
     disk_written,
     growth,
@@ -230,3 +232,11 @@ def test_profile(tmp_path):
         assert calls["losses"] >= 1
         assert calls["optimiser"] >= 1
         assert all(0 <= float(row[2].rstrip("%")) <= 200 for row in table.rows)
+
+
+def test_what_saves_memory_is_measured(tmp_path: Path) -> None:
+    """Of a small model; every setting loads and takes its steps."""
+    card.write_model(tmp_path, layers=2, width=16)
+    for name in card.SETTINGS:
+        found = card.measured(name, str(tmp_path), length=8, steps=2)
+        assert found.keys() == {"weights", "added", "seconds"} and found["seconds"] > 0

@@ -103,3 +103,16 @@ def test_on_a_processor_it_says_that_it_does_nothing(tmp_path: Path) -> None:
     config = settings(tmp_path, device="cpu", offload=True, precision="float32")
     Trajectory(config, tmp_path / "run").advance(1, Listening())
     assert told == ["backbone.offload: does nothing without a GPU, all is in host memory"]
+
+
+def test_quantized_matrices_are_merged_and_read_again(gpu: Pretended, tmp_path: Path) -> None:
+    """Their masters lie on the host; what is made of them, on the device."""
+    config = settings(tmp_path, quantization="nf4")
+    for tasks in (1, 2):
+        Trajectory(config, tmp_path / "run").advance(tasks)
+    ran = Trajectory(config, tmp_path / "run")
+    adapters = ran.learner().adapters
+    for name, layer in adapters.layers.items():
+        assert isinstance(layer.base.packed, OnDevice)
+        assert not isinstance(adapters.dense(name), OnDevice)
+        assert (layer.base.dense().cpu().float() - adapters.dense(name)).abs().max() < 0.5

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.adapters.frozen import shape_of, side_by_side
 from holdfast.backbone.sequences import by_count, first
 
 Observer = Callable[[Tensor], None]
@@ -77,14 +78,13 @@ class SharedInput:
         self.dropout = dropout
         self._scale = scale
         bases = [one.base if isinstance(one, AdaptedLinear) else one for one in maps]
-        self._weight, self._bias = _stacked(bases)
-        self.widths = [len(base.weight) for base in bases]
-        if transposed(bases[0]):
-            self.widths = [self._weight.shape[0]]
+        self._matrix, self._bias = side_by_side(bases)
+        self.widths = [shape_of(base)[0] for base in bases]
+        self._width_in = shape_of(bases[0])[1]
         self._rank = 0
         self._into: list[tuple[Tensor, list[Tensor]]] = []
         if factors is not None:
-            self._rank = len(factors) // (len(maps) * self._weight.shape[1] + sum(self.widths))
+            self._rank = len(factors) // (len(maps) * self._width_in + sum(self.widths))
             # Made once: slicing views costs as much as a small product.
             self._views = self._split(factors.detach() if narrow is None else narrow)
             for one in maps:
@@ -115,9 +115,9 @@ class SharedInput:
         if self._observed_inputs is not None and not self.repeated:
             self._observed_inputs(rows)
         if self._bias is None:
-            outputs = rows @ self._weight.t()
+            outputs = rows @ self._matrix().t()
         else:
-            outputs = torch.addmm(self._bias, rows, self._weight.t())
+            outputs = torch.addmm(self._bias, rows, self._matrix().t())
         if not self.open:
             return outputs, None
         down, ups = self._views
@@ -148,7 +148,7 @@ class SharedInput:
         """
         if self._observed_outputs is not None:
             self._observed_outputs(upstream)
-        into_x = upstream @ self._weight if needs_input else None
+        into_x = upstream @ self._matrix() if needs_input else None
         if seen is None:
             for gradient in self.gradients[: len(rows)]:
                 gradient.zero_()
@@ -194,7 +194,7 @@ class SharedInput:
 
     def _split(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Views of a tensor like ``factors``: input sides [k r, d_in], output sides [d_out, r]."""
-        end = len(self.maps) * self._rank * self._weight.shape[1]
+        end = len(self.maps) * self._rank * self._width_in
         ups = flat[end:].split([width * self._rank for width in self.widths])
         views = [up.view(width, self._rank) for up, width in zip(ups, self.widths, strict=True)]
         return flat[:end].view(len(self.maps) * self._rank, -1), views
@@ -231,40 +231,6 @@ class _Differentiable(torch.autograd.Function):
         )
         into_factors = ctx.group.gradients[0].clone()
         return None if into_x is None else into_x.view(ctx.shape), into_factors, None, None
-
-
-def may_share(bases: Sequence[Any]) -> bool:
-    """Whether the matrices of some linear maps can lie in one storage."""
-    first = bases[0]
-    return all(
-        type(base) is nn.Linear
-        and base.in_features == first.in_features
-        and base.weight.dtype == first.weight.dtype
-        and base.weight.device == first.weight.device
-        and (base.bias is None) == (first.bias is None)
-        for base in bases
-    )
-
-
-def transposed(module: nn.Module) -> bool:
-    """GPT-2's ``Conv1D`` is a linear map whose weight is stored [d_in, d_out]."""
-    return type(module).__name__ == "Conv1D"
-
-
-def _stacked(bases: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
-    """The matrices of all maps as one, [sum of d_out, d_in], and their biases; views of these."""
-    if len(bases) == 1:
-        weight, bias = bases[0].weight.detach(), bases[0].bias
-        return weight.t() if transposed(bases[0]) else weight, bias
-    weight = _joined([base.weight for base in bases])
-    return weight, None if bases[0].bias is None else _joined([base.bias for base in bases])
-
-
-def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
-    joined = torch.cat([one.detach() for one in parameters])
-    for one, part in zip(parameters, joined.split([len(p) for p in parameters]), strict=True):
-        one.data = part
-    return joined
 
 
 def _columns(rows: Tensor, width: int) -> Sequence[Tensor]:

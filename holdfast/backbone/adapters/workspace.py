@@ -16,17 +16,22 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from holdfast.backbone.adapters.dropout import Dropout, Marks
-from holdfast.backbone.adapters.low_rank import AdaptedLinear, SharedInput, may_share, transposed
+from holdfast.backbone.adapters.frozen import (
+    QuantizedLinear,
+    forget_originals,
+    precision_of,
+    replace,
+    shape_of,
+    transposed,
+)
+from holdfast.backbone.adapters.low_rank import AdaptedLinear, SharedInput
 from holdfast.backbone.adapters.seed_row import SeedRowEmbedding
+from holdfast.backbone.adapters.targets import groups_of, targets_of
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 
 PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-# Sibling maps that read the same tensor in the architectures that name them so.
-_READ_TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class Adapters:
@@ -44,36 +49,43 @@ class Adapters:
         merge_precision: Literal["float32", "model"] = "float32"
 
     def __init__(
-        self, model: Any, config: Adapters.Config, head: nn.Module, seed_row: int | None = None
+        self,
+        model: Any,
+        config: Adapters.Config,
+        head: nn.Module,
+        seed_row: int | None = None,
+        *,
+        folds: bool = True,
     ) -> None:
         """Replace every target of ``model`` by an adapted map; the factors start at zero.
 
         head: the output head, never adapted; seed_row: a token whose input row is trained too,
-        as the last coordinates.
+        as the last coordinates; folds: whether the branches are ever added to quantized matrices,
+        which takes a float32 master of each, in host memory.
         Raises HoldfastError when no module has a target's name.
         """
         self.config = config
         self.scale = config.alpha / config.rank
         model.requires_grad_(False)
-        bases = dict(_targets(model, config.targets, head))
-        first = next(iter(bases.values())).weight
-        self.dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-        sizes = {name: _shape(base) for name, base in bases.items()}
+        bases = dict(targets_of(model, config.targets, head))
+        table = model.get_input_embeddings()
+        precision = precision_of(next(iter(bases.values())))
+        self.dtype = torch.float64 if precision == torch.float64 else torch.float32
+        sizes = {name: shape_of(base) for name, base in bases.items()}
         narrowest, width = min(sizes.items(), key=lambda entry: min(entry[1]))
         if config.rank > min(width):
             raise HoldfastError(
                 f"lora.rank = {config.rank} exceeds the rank of {narrowest}, {min(width)}; lower it"
             )
         total = sum(config.rank * (d_in + d_out) for d_out, d_in in sizes.values())
-        table = model.get_input_embeddings()
         if seed_row is not None:
             total += table.weight.shape[1]
-        storage = torch.zeros(total, dtype=self.dtype, device=first.device)
+        storage = torch.zeros(total, dtype=self.dtype, device=table.weight.device)
         self.parameters = nn.Parameter(storage)
         self.gradient = torch.zeros_like(storage)
         self.parameters.grad = self.gradient
         self.dropout = Dropout(config.dropout)
-        precisions = {base.weight.dtype for base in bases.values()} - {self.dtype}
+        precisions = set(map(precision_of, bases.values())) - {self.dtype}
         self._narrow = {precision: storage.to(precision) for precision in precisions}
         self.layers: dict[str, AdaptedLinear] = {}
         self.groups: list[SharedInput] = []
@@ -81,7 +93,7 @@ class Adapters:
         self._spans: list[slice] = []
         self._slices: dict[str, tuple[slice, slice]] = {}
         end = 0
-        for names in _groups(bases):
+        for names in groups_of(bases):
             start = end
             middle = start + sum(config.rank * sizes[name][1] for name in names)
             end = middle
@@ -97,11 +109,11 @@ class Adapters:
                     nn.Parameter(storage[down].view(config.rank, d_in)),
                     nn.Parameter(storage[up].view(d_out, config.rank)),
                 )
-                _replace(model, name, self.layers[name])
+                replace(model, name, self.layers[name])
             maps = [self.layers[name] for name in names]
             self._spans.append(slice(start, end))
             factors = nn.Parameter(storage[start:end])
-            copy = self._narrow.get(maps[0].base.weight.dtype)
+            copy = self._narrow.get(precision_of(maps[0].base))
             narrow = None if copy is None else copy[start:end]
             self.groups.append(SharedInput(maps, factors, self.scale, self.dropout, narrow))
         self.scratch(1)
@@ -111,9 +123,15 @@ class Adapters:
             self.seed_row.data.copy_(table.weight[seed_row])
             model.set_input_embeddings(SeedRowEmbedding(table, seed_row, self.seed_row))
         self._mode: str | None = None
+        halved = precision in (torch.bfloat16, torch.float16)
         self._masters: dict[str, Tensor] = {}
-        if config.merge_precision == "float32" and first.dtype in (torch.bfloat16, torch.float16):
-            self._masters = {name: _master(base.weight) for name, base in bases.items()}
+        for name, base in bases.items():
+            if isinstance(base, QuantizedLinear):
+                if folds and base.original is not None:
+                    self._masters[name] = _master(base.original, storage.device)
+            elif halved and config.merge_precision == "float32":
+                self._masters[name] = _master(base.weight, storage.device)
+        forget_originals(model)
         self._share_gradient()
 
     def fresh(self, seed: int, task: int) -> None:
@@ -138,21 +156,33 @@ class Adapters:
     def fold(self) -> None:
         """Add ``rho B A`` to every dense matrix and set B = 0: the function stays the same.
 
-        The sum is taken in ``merge_precision``.  Source: eq. app-merge.
+        The sum is taken in ``merge_precision``; a quantized matrix is made anew from its float32
+        master.  Source: eq. app-merge.
         """
+        device = self.gradient.device
         with torch.no_grad():
             for name, layer in self.layers.items():
-                weight = layer.base.weight
-                kept = self._masters.get(name, weight)
-                master = kept.to(weight.device, non_blocking=True)
+                base = layer.base
+                kept = self._stored(name)
+                master = kept.to(device, non_blocking=True)
                 update = (layer.up @ layer.down).mul_(self.scale).to(master.dtype)
-                master.add_(update.t() if transposed(layer.base) else update)
-                for copy in (kept, weight):
-                    if copy is not master:
-                        copy.copy_(master, non_blocking=True)
-            if weight.is_cuda:
-                torch.cuda.synchronize(weight.device)  # wait for the copies of the matrices
+                master.add_(update.t() if transposed(base) else update)
+                if kept is not master:
+                    kept.copy_(master, non_blocking=True)
+                _write(base, master)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # wait for the copies of the matrices
         self.clear()
+
+    def unquantize(self) -> None:
+        """Put plain maps of the same outputs in the place of quantized ones, before a last fold.
+
+        Passes are not possible any more.
+        """
+        for name, layer in self.layers.items():
+            if isinstance(layer.base, QuantizedLinear):
+                layer.base = layer.base.plain()
+                self._masters[name] = _master(layer.base.weight, self.gradient.device)
 
     def unload(self, model: Any) -> None:
         """Put the plain modules back into ``model``, and the trained seed row into its table.
@@ -160,7 +190,7 @@ class Adapters:
         What the branches add is lost unless it was folded in.
         """
         for name, layer in self.layers.items():
-            _replace(model, name, layer.base)
+            replace(model, name, layer.base)
         table = model.get_input_embeddings()
         if isinstance(table, SeedRowEmbedding):
             model.set_input_embeddings(table.base)
@@ -181,17 +211,23 @@ class Adapters:
     def dense(self, name: str) -> Tensor:
         """The dense matrix of one map, [d_out, d_in], in the precision that merges use."""
         base = self.layers[name].base
-        weight = self._masters.get(name, base.weight)
-        dense: Tensor = weight.t() if transposed(base) else weight
-        return dense
+        weight = self._stored(name)
+        return weight.t() if transposed(base) else weight
+
+    def _stored(self, name: str) -> Tensor:
+        """The master of one map's matrix, else the matrix, as its module has it."""
+        base = self.layers[name].base
+        if name in self._masters:
+            return self._masters[name]
+        weight: Tensor = base.dense() if isinstance(base, QuantizedLinear) else base.weight
+        return weight
 
     def set_dense(self, name: str, value: Tensor) -> None:
         """Overwrite the dense matrix of one map with ``value`` [d_out, d_in]."""
         with torch.no_grad():
             self.dense(name).copy_(value)
-            base = self.layers[name].base
             if name in self._masters:
-                base.weight.copy_(self._masters[name])
+                _write(self.layers[name].base, self._masters[name].to(self.gradient.device))
 
     def _share_gradient(self) -> None:
         """Let autograd accumulate into views of ``gradient``."""
@@ -334,54 +370,18 @@ class Adapters:
                 layer.open = True
 
 
-def _targets(
-    model: nn.Module, targets: tuple[str, ...] | str, head: nn.Module
-) -> Iterator[tuple[str, Any]]:
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if module is not head
-        and (isinstance(module, nn.Linear) or transposed(module))
-        and (targets == "all-linear" or name.rpartition(".")[2] in targets)
-    ]
-    if not found:
-        raise HoldfastError(
-            f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
-            "name its own, or use lora.targets=all-linear"
-        )
-    yield from found
-
-
-def _groups(bases: Mapping[str, Any]) -> Iterator[list[str]]:
-    """The maps' names, those that read the same tensor together."""
-    grouped: set[str] = set()
-    for name in bases:
-        if name in grouped:
-            continue
-        parent, _, child = name.rpartition(".")
-        family = next((names for names in _READ_TOGETHER if child in names), (child,))
-        siblings = [f"{parent}.{one}" for one in family if f"{parent}.{one}" in bases]
-        group = (
-            siblings if len(siblings) > 1 and may_share([bases[s] for s in siblings]) else [name]
-        )
-        grouped.update(group)
-        yield group
-
-
-def _shape(base: Any) -> tuple[int, int]:
-    rows, columns = base.weight.shape
-    return (columns, rows) if transposed(base) else (rows, columns)
-
-
-def _master(weight: Tensor) -> Tensor:
-    """A float32 copy for merging, in host memory: it is read at boundaries only."""
+def _master(weight: Tensor, device: torch.device) -> Tensor:
+    """A float32 copy for merging on ``device``, in host memory: it is read at boundaries only."""
     wide = weight.detach().float().cpu()
-    return wide.pin_memory() if weight.is_cuda else wide
+    return wide.pin_memory() if device.type == "cuda" else wide
 
 
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
+def _write(base: Any, master: Tensor) -> None:
+    """Let a frozen map compute with the matrix ``master``, on its device, rounded as it rounds."""
+    if isinstance(base, QuantizedLinear):
+        base.write(master)
+    elif base.weight is not master:
+        base.weight.copy_(master, non_blocking=True)
 
 
 @torch.no_grad()
