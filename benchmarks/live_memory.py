@@ -32,12 +32,18 @@ class LiveMemory(TorchDispatchMode):
         self._keep = keep
         self._known: dict[int, tuple[int, str]] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
+        self._others: dict[int, weakref.ref[Any]] = {}
+
+    def leave_out_what_exists(self) -> None:
+        """Never count the tensors that exist now."""
+        for storage in _storages():
+            key = storage.data_ptr()
+            self._others[key] = weakref.ref(storage, lambda _, key=key: self._others.pop(key))
 
     def count_what_exists(self) -> None:
-        """Count the tensors made before the mode was entered."""
-        for one in gc.get_objects():
-            if isinstance(one, Tensor):
-                self._add(one, "before")
+        """Count the other tensors made before the mode is entered."""
+        for storage in _storages():
+            self._add(storage, "before")
 
     def forget(self) -> None:
         """Begin a new peak."""
@@ -47,18 +53,15 @@ class LiveMemory(TorchDispatchMode):
         results = func(*args, **(kwargs or {}))
         for one in tree_iter(results):
             if isinstance(one, Tensor):
-                self._add(one, str(func))
+                self._add(one.untyped_storage(), f"{func} {tuple(one.shape)} {one.dtype}")
         return results
 
-    def _add(self, tensor: Tensor, made_by: str) -> None:
-        if tensor.device.type == "meta":
-            return
-        storage = tensor.untyped_storage()
+    def _add(self, storage: Any, made_by: str) -> None:
         # An array of NumPy and the tensor made of it are one piece of memory, two storages.
         key = storage.data_ptr()
-        if key in self._known or storage.nbytes() == 0:
+        if key in self._known or key in self._others or storage.nbytes() == 0:
             return
-        self._known[key] = (storage.nbytes(), f"{made_by} {tuple(tensor.shape)} {tensor.dtype}")
+        self._known[key] = (storage.nbytes(), made_by)
         self._references[key] = weakref.ref(storage, lambda _, key=key: self._freed(key))
         self.live += storage.nbytes()
         if self.live > self.peak:
@@ -70,6 +73,12 @@ class LiveMemory(TorchDispatchMode):
         size, _ = self._known.pop(key)
         del self._references[key]
         self.live -= size
+
+
+def _storages() -> Iterator[Any]:
+    for one in gc.get_objects():
+        if issubclass(type(one), Tensor) and one.device.type != "meta":
+            yield one.untyped_storage()
 
 
 class PhasePeaks(Stopwatch):

@@ -153,6 +153,11 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
         "python convert_hf_to_gguf.py exports/demo --outfile model.gguf": ("converter",),
     },
+    "docs/how-to/will-it-fit.md": {
+        "holdfast doctor --model Qwen/Qwen2.5-1.5B --method si_sd_replay_merge --memory 24GiB": (
+            "hub",
+        ),
+    },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
     },

@@ -173,6 +173,8 @@ def _print_about(prediction: Prediction) -> None:
     if prediction.memory.get("sampling"):
         said += f"; every sample is taken to have all its {lengths.sample - 1}"
     _say("lengths", "; ".join([said, *(f"assumed: {one}" for one in lengths.assumed)]))
+    if prediction.by_modules:
+        _say("activations", f"more than is said: the model's own modules, {prediction.by_modules}")
     if prediction.unknown:
         _say("not counted", ", ".join(prediction.unknown))
 

@@ -29,24 +29,36 @@ def remedies(prediction: Prediction) -> list[Remedy]:
     """
     limit = prediction.machine.memory
     assert limit is not None
-    alone, joined = [], list[str]()
-    worst = SAME
-    below = prediction.needed
+    alone: dict[str, Remedy] = {}  # by the setting: the mildest value that is enough
     for overrides, says in _candidates(prediction.config, prediction.machine.device):
-        under = prediction.under(*overrides)
-        if under.needed >= prediction.needed and under.needed >= below:
-            continue
-        if under.needed <= limit:
-            alone.append(Remedy(overrides, says, under.needed))
-        together = prediction.under(*joined, *overrides).needed
-        if not alone and together < below and below > limit:
-            joined += overrides
-            worst = says if says != SAME else worst
-            below = together
-    if alone or below > limit:
-        return alone
-    last = {text.partition("=")[0]: text for text in joined}  # a key may be there twice
-    return [Remedy(tuple(last.values()), worst, below)]
+        needed = prediction.under(*overrides).needed
+        if needed <= limit:
+            alone.setdefault(_keys(overrides)[0], Remedy(overrides, says, needed))
+    return list(alone.values()) or _joined(prediction, limit)
+
+
+def _joined(prediction: Prediction, limit: int) -> list[Remedy]:
+    """The first setting that lowers the highest phase, again and again, until all together fit."""
+    joined: dict[str, str] = {}
+    effects: set[str] = set()
+    below = prediction.needed
+    candidates = list(_candidates(prediction.config, prediction.machine.device))
+    while below > limit:
+        for overrides, says in candidates:
+            tried = joined | dict(zip(_keys(overrides), overrides, strict=True))
+            needed = prediction.under(*tried.values()).needed
+            if needed < below:
+                joined, below = tried, needed
+                effects.add(says)
+                break
+        else:
+            return []
+    worst = max(effects, key=(SAME, OTHER_DRAWS, OTHER_RESULTS).index)
+    return [Remedy(tuple(joined.values()), worst, below)]
+
+
+def _keys(overrides: tuple[str, ...]) -> list[str]:
+    return [text.partition("=")[0] for text in overrides]
 
 
 def _candidates(config: RunConfig, device: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.backbone.decoder.decoder import Decoder
 from holdfast.learning.config import RunConfig
 from holdfast.prediction.disk import Disk
 from holdfast.prediction.lengths import Lengths
@@ -46,12 +48,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Memory, time and disk of one configuration; all of it follows from what is given here."""
+    """Memory, time and disk of one configuration; all of it follows from what is given here.
+
+    by_modules: why the model's own modules make its passes, which keep more than is counted; None
+    where the decoder is written out.
+    """
 
     config: RunConfig
     shape: Shape
     lengths: Lengths
     machine: Machine
+    by_modules: str | None = None
 
     @staticmethod
     def of(
@@ -70,7 +77,8 @@ class Prediction:
                 vocabulary=len(tokenizer) + 1,
                 parameters=shape.parameters + tables * shape.width,
             )
-        return Prediction(config, shape, lengths, machine)
+        Adapters(model, config.lora, model.get_output_embeddings())  # refuses what a run would
+        return Prediction(config, shape, lengths, machine, Decoder.reason_against(model))
 
     @cached_property
     def memory(self) -> dict[str, Peak]:
@@ -128,6 +136,7 @@ class Prediction:
             "trainable": self.shape.trainable,
             "lengths": asdict(self.lengths),
             "not_counted": list(self.unknown),
+            "by_modules": self.by_modules,
             "memory": {
                 phase: {"total": peak.total, "device": peak.device, "host": peak.host}
                 for phase, peak in self.memory.items()

@@ -75,7 +75,7 @@ class Shape:
         """
         head = model.get_output_embeddings()
         maps = _maps_of_a_layer(model, head)
-        targets = maps if config.targets == "all-linear" else config.targets
+        every = config.targets == "all-linear"
         settings = model.config.get_text_config()
         heads = settings.num_attention_heads
         names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -88,7 +88,9 @@ class Shape:
             vocabulary=head.weight.shape[0],
             rank=config.rank,
             maps=maps,
-            adapted=tuple(name for name in maps if name in targets),
+            adapted=tuple(
+                name for name in maps if every or name.rpartition(".")[2] in config.targets
+            ),
             parameters=sum(one.numel() for one in model.parameters()),
             head_norm="q_norm" in names,
             tied=head.weight is model.get_input_embeddings().weight,
@@ -198,14 +200,18 @@ class Shape:
 
 
 def _maps_of_a_layer(model: Any, head: Any) -> dict[str, tuple[int, int]]:
-    """Name -> (d_in, d_out) of the linear maps of the first layer."""
+    """Name -> (d_in, d_out) of the linear maps of the first layer.
+
+    A name is the last part of the module's, of a second one of that name the last two.
+    """
     first: dict[str, tuple[int, int]] = {}
     for name, module in _linear(model, head):
         number = re.search(r"\.(\d+)\.", name)
         if number is None or number[1] == "0":
             rows, columns = module.weight.shape
             sizes = (rows, columns) if transposed(module) else (columns, rows)
-            first[name.rpartition(".")[2]] = sizes
+            *_, parent, own = name.split(".")
+            first[f"{parent}.{own}" if own in first else own] = sizes
     return first
 
 

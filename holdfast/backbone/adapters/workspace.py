@@ -375,7 +375,10 @@ def _shape(base: Any) -> tuple[int, int]:
 
 def _master(weight: Tensor) -> Tensor:
     """A float32 copy for merging, in host memory: it is read at boundaries only."""
-    wide = weight.detach().float().cpu()
+    wide = weight.detach().float()
+    if wide.is_meta:  # of a model without its weights, which is only looked at
+        return wide
+    wide = wide.cpu()
     return wide.pin_memory() if weight.is_cuda else wide
 
 
