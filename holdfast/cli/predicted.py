@@ -79,9 +79,10 @@ def _predicted(config: RunConfig, asked: Asked, available: int | None) -> Predic
     from holdfast.prediction.lengths import Lengths
     from holdfast.prediction.predict import Prediction
 
-    model = load_shape(config.backbone.name)
+    named = config.backbone
+    model = load_shape(named.name, named.revision)
     try:
-        tokenizer = load_tokenizer(config.backbone.name)
+        tokenizer = load_tokenizer(named.name, named.revision)
     except HoldfastError:
         tokenizer = None
     lengths = Lengths.of(config, stream_of(config), tokenizer)

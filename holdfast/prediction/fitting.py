@@ -9,8 +9,11 @@ from holdfast.learning.config import RunConfig
 from holdfast.prediction.predict import Prediction, precision_on
 
 SAME = "results stay the same"
+SLOWER = "results stay the same, slower"
 OTHER_DRAWS = "as many items a step, other dropout masks"
 OTHER_RESULTS = "changes results"
+
+Candidate = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def _joined(prediction: Prediction, limit: int) -> list[Remedy]:
                 break
         else:
             return []
-    worst = max(effects, key=(SAME, OTHER_DRAWS, OTHER_RESULTS).index)
+    worst = max(effects, key=(SAME, SLOWER, OTHER_DRAWS, OTHER_RESULTS).index)
     return [Remedy(tuple(joined.values()), worst, below)]
 
 
@@ -61,23 +64,33 @@ def _keys(overrides: tuple[str, ...]) -> list[str]:
     return [text.partition("=")[0] for text in overrides]
 
 
-def _candidates(config: RunConfig, device: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _candidates(config: RunConfig, device: str) -> Iterator[Candidate]:
     """Settings that lower memory, from those that cost nothing to those that cost most."""
-    evaluation, optim, sampling = config.evaluation, config.optim, config.sampling
+    evaluation, sampling, backbone = config.evaluation, config.sampling, config.backbone
     for share in (4, 16):
         yield (f"evaluation.tokens_in_cache={evaluation.tokens_in_cache // share}",), SAME
     yield (f"evaluation.tokens_per_batch={max(1, evaluation.tokens_per_batch // 4)}",), SAME
     for batch in (64, 16):
         if batch < sampling.batch:
             yield (f"sampling.batch={batch}",), SAME
-    size = optim.batch_size
+    if device == "cuda" and not backbone.offload:
+        yield ("backbone.offload=true",), SLOWER
+    if not backbone.checkpointing:
+        yield ("backbone.checkpointing=true",), SLOWER
+    yield from _smaller_minibatches(config)
+    yield from _other_results(config, device)
+
+
+def _smaller_minibatches(config: RunConfig) -> Iterator[Candidate]:
+    size = config.optim.batch_size
     for smaller in (size // 2, size // 4, 1):
         if 1 <= smaller < size and size % smaller == 0:
-            windows = optim.accumulation * size // smaller
-            yield (
-                (f"optim.batch_size={smaller}", f"optim.accumulation={windows}"),
-                OTHER_DRAWS,
-            )
+            windows = config.optim.accumulation * size // smaller
+            settings = f"optim.batch_size={smaller}", f"optim.accumulation={windows}"
+            yield settings, OTHER_DRAWS
+
+
+def _other_results(config: RunConfig, device: str) -> Iterator[Candidate]:
     if "kfac" in config.composition.anchors and config.curvature.exact_up_to > 0:
         yield ("curvature.exact_up_to=0",), OTHER_RESULTS
     if precision_on(config, "cuda" if device == "cuda" else "cpu") == "float32":

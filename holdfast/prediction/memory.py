@@ -13,17 +13,14 @@ from functools import cached_property
 
 from holdfast.allocation.o_lora import TASKS_A_PAGE
 from holdfast.backbone.curvature import TOKENS_AT_ONCE as CURVATURE_TOKENS
-from holdfast.backbone.curvature import curvature_numbers
-from holdfast.backbone.generation.cache import BLOCK
-from holdfast.backbone.generation.graph import GRAPH_BLOCK
 from holdfast.backbone.generation.sampling import CACHE_BYTES_ON_CPU, rows_within
 from holdfast.evaluation.verification import POSITIONS_AT_ONCE
 from holdfast.learning.config import RunConfig
 from holdfast.learning.teacher import TOKENS_AT_ONCE as TEACHER_TOKENS
 from holdfast.prediction.lengths import Lengths
-from holdfast.prediction.method import Mechanisms
-from holdfast.prediction.passes import Grid, Passes, TokenLosses
+from holdfast.prediction.passes import Grid, TokenLosses
 from holdfast.prediction.shape import Shape
+from holdfast.prediction.sizes import Sizes
 
 Parts = dict[str, int]
 
@@ -64,7 +61,7 @@ class Memory:
 
     def peaks(self) -> dict[str, Peak]:
         """By phase, in the order of a task."""
-        uses = self._uses
+        uses = self._sizes.uses
         found = {"load": self._load()}
         if uses.writes or uses.general_first:
             found["sampling"] = self._highest(self._sampling())
@@ -74,8 +71,10 @@ class Memory:
             found["curvature"] = self._peak(_merged(before, self._curvature()))
         if uses.replays or uses.distils:
             found["teacher"] = self._highest(*self._teacher())
-        found["training"] = self._highest(*self._training())
-        found["boundary"] = self._highest(*self._boundary())
+        resting = self._resting()
+        found["training"] = self._highest(*self._training(), host=resting)
+        del resting[ADAMW]
+        found["boundary"] = self._highest(*self._boundary(), host=resting)
         found["evaluation"] = self._highest(*self._evaluation())
         found["commit"] = self._commit()
         return found
@@ -84,20 +83,20 @@ class Memory:
 
     def _resident(self) -> Parts:
         """Weights, factors and the state between two tasks."""
-        one = self.shape
-        narrow = one.scalar if one.scalar < self._w else 0
+        one, sizes, uses = self.shape, self._sizes, self._sizes.uses
+        narrow = one.scalar if one.scalar < sizes.w else 0
         parts = {
             WEIGHTS: one.scalar * one.parameters,
             # Values, gradients, and a buffer that the backward pass overwrites for each loss.
-            FACTORS: self._p * (self._w * (2 + self._uses.passes) + narrow),
-            ANCHORS: self._p * self._w * 2 * self._uses.weight_anchors + self._rule_state(),
-            CURVATURE: self._c * self._uses.curvature_kept,
+            FACTORS: sizes.vector * (2 + uses.passes) + sizes.p * narrow,
+            ANCHORS: sizes.vector * 2 * uses.weight_anchors + self._rule_state(),
+            CURVATURE: sizes.c * uses.curvature_kept * (not sizes.offloads),
         }
         return _merged(parts, self._masters() if self.device == "cpu" else {})
 
     def _fresh(self) -> Parts:
         """The same before the first task."""
-        return self._resident() | {CURVATURE: 0, ANCHORS: 0, FACTORS: 3 * self._p * self._w}
+        return self._resident() | {CURVATURE: 0, ANCHORS: 0, FACTORS: 3 * self._sizes.vector}
 
     def _masters(self) -> Parts:
         """Merging in float32 keeps a copy of every adapted matrix of half precision."""
@@ -107,10 +106,10 @@ class Memory:
     def _rule_state(self) -> int:
         """O-LoRA's input sides in pages of tasks; OSRM's mean inputs."""
         tasks, one = self.lengths.tasks, self.shape
-        if self._uses.rule == "olora":
+        if self._sizes.uses.rule == "olora":
             pages = -(-tasks // TASKS_A_PAGE)
-            return self._w * pages * TASKS_A_PAGE * one.rank * one.inputs
-        return self._w * tasks * one.inputs if self._uses.rule == "osrm" else 0
+            return self._sizes.w * pages * TASKS_A_PAGE * one.rank * one.inputs
+        return self._sizes.w * tasks * one.inputs if self._sizes.uses.rule == "osrm" else 0
 
     def _load(self) -> Peak:
         """The model, its learner, and the largest copy on the way."""
@@ -129,8 +128,8 @@ class Memory:
     def _sampling(self) -> Parts:
         """The cache of all rows side by side, and the draw of one position."""
         one, sampling = self.shape, self.config.sampling
-        wanted = max(sampling.samples if self._uses.writes else 0, sampling.general)
-        positions = self._reserved(self.lengths.sample - 1)
+        wanted = max(sampling.samples if self._sizes.uses.writes else 0, sampling.general)
+        positions = self._sizes.reserved(self.lengths.sample - 1)
         rows = min(sampling.batch, wanted)
         free = CACHE_BYTES_ON_CPU
         if self.device == "cuda":
@@ -145,49 +144,69 @@ class Memory:
     def _curvature(self) -> Parts:
         """S and G of what the previous model wrote."""
         sampling = self.config.sampling
-        count = (sampling.samples if self._uses.curvature else 0) + sampling.general
-        return self._fisher(count, self.lengths.sample, open_=self._uses.rule == "shared")
+        count = (sampling.samples if self._sizes.uses.curvature else 0) + sampling.general
+        return self._fisher(count, self.lengths.sample, open_=self._sizes.uses.rule == "shared")
 
     def _fisher(self, count: int, length: float, *, open_: bool) -> Parts:
         """One pass over sequences in batches; the sums become means while the last one is held."""
-        one, passes = self.shape, self._passes
+        one, passes = self.shape, self._sizes.passes
         at_once = max(1, int(CURVATURE_TOKENS // max(1, length - 1)))
         rows, last = (round(n * (length - 1)) for n in (min(count, at_once), count % at_once))
 
-        def kept(rows: int) -> int:
+        def grid(rows: int) -> list[Grid]:
             sequences = max(1, round(rows / max(1, length - 1)))
-            grid = (sequences, -(-rows // sequences))
-            return passes.kept(rows, [grid], open_=open_, training=False)
+            return [(sequences, -(-rows // sequences))]
+
+        def kept(rows: int) -> int:
+            return passes.kept(rows, grid(rows), open_=open_, training=False)
 
         chunk = min(rows, max(1, (1 << 24) // one.vocabulary))
         drawing = (one.scalar + 12) * chunk * one.vocabulary
-        there = {CURVATURE: self._c, ACTIVATIONS: kept(rows)}
+        again = passes.again(rows, grid(rows), open_=open_, training=False)
+        there = {CURVATURE: self._sizes.c, ACTIVATIONS: kept(rows) + again}
         there[WORK] = max(drawing, passes.backward_work(rows))
-        end = {CURVATURE: 2 * self._c, ACTIVATIONS: kept(last or rows)}
+        end = {CURVATURE: 2 * self._sizes.c, ACTIVATIONS: kept(last or rows)}
         return max(there, end, key=lambda parts: sum(parts.values()))
 
     def _teacher(self) -> list[Parts]:
         """One pass without a way back over everything that the teacher is asked."""
-        uses = self._uses
+        uses = self._sizes.uses
         found: list[Parts] = []
         before = 0
-        curvature = {CURVATURE: self._c * uses.curvature}
+        curvature = {CURVATURE: self._sizes.c * uses.curvature}
         for count, length in self._asked():
             rows = round(count * (length - 1))
-            grid = self._grid(min(rows, TEACHER_TOKENS), length - 1)
+            grid = self._sizes.grid(min(rows, TEACHER_TOKENS), length - 1)
             states = self.shape.scalar * self.shape.width * rows
-            work = self._passes.forward_work(grid[0] * grid[1], [grid])
+            work = self._sizes.passes.forward_work(grid[0] * grid[1], [grid])
+            if self._sizes.offloads:  # the states of each batch leave for the host
+                found.append(curvature | {TEACHER: min(states, self._of_batch()), WORK: work})
+                continue
             found.append(curvature | {TEACHER: before + states, WORK: work})
             # Pieces, and all of them in one.
             found.append(curvature | {TEACHER: before + 2 * states})
             before += states
         return found
 
+    def _of_batch(self) -> int:
+        return self.shape.scalar * self.shape.width * TEACHER_TOKENS
+
+    def _resting(self) -> Parts:
+        """What a GPU's run keeps in the host's memory during a task with ``backbone.offload``."""
+        if not self._sizes.offloads:
+            return {ADAMW: 0}
+        uses, vector = self._sizes.uses, self._sizes.vector
+        return {
+            ADAMW: 2 * vector,
+            ANCHORS: vector * uses.path,
+            TEACHER: self._states(),
+        }
+
     def _asked(self) -> list[tuple[int, float]]:
         """How many sequences the teacher is asked, and their tokens."""
-        uses = self._uses
-        replayed = [(self._replayed, self._replay_length)] if uses.replays else []
-        own = [(self._items, self.lengths.item)] if uses.distils else []
+        uses = self._sizes.uses
+        replayed = [(self._sizes.replayed, self._sizes.replay_length)] if uses.replays else []
+        own = [(self._sizes.items, self.lengths.item)] if uses.distils else []
         return replayed + own
 
     def _states(self) -> int:
@@ -196,15 +215,18 @@ class Memory:
 
     def _training(self) -> list[Parts]:
         """The losses and their gradients; the layers' way back; the optimiser's step."""
-        passes, uses, vector = self._passes, self._uses, self._p * self._w
-        current, replay = self._minibatch(), self._replay_minibatch()
-        grids = [self._grid(rows, length) for rows, length in (current, replay) if rows]
+        passes, uses, vector = self._sizes.passes, self._sizes.uses, self._sizes.vector
+        current, replay = self._sizes.minibatch(), self._sizes.replay_minibatch()
+        grids = [self._sizes.grid(rows, length) for rows, length in (current, replay) if rows]
         rows = current[0] + replay[0]
+        here = not self._sizes.offloads
+        held = uses.curvature_held if here else bool(uses.curvature_held + uses.curvature_kept)
         always = {
-            ADAMW: 2 * vector,
-            ANCHORS: vector * (2 * uses.path + uses.path + (uses.rule == "shared")),
-            CURVATURE: self._c * uses.curvature_held,
-            TEACHER: self._states(),
+            ADAMW: 2 * vector * here,
+            # Two paths and the start of SI; where the branch began, if it is not zero there.
+            ANCHORS: vector * ((2 + here) * uses.path + (uses.rule == "shared")),
+            CURVATURE: self._sizes.c * held,
+            TEACHER: self._states() * here,
         }
         losses = [TokenLosses(current[0], cross_entropy=True, divergence=uses.distils)]
         if replay[0]:
@@ -220,38 +242,40 @@ class Memory:
         }
         # One of two losses reads all rows, the other those of the current minibatch.
         again = current[0] if uses.passes == 2 else 0
-        held = [one.kept(passes) if uses.passes == 2 else one.logits(passes) for one in losses]
+        alive = [one.kept(passes) if uses.passes == 2 else one.logits(passes) for one in losses]
         of_layers = {
-            ACTIVATIONS: kept,
-            LOGITS: sum(held),
+            ACTIVATIONS: kept + passes.again(rows, grids, open_=True, training=True),
+            LOGITS: sum(alive),
             WORK: passes.backward_work(rows + again) + vector * uses.direct,
         }
         of_step = {WORK: 2 * vector * uses.path + vector * self._overlap()}
+        of_step[ADAMW] = 2 * vector * self._sizes.offloads
         return [_merged(always, one) for one in (of_losses, of_layers, of_step)]
 
     def _overlap(self) -> int:
         """Copies of the factors that O-LoRA's penalty takes."""
-        return 2 if self._uses.rule == "olora" else 0
+        return 2 if self._sizes.uses.rule == "olora" else 0
 
     def _boundary(self) -> list[Parts]:
         """Consolidation of each anchor, what the rule observes, merging."""
-        uses, vector, one = self._uses, self._p * self._w, self.shape
-        trained = {FACTORS: vector, TEACHER: self._states()}
+        uses, vector, one = self._sizes.uses, self._sizes.vector, self.shape
+        here = not self._sizes.offloads
+        trained = {FACTORS: vector, TEACHER: self._states() * here}
         if uses.curvature:
-            trained[CURVATURE] = self._c
-        paths = {ANCHORS: 2 * vector * uses.path}
+            trained[CURVATURE] = self._sizes.c
+        paths = {ANCHORS: (1 + here) * vector * uses.path}
         moments: list[Parts] = []
         if uses.path:
             moments.append({WORK: 5 * vector})
         if uses.own_curvature:
-            moments.append(self._fisher(self._items, self.lengths.item, open_=True))
-            moments.append({CURVATURE: 2 * self._c})  # the new one and the mean with the past
+            moments.append(self._fisher(self._sizes.items, self.lengths.item, open_=True))
+            moments.append({CURVATURE: 2 * self._sizes.c})  # the new one and the mean with the past
         if "online_ewc" in uses.anchors:
             moments.append({WORK: 3 * vector, **self._one_sequence()})
         if uses.rule == "osrm":
             longest = self.lengths.longest
             grid = (self.config.optim.batch_size, longest)
-            moments.append({WORK: self._passes.forward_work(grid[0] * longest, [grid])})
+            moments.append({WORK: self._sizes.passes.forward_work(grid[0] * longest, [grid])})
         if uses.rule != "shared":
             largest = max(d_in * d_out for d_in, d_out in one.maps.values())
             copies = 2 if one.scalar >= 4 else 4  # two maps' updates, and masters on the device
@@ -262,114 +286,69 @@ class Memory:
     def _one_sequence(self) -> Parts:
         """A pass over one sequence and its losses."""
         rows = self.lengths.longest - 1
-        kept = self._passes.kept(rows, [(1, rows)], open_=True, training=False)
+        kept = self._sizes.passes.kept(rows, [(1, rows)], open_=True, training=False)
         loss = TokenLosses(rows, cross_entropy=True, divergence=False)
-        return {ACTIVATIONS: kept, LOGITS: loss.kept(self._passes) + loss.work(self._passes)}
+        return {
+            ACTIVATIONS: kept,
+            LOGITS: loss.kept(self._sizes.passes) + loss.work(self._sizes.passes),
+        }
 
     def _evaluation(self) -> list[Parts]:
         """The verifying pass over a whole row; decoding what it leaves undecided."""
         one, settings, lengths = self.shape, self.config.evaluation, self.lengths
-        trained = {FACTORS: self._p * self._w}
+        trained = {FACTORS: self._sizes.vector}
         items = lengths.tasks * lengths.items
-        grid = self._grid(round(min(settings.tokens_per_batch, items * lengths.item)), lengths.item)
+        grid = self._sizes.grid(
+            round(min(settings.tokens_per_batch, items * lengths.item)), lengths.item
+        )
         rows = grid[0] * grid[1]
         words = round(min(POSITIONS_AT_ONCE, items * lengths.answer)) * one.vocabulary
         moments = [
-            {WORK: self._passes.forward_work(rows, [grid])},
+            {WORK: self._sizes.passes.forward_work(rows, [grid])},
             {WORK: one.scalar * 2 * rows * one.width, LOGITS: one.scalar * words},
         ]
         undecided = round(lengths.undecided * items)
         if undecided:
             prompt = round(lengths.item - lengths.answer)
-            whole = self._reserved(prompt + settings.max_new_tokens)
+            whole = self._sizes.reserved(prompt + settings.max_new_tokens)
             count = max(1, min(undecided, settings.tokens_in_cache // whole))
             logits = {LOGITS: 2 * one.scalar * count * one.vocabulary}
             moments.append({CACHE: count * whole * one.cached, **logits})
-            work = self._passes.forward_work(count * prompt, [])
-            moments.append({CACHE: count * self._reserved(prompt) * one.cached, WORK: work})
+            work = self._sizes.passes.forward_work(count * prompt, [])
+            moments.append({CACHE: count * self._sizes.reserved(prompt) * one.cached, WORK: work})
         return [_merged(trained, moment) for moment in moments]
 
     def _commit(self) -> Peak:
         """What is written stands in the host's memory; on a processor it is there already."""
-        peak = self._peak(_merged(self._resident(), {FACTORS: self._p * self._w}))
+        peak = self._peak(_merged(self._resident(), {FACTORS: self._sizes.vector}))
         if self.device == "cuda":
-            uses = self._uses
-            vectors = self._p * self._w * (1 + uses.weight_anchors)
-            dense = self._w * self.shape.adapted_dense * (uses.fate == "folded")
-            kept = self._c * uses.curvature_kept + vectors + dense
+            uses = self._sizes.uses
+            vectors = self._sizes.vector * (1 + uses.weight_anchors)
+            dense = self._sizes.w * self.shape.adapted_dense * (uses.fate == "folded")
+            kept = self._sizes.c * uses.curvature_kept + vectors + dense
             peak.host[COPIES] = kept
         return peak
 
-    # Sizes
-
     @cached_property
-    def _uses(self) -> Mechanisms:
-        return Mechanisms.of(self.config)
+    def _sizes(self) -> Sizes:
+        return Sizes(self.shape, self.config, self.lengths, self.device)
 
-    @cached_property
-    def _passes(self) -> Passes:
-        return Passes(self.shape, self.device, dropout=self.config.lora.dropout > 0)
-
-    @property
-    def _w(self) -> int:
-        """Bytes of a factor: float32, or float64 with a model of that."""
-        return max(4, self.shape.scalar)
-
-    @property
-    def _p(self) -> int:
-        return self.shape.trainable + self._uses.seed_row * self.shape.width
-
-    @cached_property
-    def _c(self) -> int:
-        numbers = curvature_numbers(self.shape.readers(), self.config.curvature)
-        return self._w * self.shape.layers * numbers
-
-    @property
-    def _items(self) -> int:
-        """Items that are trained on at once."""
-        return self.lengths.items * (self.lengths.tasks if self._uses.joint else 1)
-
-    @property
-    def _replayed(self) -> int:
-        """Sequences that are replayed: samples, or stored items."""
-        return self._uses.stored or self.config.sampling.samples
-
-    @property
-    def _replay_length(self) -> float:
-        return self.lengths.item if self._uses.stored else self.lengths.sample
-
-    def _minibatch(self) -> tuple[int, float]:
-        """Rows of the largest minibatch, and the rows of one of its sequences."""
-        size = min(self.config.optim.batch_size, self._items)
-        return self.lengths.rows(size), self.lengths.item - 1
-
-    def _replay_minibatch(self) -> tuple[int, float]:
-        if not self._uses.replays:
-            return 0, 1
-        size = self.config.optim.batch_size * self.config.data.minibatches_per_step
-        size = min(size, self._replayed * self.config.data.minibatches_per_step)
-        length = self._replay_length - 1
-        return (self.lengths.rows(size) if self._uses.stored else round(size * length)), length
-
-    @staticmethod
-    def _grid(rows: float, length: float) -> Grid:
-        """Sequences side by side of about so many rows in all, and the rows of each."""
-        longest = max(1, round(length))
-        return max(1, round(rows / longest)), longest
-
-    def _reserved(self, positions: int) -> int:
-        """The positions that a cache reserves for so many: whole blocks."""
-        block = BLOCK if self.device == "cpu" else GRAPH_BLOCK
-        return -(-positions // block) * block
-
-    def _highest(self, *moments: Parts) -> Peak:
+    def _highest(self, *moments: Parts, host: Parts | None = None) -> Peak:
         resident = self._resident()
         every = [_merged(resident, moment) for moment in moments]
-        return self._peak(max(every, key=lambda parts: sum(parts.values())))
+        return self._peak(max(every, key=lambda parts: sum(parts.values())), host)
 
-    def _peak(self, parts: Parts) -> Peak:
-        device = {name: size for name, size in parts.items() if size}
-        return Peak(device, self._masters() if self.device == "cuda" else {})
+    def _peak(self, parts: Parts, host: Parts | None = None) -> Peak:
+        """A peak of these parts on the device; host: what this phase adds there."""
+        always: Parts = {}
+        if self.device == "cuda":
+            resting = self._sizes.c * self._sizes.uses.curvature_kept * self._sizes.offloads
+            always = _merged(self._masters(), {CURVATURE: resting})
+        return Peak(_without_zeros(parts), _without_zeros(_merged(always, host or {})))
+
+
+def _without_zeros(parts: Parts) -> Parts:
+    return {name: size for name, size in parts.items() if size}
 
 
 def _merged(*parts: Mapping[str, int]) -> Parts:

@@ -21,22 +21,42 @@ Grid = tuple[int, int]
 class Passes:
     """The passes of one model on one type of device.
 
-    dropout: whether masks are drawn in training.
+    dropout: whether masks are drawn in training; checkpointing: whether a layer keeps its input
+    only and is computed again on the way back; short: whether a processor writes out the attention
+    of short sequences.
     """
 
     shape: Shape
     device: str
     dropout: bool
+    checkpointing: bool = False
+    short: bool = True
 
     def kept(self, rows: int, grids: Sequence[Grid], *, open_: bool, training: bool) -> int:
-        """What all layers keep of a forward pass over ``rows`` for the backward pass.
+        """What a forward pass over ``rows`` keeps for the backward pass.
 
         grids: (sequences, longest) of each batch; open_: whether the low-rank branches take part;
         training: with dropout.
+        """
+        one, s = self.shape, self.shape.scalar
+        a_layer = s * rows * one.width
+        if not self.checkpointing:
+            a_layer = self._of_layer(rows, grids, open_=open_, training=training)
+        # The states, the last norm, and the angles of the positions.
+        return one.layers * a_layer + s * rows * (2 * one.width + 2 * one.head_width)
 
-        A layer keeps both normalised inputs (2 d), the normalised queries and keys, what attention
-        keeps, gate and up (2 f), and of each tensor that adapted maps read the branch's input,
-        its mask and its r numbers a map.
+    def again(self, rows: int, grids: Sequence[Grid], *, open_: bool, training: bool) -> int:
+        """What the layer that is computed again adds on the way back."""
+        if not self.checkpointing:
+            return 0
+        return self._of_layer(rows, grids, open_=open_, training=training)
+
+    def _of_layer(self, rows: int, grids: Sequence[Grid], *, open_: bool, training: bool) -> int:
+        """What one layer keeps where it keeps all.
+
+        Both normalised inputs (2 d), the normalised queries and keys, what attention keeps, gate
+        and up (2 f), and of each tensor that adapted maps read the branch's input, its mask and its
+        r numbers a map.
         """
         one, s = self.shape, self.shape.scalar
         heads = (one.heads + one.kv_heads) * one.head_width
@@ -44,8 +64,7 @@ class Passes:
         a_layer = s * rows * numbers + sum(self._attention(grid) for grid in grids)
         if open_:
             a_layer += rows * self._branches(masked=training and self.dropout)
-        # The states, the last norm, and the angles of the positions.
-        return one.layers * a_layer + s * rows * (2 * one.width + 2 * one.head_width)
+        return a_layer
 
     def _branches(self, *, masked: bool) -> int:
         """A row's bytes of the branches: dropout(x) and its mask, d_in each, and r a map."""
@@ -62,7 +81,9 @@ class Passes:
         sequences, longest = grid
         positions = sequences * longest
         queries, keys = one.heads * one.head_width, one.kv_heads * one.head_width
-        if self.device == "cpu" and longest <= SHORT:  # written out, with its weights
+        if (
+            self.short and self.device == "cpu" and longest <= SHORT
+        ):  # written out, with its weights
             numbers = positions * (2 * queries + 2 * keys) + positions * one.heads * longest
             return one.scalar * numbers
         # Rotated queries and keys, and the product that the values are a view of.

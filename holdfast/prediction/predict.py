@@ -78,7 +78,8 @@ class Prediction:
                 parameters=shape.parameters + tables * shape.width,
             )
         Adapters(model, config.lora, model.get_output_embeddings())  # refuses what a run would
-        return Prediction(config, shape, lengths, machine, Decoder.reason_against(model))
+        reason = Decoder.reason_against(model, config.backbone.attention)
+        return Prediction(config, shape, lengths, machine, reason)
 
     @cached_property
     def memory(self) -> dict[str, Peak]:

@@ -58,6 +58,7 @@ def test_it_is_told_what_fits_and_what_would(holdfast: Any, large: Path) -> None
     assert outcome.status == 0, outcome.err
     assert "si_sd_replay_merge, 100 tasks of 100 items of symbol_qa" in outcome.out
     assert "NO, not into 24.0 GiB" in outcome.out
+    assert "would fit     backbone.checkpointing=true" in outcome.out
     assert "would fit     optim.batch_size=2 optim.accumulation=4" in outcome.out
     assert "at            150,000 Gflop/s and 900 GB/s" in outcome.out
     assert "yes, into 80.0 GiB" in holdfast(*asked, "--memory", "80GiB").out

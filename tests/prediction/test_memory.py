@@ -31,6 +31,8 @@ METHODS = {
     "kfac_sd_replay": ("sampling.general=8", "stream.items_per_task=8"),
     "kfac_merge written": ("kfac.source=written", "lora.dropout=0", "stream.items_per_task=8"),
     "si_online_ewc_replay_olora": ("lora.targets=[q_proj,v_proj]", "stream.items_per_task=8"),
+    "si_sd_replay_merge checkpointed": ("backbone.checkpointing=true",),
+    "kfac_merge checkpointed": ("backbone.checkpointing=true", "backbone.attention=sdpa"),
     "osrm": ("lora.rank=8", "stream.items_per_task=8"),
 }
 
