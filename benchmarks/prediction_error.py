@@ -1,6 +1,6 @@
 """What `holdfast doctor` predicts beside what a run takes: memory by phase, disk and time.
 
-    python -m benchmarks.prediction_error [--hundred-million] [--methods TAG ...]
+    python -m benchmarks.prediction_error [--models embedded hundred-million] [--methods TAG ...]
 
 Each run is a process of its own. Tensors are counted exactly (:mod:`benchmarks.live_memory`);
 beside them stands the resident memory that the process gained, which the allocator rounds up. Times
@@ -44,11 +44,11 @@ METHODS = ("vanilla", "si_sd_replay_merge", "kfac_merge")
 # Small enough for a test; of each phase enough to be above what is always there.
 SMALL = (
     "stream.tasks=2", "stream.items_per_task=16", "optim.epochs=1", "sampling.samples=16",
-    "sampling.max_new_tokens=60", "evaluation.max_new_tokens=24", "keep.snapshot_every=2",
+    "sampling.max_new_tokens=50", "evaluation.max_new_tokens=16", "keep.snapshot_every=2",
 )  # fmt: skip
 HUNDRED_MILLION = (
     "stream.tasks=2", "stream.items_per_task=8", "optim.epochs=1", "sampling.samples=4",
-    "sampling.max_new_tokens=24", "evaluation.max_new_tokens=1", "evaluation.rows=horizon",
+    "sampling.max_new_tokens=16", "evaluation.max_new_tokens=1", "evaluation.rows=horizon",
 )  # fmt: skip
 
 
@@ -180,18 +180,26 @@ def _beside(said: float, measured: float) -> list[str]:
 def main() -> None:
     """Print one table a model."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.prediction_error")
-    parser.add_argument("--hundred-million", action="store_true", help="also of 100 M, random")
+    parser.add_argument("--models", nargs="+", choices=_MODELS, default=list(_MODELS))
     parser.add_argument("--methods", nargs="+", default=METHODS)
     chosen = parser.parse_args()
-    methods = tuple(chosen.methods)
-    found = [beside("embedded", "The embedded model", methods, SMALL)]
-    if chosen.hundred_million:
-        with tempfile.TemporaryDirectory() as folder:
-            write_hundred_million(Path(folder))
-            name = "A model of 100 M random parameters"
-            found.append(beside(folder, name, methods, HUNDRED_MILLION))
+    found = [_MODELS[name](tuple(chosen.methods)) for name in chosen.models]
     about = "Tensors by phase, exact; the resident memory that a process gained; state on disk."
     print(markdown([Report("prediction_error", "Predicted and measured", about, tables=found)]))
+
+
+def _embedded(methods: tuple[str, ...]) -> Table:
+    return beside("embedded", "The embedded model", methods, SMALL)
+
+
+def _hundred_million(methods: tuple[str, ...]) -> Table:
+    with tempfile.TemporaryDirectory() as folder:
+        write_hundred_million(Path(folder))
+        name = "A model of 100 M random parameters"
+        return beside(folder, name, methods, HUNDRED_MILLION)
+
+
+_MODELS = {"embedded": _embedded, "hundred-million": _hundred_million}
 
 
 if __name__ == "__main__":

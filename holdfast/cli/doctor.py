@@ -59,9 +59,9 @@ def doctor(
     from holdfast.cli.progress import loading
 
     if model is not None or method is not None or words:
-        from holdfast.cli.predicted import Asked, print_prediction
+        from holdfast.cli.predicted import Words, print_prediction
 
-        asked = Asked(tuple(words or ()), model, method, device, memory, gflops, bandwidth)
+        asked = Words(tuple(words or ()), model, method, device, memory, gflops, bandwidth)
         print_prediction(asked, as_json=as_json)
         return
     _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")

@@ -22,7 +22,7 @@ _PARTS_SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class Words:
     """The words of the command. words: a recipe's name, if any, and overrides."""
 
     words: tuple[str, ...]
@@ -34,7 +34,7 @@ class Asked:
     bandwidth: float | None
 
 
-def print_prediction(asked: Asked, *, as_json: bool) -> None:
+def print_prediction(asked: Words, *, as_json: bool) -> None:
     """Print memory by phase, time and disk of a run; HoldfastError for what a run would refuse."""
     from holdfast.cli.progress import loading
 
@@ -62,7 +62,7 @@ def bytes_of(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def _values(asked: Asked) -> tuple[dict[str, Any], list[str]]:
+def _values(asked: Words) -> tuple[dict[str, Any], list[str]]:
     from holdfast.cli.run import configuration, dataset_of
 
     recipe, overrides = "paper", list(asked.words)
@@ -73,7 +73,7 @@ def _values(asked: Asked) -> tuple[dict[str, Any], list[str]]:
     return configuration(recipe, dataset_of(overrides)), named + overrides
 
 
-def _predicted(config: RunConfig, asked: Asked, available: int | None) -> Prediction:
+def _predicted(config: RunConfig, asked: Words, available: int | None) -> Prediction:
     from holdfast.backbone.load import load_shape, load_tokenizer
     from holdfast.learning.stream import stream_of
     from holdfast.prediction.lengths import Lengths
@@ -134,7 +134,7 @@ def _resident() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _rates(prediction: Prediction, asked: Asked) -> Rates | None:
+def _rates(prediction: Prediction, asked: Words) -> Rates | None:
     """Given, or measured where the device is here; None where it is not."""
     import torch
 

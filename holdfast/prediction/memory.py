@@ -46,7 +46,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PhaseMemory:
     """The memory of one configuration after ``lengths.tasks`` tasks.
 
     device: ``cpu`` or ``cuda``; available: bytes of the device, which bound how many sequences are

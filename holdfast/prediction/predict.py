@@ -11,7 +11,7 @@ from holdfast.backbone.decoder.decoder import Decoder
 from holdfast.learning.config import RunConfig
 from holdfast.prediction.disk import Disk
 from holdfast.prediction.lengths import Lengths
-from holdfast.prediction.memory import Memory, Peak
+from holdfast.prediction.memory import Peak, PhaseMemory
 from holdfast.prediction.method import Mechanisms
 from holdfast.prediction.rates import Rates
 from holdfast.prediction.seconds import Times
@@ -85,7 +85,9 @@ class Prediction:
     def memory(self) -> dict[str, Peak]:
         """The peak of each phase of the last task, which has the longest past."""
         machine = self.machine
-        return Memory(self.shape, self.config, self.lengths, machine.device, machine.memory).peaks()
+        return PhaseMemory(
+            self.shape, self.config, self.lengths, machine.device, machine.memory
+        ).peaks()
 
     @property
     def highest(self) -> str:

@@ -60,7 +60,7 @@ IN_PLACE = {torch.ops.aten.addmm_: _addmm}
 
 
 def test_a_task_takes_about_the_time_that_is_said() -> None:
-    settings = (*SMALL, "optim.epochs=4")
+    settings = (*SMALL, "optim.epochs=2")
     found = observed("embedded", "si_sd_replay_merge", settings, counted=False)
     times = predicted("embedded", "si_sd_replay_merge", settings).times
     assert times is not None
