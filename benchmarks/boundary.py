@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 from benchmarks.committing import EngineDisk, save_reference
-from benchmarks.counting import Shape, Work
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.learning.learner import Sequences
+from holdfast.prediction import work
+from holdfast.prediction.shape import Work
 from reference import adapters, optimisation, osrm
 from reference.learner import close_workspace, consolidate_weight_anchors, open_workspace
 
@@ -32,8 +33,8 @@ def measure(plan: Plan) -> Report:
             timed = _Boundaries(twins, Path(folder))
             pairs = [timed.of_task(one) for one in sequences][1:]
         ours, theirs = (list(side) for side in zip(*pairs, strict=True))
-        shape = Shape.of(twins.twin.model, twins.config.lora.rank)
-        floor = rates_of(shape).seconds(_work(shape, method, sequences[-1]))
+        shape = twins.shape
+        floor = rates_of(shape).seconds(_work(twins, sequences[-1]))
         measured.append(Measurement(method, "s", ours, theirs, floor))
     return Report(
         "boundary",
@@ -87,21 +88,9 @@ class _Boundaries:
         return time.perf_counter() - start
 
 
-def _work(shape: Shape, method: str, sequences: Sequences) -> list[Work]:
-    lengths = [len(one) for one in sequences]
-    predicted = sum(lengths) - len(lengths)
-    works = []
-    if "ewc" in method:
-        for length in lengths:
-            works.append(shape.forward([length], length - 1, branch=True))
-            works.append(shape.backward([length], length - 1))
-    if method == "osrm":
-        works.append(shape.forward(lengths, 0, branch=True))
-    if "ewc" not in method:
-        dense = shape.layers * shape.dense
-        works.append(Work(2 * shape.rank * dense, 2 * shape.scalar * dense))
-    assert predicted > 0
-    return works
+def _work(twins: Twins, sequences: Sequences) -> list[Work]:
+    method = twins.config.composition
+    return work.boundary(twins.shape, method.anchors, method.allocation, sequences)
 
 
 if __name__ == "__main__":

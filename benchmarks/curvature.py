@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.counting import Shape, Work
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, Table, command, number
@@ -19,6 +18,8 @@ from holdfast.learning.boundary import learn_task
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
 from holdfast.learning.training import updates_since
+from holdfast.prediction import work as task_work
+from holdfast.prediction.shape import Shape
 from reference import adapters
 from reference import curvature as plain
 from reference.translation import own_uniforms
@@ -30,7 +31,7 @@ def measure(plan: Plan) -> Report:
     """Both parts beside the reference and the floor; a step and a task beside other methods'."""
     count = 8 if plan.smoke else 32
     steps = second_task(step_configuration(METHOD, samples=8 if plan.smoke else 64), count)
-    shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
+    shape = steps.twins.shape
     measured = [_fisher_pass(plan, steps, shape), _term(plan, steps, shape)]
     return Report(
         "curvature",
@@ -55,7 +56,7 @@ def _fisher_pass(plan: Plan, steps: Steps, shape: Shape) -> Measurement:
         plain.kronecker_factors(steps.student, modules, sequences, uniforms, 1.0)
 
     taken = alternate(plan.rounds, ours, theirs)
-    floor = rates_of(shape).seconds(fisher_pass(shape, sequences))
+    floor = rates_of(shape).seconds(task_work.fisher_pass(shape, sequences))
     return Measurement("Fisher pass", "s", *taken, floor)
 
 
@@ -77,7 +78,7 @@ def _term(plan: Plan, steps: Steps, shape: Shape) -> Measurement:
         torch.autograd.grad(plain.penalty(student, start, dense, rho), factors)
 
     taken = ([1000 * one for one in side] for side in alternate(plan.rounds, ours, theirs))
-    floor = 1000 * rates_of(shape).seconds([term(shape)])
+    floor = 1000 * rates_of(shape).seconds([task_work.term(shape)])
     return Measurement("term and gradient", "ms", *taken, floor)
 
 
@@ -141,33 +142,6 @@ def _compared(
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     medians = [number(statistics.median(side)) for side in (theirs, ours)]
     return [what, beside, *medians, f"{ratio:.2f}", target]
-
-
-def fisher_pass(shape: Shape, sequences: Sequences) -> list[Work]:
-    """There and back without the factors' gradients, and the outer products of S and G.
-
-    Maps that read one tensor share their S.
-    """
-    rows = [len(one) - 1 for one in sequences]
-    tokens = sum(rows)
-    frozen = Shape(**{**vars(shape), "rank": 0})
-    readers = ("q_proj", "o_proj", "gate_proj", "down_proj")  # the first of each group
-    squares = sum(shape.maps[name][0] ** 2 for name in readers)
-    squares += sum(d_out**2 for _, d_out in shape.maps.values())
-    return [
-        frozen.forward(rows, tokens, branch=False),
-        frozen.backward(rows, tokens),
-        Work(2 * tokens * shape.layers * squares, shape.scalar * shape.layers * squares),
-    ]
-
-
-def term(shape: Shape) -> Work:
-    """``G B`` and ``A S``, and the products of the rank's size that follow, there and back."""
-    rank, flops, read = shape.rank, 0, 0
-    for d_in, d_out in shape.maps.values():
-        flops += 2 * rank * (d_in**2 + d_out**2) + 4 * rank**2 * (d_in + d_out)
-        read += d_in**2 + d_out**2
-    return Work(shape.layers * flops, shape.scalar * shape.layers * read)
 
 
 if __name__ == "__main__":

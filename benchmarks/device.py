@@ -5,17 +5,13 @@ A GPU works while Python goes on: a clock has to wait for it, or to be read by t
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
-from benchmarks.floor import Rates
 from holdfast.learning.progress import Progress
-
-_TRIES = 5
 
 
 def synchronise(device: torch.device) -> None:
@@ -90,18 +86,6 @@ class StepMarks(Progress):
         ]
 
 
-def rates_on(device: torch.device, dtype: torch.dtype) -> Rates:
-    """The best of several tries: a large matrix product, and a copy of a large buffer."""
-    size, buffered = (8192, 2**30) if device.type == "cuda" else (256, 2**20)
-    a, b = (torch.rand(size, size, device=device, dtype=dtype) for _ in range(2))
-    product = torch.empty_like(a)
-    flops = 2 * size**3 / _best(device, functools.partial(torch.mm, a, b, out=product))
-    buffer = torch.zeros(buffered, dtype=torch.uint8, device=device)
-    target = torch.empty_like(buffer)
-    copied = 2 * buffered / _best(device, functools.partial(target.copy_, buffer))
-    return Rates(flops, copied)
-
-
 def description(device: torch.device) -> str:
     """The device's name, and for a GPU its memory and the CUDA that torch was built for."""
     if device.type != "cuda":
@@ -109,8 +93,3 @@ def description(device: torch.device) -> str:
     properties = torch.cuda.get_device_properties(device)
     memory = properties.total_memory / 1e9
     return f"{properties.name}, {memory:.0f} GB, CUDA {torch.version.cuda}"
-
-
-def _best(device: torch.device, work: Callable[[], object]) -> float:
-    work()
-    return min(timed(device, work) for _ in range(_TRIES))

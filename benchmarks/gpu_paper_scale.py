@@ -22,8 +22,7 @@ import torch
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.device import description, rates_on
-from benchmarks.floor import Rates
+from benchmarks.device import description
 from benchmarks.paper_scale.checks import CheckError, checks
 from benchmarks.paper_scale.engine import (
     PAPER,
@@ -40,6 +39,7 @@ from benchmarks.record import DEFAULT_OUT, number
 from benchmarks.storage import formula
 from holdfast.backbone.generation.steps import can_cache
 from holdfast.learning.learner import Sequences
+from holdfast.prediction.rates import Rates, rates_on
 
 _GB = 1e9
 
@@ -52,7 +52,7 @@ def measure(
         record.say("Checks, before anything was timed", check.name, check.found)
     if record.failed:
         raise CheckError("the checks could not be made; see above")
-    rates = record.phase("rates of the device", lambda: rates_on(device, dtype))
+    rates = record.phase("rates of the device", lambda: rates_on(device, dtype, 2**20))
     assert rates is not None
     said = f"{rates.flops / 1e12:.3g} Tflop/s, {rates.bytes / 1e9:.4g} GB/s"
     record.say("Device", "measured rates", said)

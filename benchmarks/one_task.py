@@ -8,15 +8,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import task_work
 from benchmarks.committing import EngineDisk, save_reference
-from benchmarks.counting import Shape
 from benchmarks.floor import rates_of
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, command
-from benchmarks.twins import FULL, Twins, configuration, items
+from benchmarks.twins import FULL, Twins, configuration, items, row_work
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.learner import Sequences
+from holdfast.prediction import work as task_work
 from holdfast.streams import Item, Task
 from reference.recall import accuracy
 
@@ -66,7 +65,7 @@ class _Course:
     def __init__(self, twins: Twins, tasks: tuple[Task, ...], asked: int, folder: Path) -> None:
         self.tasks = tasks
         self.floors: dict[str, list[float]] = {"whole": [], "learning": [], "row": []}
-        self._shape = Shape.of(twins.twin.model, twins.config.lora.rank)
+        self._shape = twins.shape
         self._twins = twins
         self._asked = asked
         self._disk = EngineDisk(folder / "engine")
@@ -109,7 +108,7 @@ class _Course:
         questions = [item for task in self.tasks[:number] for item in task.items]
         seconds = rates_of(shape).seconds
         learning = seconds(task_work.learning(shape, self._twins.config, sequences, replay))
-        row = seconds(task_work.row(shape, learner, questions))
+        row = seconds(row_work(learner, shape, questions))
         for phase, spent in {"whole": learning + row, "learning": learning, "row": row}.items():
             self.floors[phase].append(spent)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 
 from benchmarks.children import ask, peak_resident
-from benchmarks.counting import Shape
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, Twins, configuration, items
 from holdfast.backbone.load import load_backbone
 from holdfast.evaluation.recall import Recall
+from holdfast.prediction.shape import Shape
 from reference.recall import accuracy
 
 # What a step of the full method holds for each coordinate of the factors, whatever the order of its
@@ -26,7 +26,7 @@ def measure(plan: Plan) -> Report:
         use = functools.partial(used, count=8, samples=4)
     else:
         use = functools.partial(ask, "benchmarks.peak_memory", "used")
-    shape = Shape.of(load_backbone().model, configuration(FULL).lora.rank)
+    shape = Shape.of(load_backbone().model, configuration(FULL).lora)
     floor = _NUMBERS_A_COORDINATE * shape.scalar * shape.trainable / 2**20
     pairs = [(use("engine", FULL), use("reference", FULL)) for _ in range(plan.rounds)]
     measured = []

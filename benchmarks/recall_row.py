@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from benchmarks import task_work
 from benchmarks.answering import in_batches, one_by_one
-from benchmarks.counting import Shape
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
-from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
+from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items, row_work
 from holdfast.evaluation.recall import Recall, Verdict
 from holdfast.streams import Item
 
@@ -41,8 +39,8 @@ def measure(plan: Plan) -> Report:
     def engine() -> None:
         verdicts["engine"] = recall.verdicts(questions)
 
-    shape = Shape.of(twins.twin.model, twins.config.lora.rank)
-    floor = rates_of(shape).seconds(task_work.row(shape, twins.learner, questions))
+    shape = twins.shape
+    floor = rates_of(shape).seconds(row_work(twins.learner, shape, questions))
     measured = []
     for name, (target, of_each) in VARIANTS.items():
         asked = [item for task in stream.tasks for item in task.items[:of_each]]

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks import task_work
 from benchmarks.answering import NO_TOKEN
-from benchmarks.counting import Shape
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
+from holdfast.prediction import work as task_work
 from reference.replay import generate
 
 TARGET = 4.0
@@ -39,7 +38,7 @@ def measure(plan: Plan) -> Report:
         "after one merged task. The floor reads all weights and the cached keys and values once a "
         "position, for the sequences that still run.",
         measured,
-        [rates_table(Shape.of(twins.twin.model, twins.config.lora.rank))],
+        [rates_table(twins.shape)],
     )
 
 
@@ -74,7 +73,7 @@ def _pair(
     reference_rows = [sequence[1:] for sequence in drawn["reference"]]
     for rows, expected in ((drawn["engine"], count), (reference_rows, generated)):
         _check(rows, expected, length, len(twins.learner.backbone.tokenizer), stops)
-    shape = Shape.of(twins.twin.model, twins.config.lora.rank)
+    shape = twins.shape
     floor = rates_of(shape).seconds(task_work.sampling(shape, drawn["engine"]))
     tokens = [sum(map(len, rows)) / len(rows) for rows in (drawn["engine"], reference_rows)]
     note = f"{tokens[0]:.1f} tokens a sequence by the engine, {tokens[1]:.1f} by the reference"

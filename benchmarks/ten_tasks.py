@@ -14,17 +14,17 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks import task_work
 from benchmarks.answering import one_by_one
 from benchmarks.committing import save_reference
-from benchmarks.counting import Shape, Work
 from benchmarks.floor import rates_of
 from benchmarks.pairing import Measurement, Plan
 from benchmarks.record import Report, Table, command, number
-from benchmarks.twins import FULL, Twins, configuration, items
+from benchmarks.twins import FULL, Twins, configuration, items, row_work
 from holdfast.learning import boundary
 from holdfast.learning.learner import Sequences
 from holdfast.learning.trajectory import Trajectory
+from holdfast.prediction import work as task_work
+from holdfast.prediction.shape import Work
 from holdfast.streams import Item, Stream
 from reference.recall import accuracy
 from reference.replay import paired_minibatches
@@ -113,11 +113,11 @@ def _keeping(drawn: list[Sequences]) -> Iterator[None]:
 def _floor(twins: Twins, stream: Stream, replay: list[Sequences]) -> float:
     """Seconds of all that is counted; replay: of every task."""
     learner, questions, works = twins.learner, list[Item](), list[Work]()
-    shape = Shape.of(twins.twin.model, twins.config.lora.rank)
+    shape = twins.shape
     for task, drawn in zip(stream.tasks, replay, strict=True):
         questions += task.items
         works += task_work.learning(shape, twins.config, learner.encode(task), drawn)
-        works += task_work.row(shape, learner, questions)
+        works += row_work(learner, shape, questions)
     return rates_of(shape).seconds(works)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks import task_work
-from benchmarks.counting import Shape, Work
 from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.stepping import Steps
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
 from holdfast.learning.config import RunConfig
+from holdfast.prediction import work as task_work
+from holdfast.prediction.shape import Shape, Work
 
 TARGETS = {"vanilla": 1.8, FULL: 2.5}
 
@@ -20,7 +20,7 @@ def measure(plan: Plan) -> Report:
     for method in METHODS if not plan.smoke else METHODS[-1:]:
         config = step_configuration(method, samples=8 if plan.smoke else 64)
         steps = second_task(config, 8 if plan.smoke else 32)
-        shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
+        shape = steps.twins.shape
         ours, theirs = alternate(plan.rounds, steps.engine, steps.reference)
         each = 1000 / steps.count
         floor = rates_of(shape).seconds(_works(shape, steps)) * each

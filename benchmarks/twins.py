@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,7 +13,9 @@ from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
-from holdfast.streams import Stream, symbol_qa
+from holdfast.prediction import work
+from holdfast.prediction.shape import Shape, Work
+from holdfast.streams import Item, Stream, symbol_qa
 from reference.learner import run_task
 from reference.replay import generate
 from reference.state import Result, State
@@ -37,10 +39,21 @@ def items(tasks: int, count: int) -> Stream:
     return symbol_qa(tasks=tasks, items=count, seed=7)
 
 
+def row_work(learner: Learner, shape: Shape, questions: Iterable[Item]) -> list[Work]:
+    """The pass over every prompt and answer of these questions."""
+    template, tokenize = learner.template, learner.backbone.tokenize
+    lengths, answers = [], 0
+    for item in questions:
+        whole = len(tokenize(template.text(item)))
+        answers += whole - len(tokenize(template.prompt(item)))
+        lengths.append(whole)
+    return work.row(shape, lengths, answers)
+
+
 class Twins:
     """Both learners, each with a backbone of its own; they see the same sequences.
 
-    result: what the reference's last task returned.
+    result: what the reference's last task returned; shape: the model's sizes.
     """
 
     def __init__(self, config: RunConfig, load: Loader | None = None) -> None:
@@ -50,6 +63,7 @@ class Twins:
         self.twin = load()
         if self.learner.backbone.seed_token is not None:
             self.twin.add_replay_token()
+        self.shape = Shape.of(self.twin.model, config.lora)
         self.settings = settings_of(config, self.twin.pad_token)
         self.state = State(self.twin.model)
         self.result: Result | None = None

@@ -29,6 +29,7 @@ CONTENTS = {
     "How-to": [
         "how-to/your-own-stream",
         "how-to/notebook",
+        "how-to/will-it-fit",
         "how-to/watch",
         "how-to/several-gpus",
         "how-to/fit-the-card",

@@ -164,6 +164,11 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "holdfast run demo --out runs/two": ("minutes",),
     },
+    "docs/how-to/will-it-fit.md": {
+        "holdfast doctor --model Qwen/Qwen2.5-1.5B --method si_sd_replay_merge --memory 24GiB": (
+            "hub",
+        ),
+    },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,12 +13,10 @@ from unittest.mock import patch
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from benchmarks import task_work
 from benchmarks.answering import NO_TOKEN
 from benchmarks.committing import EngineDisk
-from benchmarks.counting import Shape, Work
 from benchmarks.device import PhaseWatch, StepMarks, forget_peak, peak_bytes, timed
-from benchmarks.twins import FULL, configuration, items
+from benchmarks.twins import FULL, configuration, items, row_work
 from holdfast.backbone.generation import sampling
 from holdfast.backbone.generation.graph import GraphSteps
 from holdfast.backbone.generation.steps import Steps
@@ -31,6 +29,8 @@ from holdfast.learning.boundary import TaskReport
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
+from holdfast.prediction import work as task_work
+from holdfast.prediction.shape import Shape, Work
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,10 @@ class Engine:
         self.sizes = sizes
         self.device = backbone.device
         self.config = scale_configuration(sizes)
+        # Before the learner puts its own maps into the model.
+        self.shape = Shape.of(backbone.model, self.config.lora, backbone.model.dtype.itemsize)
         self.learner = Learner(self.config, backbone)
         self.stream = items(max(3, sizes.row_tasks), sizes.items)
-        self.shape = replace(
-            Shape.of(backbone.model, sizes.rank), scalar=backbone.model.dtype.itemsize
-        )
         self.recall = Recall(
             backbone, self.learner.template, self.config.evaluation, exact_case=True
         )
@@ -259,7 +258,7 @@ class Engine:
 
     def row_work(self) -> list[Work]:
         tasks = self.stream.tasks[: self.sizes.row_tasks]
-        return task_work.row(self.shape, self.learner, [item for t in tasks for item in t.items])
+        return row_work(self.learner, self.shape, [item for t in tasks for item in t.items])
 
     def _replayed(self, count: int) -> Sequences:
         return [[0] * (self.sizes.length + 1)] * count

@@ -10,7 +10,7 @@ from benchmarks.paper_scale.engine import Engine
 from holdfast.allocation.base import Opening
 from holdfast.anchors.base import TaskStart
 from holdfast.anchors.kfac import quadratic_form
-from holdfast.backbone.curvature import Curvature, curvature_bytes
+from holdfast.backbone.curvature import Curvature, named
 from holdfast.backbone.generation.nucleus import nucleus_sample, uniforms_a_draw
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.learning.learner import Lesson
@@ -74,7 +74,7 @@ def curvature_parts(engine: Engine) -> list[tuple[str, str]]:
 
     hold()
     holding = timed(device, hold) / _REPEATS
-    taken = curvature_bytes(learner.adapters, engine.config.curvature)
+    taken = sum(one.numel() * one.itemsize for one in named(known[0]).values())
     return [
         (f"Fisher pass of {len(sequences)} items", f"{looking:.3g} s, peak {peak / 2**30:.1f} GiB"),
         ("the term and its gradient", f"{1000 * holding:.3g} ms a step"),

@@ -19,7 +19,7 @@ from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core import config as core_config
 
 # Tasks a page: few products, and a new task copies one page at most, not the whole past.
-_TASKS_A_PAGE = 16
+TASKS_A_PAGE = 16
 
 
 class OLoRA(Allocation):
@@ -78,9 +78,9 @@ class OLoRA(Allocation):
             rows = _downs(adapters, width).detach()
             pages = self._pages.setdefault(width, [])
             maps, rank, _ = rows.shape
-            place = self._tasks % _TASKS_A_PAGE * rank
+            place = self._tasks % TASKS_A_PAGE * rank
             if place == 0:
-                pages.append(rows.new_empty(maps, _TASKS_A_PAGE * rank, width))
+                pages.append(rows.new_empty(maps, TASKS_A_PAGE * rank, width))
             pages[-1][:, place : place + rank] = rows
         self._tasks += 1
         adapters.fold()
@@ -97,8 +97,8 @@ class OLoRA(Allocation):
         """The filled part of every page."""
         left = self._tasks
         for page in self._pages[width]:
-            yield page[:, : left * (page.shape[1] // _TASKS_A_PAGE)]
-            left -= _TASKS_A_PAGE
+            yield page[:, : left * (page.shape[1] // TASKS_A_PAGE)]
+            left -= TASKS_A_PAGE
 
     def state(self) -> dict[str, Tensor]:
         """Empty: the frozen factors are the tasks' own files."""

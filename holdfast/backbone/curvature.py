@@ -10,7 +10,7 @@ Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ from holdfast.core.config import Config
 from holdfast.core.processes import mine
 from holdfast.core.seeding import generator
 
-_TOKENS_AT_ONCE = 4096
+TOKENS_AT_ONCE = 4096
 _LOGITS_AT_ONCE = 1 << 24
 
 
@@ -171,7 +171,7 @@ def _batches(counts: Sequence[int], of: Sequence[int]) -> Iterator[list[int]]:
     """Indices among ``of``, sequences of similar length, few enough for one pass."""
     left = sorted(of, key=lambda index: counts[index])
     while left:
-        rows = max(1, _TOKENS_AT_ONCE // max(1, counts[left[-1]]))
+        rows = max(1, TOKENS_AT_ONCE // max(1, counts[left[-1]]))
         yield left[-rows:]
         left = left[:-rows]
 
@@ -197,14 +197,13 @@ def _log_likelihood_slope(
     return slope
 
 
-def curvature_bytes(adapters: Adapters, config: CurvatureConfig) -> int:
-    """Bytes of S and G of every adapted map; maps that read one tensor share their S."""
-    sums = MomentSums(config.exact_up_to, config.eigenpairs, adapters.dtype, seed=0)
-    numbers = sum(
-        sums.numbers(group.maps[0].down.shape[1]) + sum(map(sums.numbers, group.widths))
-        for group in adapters.groups
-    )
-    return numbers * adapters.dtype.itemsize
+def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: CurvatureConfig) -> int:
+    """How many numbers S and G of adapted maps have; maps that read one tensor share their S.
+
+    readers: of each tensor that maps read, d_in and the d_out of each of them.
+    """
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, torch.float32, seed=0)
+    return sum(sums.numbers(d_in) + sum(map(sums.numbers, widths)) for d_in, widths in readers)
 
 
 class _Recorder:

@@ -27,6 +27,15 @@ _LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 27}
 _TILE = {"cuda": 128}
 
 
+def tokens_at_once(device: str, vocabulary: int, logits: int | None = None) -> int:
+    """How many tokens are projected at a time on a type of device; logits: instead of its own."""
+    tokens, tile = (
+        (logits or _LOGITS_AT_ONCE.get(device, 1 << 24)) // vocabulary,
+        _TILE.get(device, 1),
+    )
+    return max(1, tokens - tokens % tile if tokens > tile else tokens)
+
+
 class TokenLogits:
     """The arguments of a token loss, for n tokens.
 
@@ -81,9 +90,8 @@ class Projection:
         self._targets = targets
         self._share = share
         self.tokens = len(targets) if share is None else share.tokens()
-        at_once = logits_at_once or _LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24)
-        chunk, tile = at_once // backbone.head.weight.shape[0], _TILE.get(hidden.device.type, 1)
-        self._chunk = max(1, chunk - chunk % tile if chunk > tile else chunk)
+        vocabulary = int(backbone.head.weight.shape[0])
+        self._chunk = tokens_at_once(hidden.device.type, vocabulary, logits_at_once)
 
     def mean(self, loss: TokenLoss, weights: Tensor | None = None) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar.

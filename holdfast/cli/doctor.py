@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what this machine can run, and what is missing."""
+"""`holdfast doctor`: what this machine can run, what is missing, and what a run would take."""
 
 from __future__ import annotations
 
@@ -22,16 +22,48 @@ _WIDTH = 16
 
 
 def doctor(
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            "--backbone", help="Also tell what this model takes; only its shapes are read."
-        ),
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="As for run; the recipe paper."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Predict what a run on this model takes, from its shapes."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="TAG", help="Predict for this method.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="cpu or cuda, which need not be here; that of this machine."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="Of the device, such as 24GiB; that of this machine."),
+    ] = None,
+    gflops: Annotated[
+        float | None,
+        typer.Option("--gflops", help="Of a device that is not here: 1e9 operations a second."),
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option("--bandwidth", help="Likewise: 1e9 bytes a second.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the prediction as JSON, in bytes and seconds.")
+    ] = False,
 ) -> None:
-    """Print versions, devices and what is missing; exit 1 when something required is broken."""
+    """Print what this machine can run and what is missing; with a model, what a run takes.
+
+    Exit 1 when something required is broken.
+    """
     from holdfast.cli.progress import loading
 
+    if model is not None or method is not None or words:
+        from holdfast.cli.predicted import Words, print_prediction
+
+        asked = Words(tuple(words or ()), model, method, device, memory, gflops, bandwidth)
+        print_prediction(asked, as_json=as_json)
+        return
     _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")
     required, extras = _requirements()
     complaints = [complaint for one in required if (complaint := _complaint(one))]
@@ -48,7 +80,6 @@ def doctor(
     if embedded is None:
         raise typer.Exit(1)
     _print_fast_paths(embedded)
-    _print_sizes(backbone or "embedded")
 
 
 def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
@@ -134,31 +165,6 @@ def _print_fast_paths(backbone: Backbone) -> None:
     found = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
     compiler = f"with {found}" if found else "but no C++ compiler is found"
     _say("compile", f"off by default; backbone.compile=true fuses element-wise parts, {compiler}")
-
-
-def _print_sizes(name: str) -> None:
-    """Parameters of a backbone, and the memory of S and G of the anchor ``kfac``."""
-    from holdfast.backbone.adapters.workspace import Adapters
-    from holdfast.backbone.curvature import CurvatureConfig, curvature_bytes
-    from holdfast.backbone.load import load_shape
-
-    model = load_shape(name)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    if name != "embedded":
-        _say("backbone", f"{name}: {count / 1e6:,.0f} M parameters")
-    config = Adapters.Config(rank=1, merge_precision="model")
-    adapters = Adapters(model, config, model.get_output_embeddings())
-    exact = CurvatureConfig(exact_up_to=1 << 30)
-    sizes = f"{_size(curvature_bytes(adapters, exact))} exact"
-    for eigenpairs in (256, 64, 16):
-        sketched = CurvatureConfig(exact_up_to=0, eigenpairs=eigenpairs)
-        sizes += f", {_size(curvature_bytes(adapters, sketched))} with {eigenpairs} eigenpairs"
-    usual = _size(curvature_bytes(adapters, CurvatureConfig()))
-    _say("curvature", f"kfac holds S and G three times, each {usual} by default; {sizes}")
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def _bfloat16_on_the_processor() -> str:

@@ -13,7 +13,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, sent
 
 # Rows of logits in memory at a time: 600 MiB over 150k tokens in bfloat16.
-_POSITIONS_AT_ONCE = 2048
+POSITIONS_AT_ONCE = 2048
 
 
 def follow(
@@ -61,8 +61,8 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
     ]
     states = backbone.states(batch)[0][sent(torch.tensor(asked), backbone.device)]
     return [
-        backbone.logits(states[start : start + _POSITIONS_AT_ONCE]).argmax(dim=-1)
-        for start in range(0, len(states), _POSITIONS_AT_ONCE)
+        backbone.logits(states[start : start + POSITIONS_AT_ONCE]).argmax(dim=-1)
+        for start in range(0, len(states), POSITIONS_AT_ONCE)
     ]
 
 

@@ -21,7 +21,7 @@ from holdfast.core.processes import gathered, mine
 from holdfast.core.seeding import generator
 from holdfast.streams import Template
 
-_TOKENS_AT_ONCE = 16_384
+TOKENS_AT_ONCE = 16_384
 
 
 def states_of(
@@ -39,7 +39,7 @@ def states_of(
     pieces = [nothing] * len(sequences)
     while by_length:
         longest = len(sequences[by_length[-1]])
-        rows = max(1, _TOKENS_AT_ONCE // longest)
+        rows = max(1, TOKENS_AT_ONCE // longest)
         chosen, by_length = by_length[-rows:], by_length[:-rows]
         batch = collate([sequences[i] for i in chosen], backbone.device)
         with backbone.answering():

@@ -96,7 +96,7 @@ def test_gradients_are_the_same_to_the_bit(
     kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "fused":
-        monkeypatch.setattr(attention, "_SHORT", 0)
+        monkeypatch.setattr(attention, "SHORT", 0)
     plain, twice = (
         gradients(adapted(KINDS[kind], checkpointing=checkpointing))
         for checkpointing in (False, True)

@@ -17,7 +17,7 @@ from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.curvature import (
     CurvatureConfig,
     KroneckerFactors,
-    curvature_bytes,
+    curvature_numbers,
     curvature_of,
     from_named,
     mixed,
@@ -70,7 +70,7 @@ def test_they_are_the_references(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Several batches, sequences of several lengths, logits in chunks."""
-    monkeypatch.setattr(curvature_module, "_TOKENS_AT_ONCE", 12)
+    monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
     monkeypatch.setattr(curvature_module, "_LOGITS_AT_ONCE", 257 * 5)
     backbone, adapters = make()
     sequences = short_sequences(7, seed=3)
@@ -91,7 +91,7 @@ def test_tokens_of_questions_may_weigh_less(
     questions: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several batches; a prompt of one token asks nothing that is predicted."""
-    monkeypatch.setattr(curvature_module, "_TOKENS_AT_ONCE", 12)
+    monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
     backbone, adapters = adapted()
     sequences = short_sequences(7, seed=3)
     prompts = [1, *(len(one) - 1 for one in sequences[1:])]
@@ -201,7 +201,8 @@ def test_its_size_is_known_before(width: int, kept: int) -> None:
     config = CurvatureConfig(exact_up_to=width, eigenpairs=kept)
     found = curvature_of(backbone, short_sequences(4), config, DRAW)
     taken = sum(tensor.numel() * tensor.itemsize for tensor in named(found).values())
-    assert curvature_bytes(adapters, config) == taken
+    readers = [(group.maps[0].down.shape[1], group.widths) for group in adapters.groups]
+    assert curvature_numbers(readers, config) * adapters.dtype.itemsize == taken
 
 
 def test_a_mean_of_two_curvatures() -> None:

@@ -111,7 +111,7 @@ def test_states_and_gradients_are_those_of_the_modules(
 ) -> None:
     """Several losses that go back together, each through the batches it looks at."""
     if way == "fused":
-        monkeypatch.setattr(attention, "_SHORT", 0)
+        monkeypatch.setattr(attention, "SHORT", 0)
     backbone = backbone_of(family)
     token = backbone.add_replay_token()
     adapters = adapted(backbone, targets)

@@ -24,20 +24,21 @@ from benchmarks import (
     recall_row,
     sampling,
     start_up,
-    task_work,
     ten_tasks,
     training_step,
 )
-from benchmarks.counting import Shape, Work
-from benchmarks.floor import Rates
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, markdown, write
 from benchmarks.twins import METHODS, Twins, configuration, items
 from holdfast.anchors.kfac import quadratic_form
+from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.generation.steps import can_cache
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.learning.training import updates_since
+from holdfast.prediction import work as task_work
+from holdfast.prediction.rates import Rates
+from holdfast.prediction.shape import Shape, Work
 from reference import adapters
 from reference.sequences import logits_of, sft_loss
 from tests.tiny import exact_backbone
@@ -48,7 +49,9 @@ SMOKE = Plan(rounds=1, smoke=True)
 @pytest.fixture(autouse=True)
 def _quick_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times do not matter here, so the machine's rates need not be measured."""
-    monkeypatch.setattr("benchmarks.floor.rates", lambda working_set: Rates(1e11, 1e10))
+    monkeypatch.setattr(
+        "holdfast.prediction.rates.processor_rates", lambda working_set: Rates(1e11, 1e10)
+    )
 
 
 @pytest.mark.parametrize("method", [*METHODS, "kfac_merge"])
@@ -85,7 +88,7 @@ def test_the_count_is_that_of_torch() -> None:
     """A pass with attention over all pairs, of sequences of one length, as torch counts them."""
     backbone: Backbone = load_backbone()
     backbone.model.set_attn_implementation("eager")
-    shape = Shape.of(backbone.model, rank=4)
+    shape = Shape.of(backbone.model, Adapters.Config(rank=4))
     targets = tuple(shape.maps)
     student = adapters.attach(backbone.model, targets, rank=4, alpha=8)
     ids = torch.randint(1, 500, (3, 16), generator=torch.Generator().manual_seed(0))
@@ -116,7 +119,7 @@ def test_a_task_does_hardly_more_than_is_counted(method: str) -> None:
     in_place = {torch.ops.aten.addmm_: _addmm}
     with FlopCounterMode(display=False, custom_mapping=in_place) as counted:
         replay = twins.engine_learns(second).replay
-    shape = Shape.of(twins.twin.model, config.lora.rank)
+    shape = twins.shape
     works = task_work.learning(shape, config, second, replay)
     assert 1 <= counted.get_total_flops() / sum(work.flops for work in works) < 1.03
 
@@ -129,17 +132,17 @@ def _addmm(_: Any, left: Any, right: Any, **__: Any) -> int:
 def test_curvature_does_hardly_more_than_is_counted() -> None:
     """The Fisher pass pads nothing; it draws tokens, and its products are all counted."""
     steps = training_step.second_task(training_step.step_configuration("kfac_merge"), 8)
-    shape = Shape.of(steps.twins.twin.model, steps.twins.config.lora.rank)
+    shape = steps.twins.shape
     learner = steps.twins.learner
     in_place = {torch.ops.aten.addmm_: _addmm}
     with FlopCounterMode(display=False, custom_mapping=in_place) as counted:
         known = learner.curvature_on(steps.sequences, "own curvature")
-    works = curvature.fisher_pass(shape, steps.sequences)
+    works = task_work.fisher_pass(shape, steps.sequences)
     assert 0.97 < counted.get_total_flops() / sum(work.flops for work in works) < 1.1
     updates = updates_since(learner.adapters)(learner.adapters.parameters)
     with FlopCounterMode(display=False) as counted:
         quadratic_form(updates, known)  # its gradient comes with it
-    assert counted.get_total_flops() == curvature.term(shape).flops
+    assert counted.get_total_flops() == task_work.term(shape).flops
 
 
 def test_a_floor_waits_for_arithmetic_or_for_bytes() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -53,41 +51,9 @@ def test_a_healthy_machine(holdfast):
         "training",
         "generation",
         "compile",
-        "curvature",
     ):
         assert what in lines
     assert "M parameters" in lines["embedded"]
-
-
-def test_what_another_backbone_would_take(holdfast, tmp_path):
-    """Qwen3-4B's shapes: its weights are not there and are not needed."""
-    config = {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "hidden_size": 2560,
-        "intermediate_size": 9728,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": True,
-        "dtype": "bfloat16",
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    outcome = holdfast("doctor", "--backbone", tmp_path)
-    assert outcome.status == 0, outcome.err
-    assert f"{tmp_path}: 4,022 M parameters" in outcome.out
-    # S of 2560, 4096, 2560 and 9728; G of 4096, 1024, 1024, 2560, 9728, 9728 and 2560.
-    wide = (2560, 4096, 2560, 9728, 4096, 2560, 9728, 9728, 2560)
-    numbers = 36 * (sum(width**2 for width in wide) + 2 * 1024**2)
-    assert f"{4 * numbers / 2**30:.1f} GiB exact" in outcome.out
-
-
-def test_a_backbone_that_is_not_there(holdfast):
-    outcome = holdfast("doctor", "--backbone", "nowhere/to-be-found")
-    assert outcome.status == 2
-    assert "no causal language model could be loaded" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,10 @@ class Adapters:
 
 def _master(weight: Tensor, device: torch.device) -> Tensor:
     """A float32 copy for merging on ``device``, in host memory: it is read at boundaries only."""
-    wide = weight.detach().float().cpu()
+    wide = weight.detach().float()
+    if wide.is_meta:  # of a model without its weights, which is only looked at
+        return wide
+    wide = wide.cpu()
     return wide.pin_memory() if device.type == "cuda" else wide
 
 

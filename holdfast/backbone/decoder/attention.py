@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # Up to this length plain products were faster on a CPU; at 64 the two were equal.
-_SHORT = 48
+SHORT = 48
 
 
 class Attended(NamedTuple):
@@ -38,7 +38,7 @@ def attend(
     group of neighbouring heads; keep: what :func:`attend_backward` needs; short: whether short
     sequences may take plain products.
     """
-    if short and query.device.type == "cpu" and query.shape[2] <= _SHORT:
+    if short and query.device.type == "cpu" and query.shape[2] <= SHORT:
         return _written_out(query, key, value, scale)
     parts = tuple(one.detach().requires_grad_(keep) for one in (query, key, value))
     with torch.set_grad_enabled(keep):

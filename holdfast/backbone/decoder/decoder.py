@@ -64,6 +64,21 @@ class Decoder:
         only each layer's input for the backward pass, which computes the layer a second time;
         attention: as in ``Backbone.Config``; ``sdpa`` is torch's kernel at every length.
         """
+        reason = Decoder.reason_against(model, attention)
+        if reason is not None:
+            return reason
+        parts = compiled() if fused else pointwise_on(adapters.parameters.device)
+        short = attention == "auto"
+        decoder = Decoder(model, adapters, parts, checkpointing=checkpointing, short=short)
+        agrees = decoder._agrees(model.base_model)
+        return decoder if agrees else "its states differ from those of the modules"
+
+    @staticmethod
+    def reason_against(model: Any, attention: str) -> str | None:
+        """Why a model's own modules make its passes, as far as its configuration tells.
+
+        attention: as in ``Backbone.Config``.
+        """
         base, config = model.base_model, model.config
         if attention not in ("auto", "sdpa"):
             return f"backbone.attention = {attention}, which is theirs"
@@ -78,10 +93,7 @@ class Decoder:
             return "its activation or its dropout is another"
         if base.rotary_emb.rope_type not in _STATIC_ROTARY:
             return f"its rotary positions are {base.rotary_emb.rope_type}"
-        parts = compiled() if fused else pointwise_on(adapters.parameters.device)
-        short = attention == "auto"
-        decoder = Decoder(model, adapters, parts, checkpointing=checkpointing, short=short)
-        return decoder if decoder._agrees(base) else "its states differ from those of the modules"
+        return None
 
     @torch.no_grad()
     def states(self, *batches: Batch) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ from holdfast.core.config import Config
 from holdfast.core.processes import gathered_lists, mine
 from holdfast.core.seeding import generator
 
-_CACHE_BYTES_ON_CPU = 4 * 2**30
+CACHE_BYTES_ON_CPU = 4 * 2**30
 
 
 class Sampling(Config):
@@ -98,9 +98,14 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
             unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
             free = (left + unused) // 2
     else:
-        free = _CACHE_BYTES_ON_CPU
-    logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks and their sums
+        free = CACHE_BYTES_ON_CPU
     cached = bytes_per_token(backbone.model) * reserved_positions(backbone, length)
+    return rows_within(free, cached, int(backbone.head.weight.shape[0]))
+
+
+def rows_within(free: int, cached: int, vocabulary: int) -> int:
+    """How many rows fit into ``free`` bytes, at least one; cached: bytes of one row's cache."""
+    logits = 32 * vocabulary  # logits, probabilities, ranks and their sums
     return max(1, free // (cached + logits))
 
 

@@ -1,0 +1,1 @@
+"""What a run will take, from shapes and settings alone: memory by phase, time, disk."""
