@@ -10,6 +10,7 @@ LOWEST := .venv-lowest
 # Those that need no optional library but PEFT and bitsandbytes.
 CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning results trajectory)
 PYTEST_ARGS ?=
+SPHINX_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo search test soak lowest check wheel format docs bench clean
@@ -22,7 +23,7 @@ help:
 	@echo "make lowest  the tests of the core with the oldest libraries that are allowed"
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make wheel   what pip installs; fails where a file of the package is not in it"
-	@echo "make docs    the documentation, into site/; a warning is an error"
+	@echo "make docs    the documentation, its notebooks executed, into site/; a warning is an error"
 	@echo "make format  rewrite the sources as 'make check' wants them"
 	@echo "make bench   every cost beside the plain reference and the floor, in six minutes"
 	@echo "make clean   remove what was built, .venv included"
@@ -73,11 +74,11 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 
 docs: $(INSTALLED)
-	$(BIN)/python -m sphinx -b html -W --keep-going -q -E -a -d build/doctrees docs site
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -E -a -d build/doctrees $(SPHINX_ARGS) docs site
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) build dist site jupyter_execute .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 """How Sphinx builds these pages; ``CONTENTS`` is the list of them."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ extensions = [
     "api_reference",
     "offline",
 ]
-exclude_patterns = ["_sphinx", "results/**"]
+exclude_patterns = ["_sphinx", "results/**", "notebooks/runs", "**.ipynb_checkpoints"]
 
 # Every page by its place below docs/, without its suffix. A page that is in no list is an error;
 # what matches a pattern is added behind the others of its list.
@@ -40,6 +41,7 @@ CONTENTS = {
         "how-to/add-a-stream",
         "how-to/*",
     ],
+    "Notebooks": ["notebooks/first-study", "notebooks/new-anchor", "notebooks/*"],
     "Studies": ["streams", "studies", "analysis", "capability"],
     "Reference": [
         "reference/configuration",
@@ -57,6 +59,13 @@ CONTENTS = {
 
 myst_heading_anchors = 4  # as Git hosts name them
 myst_links_external_new_tab = False
+# Progress bars ask for widgets, which a page cannot show.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
+nb_execution_mode = "force"
+nb_execution_in_temp = True  # what a notebook writes is no part of the site
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300  # seconds for a cell
+nb_merge_streams = True
 smartquotes = False  # `--option` keeps its hyphens
 highlight_language = "text"
 default_role = "literal"  # single backquotes in a docstring

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.exports.export import export as export
     from holdfast.learning.config import RunConfig as RunConfig
+    from holdfast.learning.mechanism_check import check_mechanism as check_mechanism
     from holdfast.learning.progress import Progress as Progress
     from holdfast.learning.trajectory import Trajectory as Trajectory
     from holdfast.memory.memory import Memory as Memory
@@ -35,6 +36,7 @@ _HOMES = {
     "Stream": "holdfast.streams",
     "Task": "holdfast.streams",
     "Trajectory": "holdfast.learning.trajectory",
+    "check_mechanism": "holdfast.learning.mechanism_check",
     "export": "holdfast.exports.export",
     "load_backbone": "holdfast.backbone.load",
     "load_stream": "holdfast.streams",

@@ -171,6 +171,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
+        ".venv/bin/python -m pip install notebook": ("installation",),
+        ".venv/bin/jupyter notebook docs/notebooks/first-study.ipynb": ("installation",),
     },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),

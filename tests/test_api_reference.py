@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -59,18 +60,29 @@ def names_imported(text: str) -> Iterator[str]:
         yield from (f"{module}.{name.strip()}" for name in names.split(","))
 
 
+def programs() -> Iterator[tuple[str, str]]:
+    """Every block of the documentation and every cell of its notebooks, with its page."""
+    yield from ((page, block.text) for page in PAGES for block in blocks_of(page))
+    for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                yield notebook.name, "".join(cell["source"])
+
+
 def test_what_the_documentation_imports_is_in_the_reference() -> None:
     known = set(described())
     values = {id(getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])): name
               for name in known}  # fmt: skip
-    for page in PAGES:
-        for block in blocks_of(page):
-            for name in names_imported(block.text):
-                module, _, last = name.rpartition(".")
-                if name in known or module.rpartition(".")[2] in ("light", "sums", "tether"):
-                    continue
-                value = getattr(import_module(module), last)
-                assert id(value) in values, f"{page} imports {name}, which is in no reference"
+    checked = set()
+    for page, text in programs():
+        for name in names_imported(text):
+            module, _, last = name.rpartition(".")
+            checked.add(name)
+            if name in known or module.rpartition(".")[2] in ("light", "sums", "tether"):
+                continue
+            value = getattr(import_module(module), last)
+            assert id(value) in values, f"{page} imports {name}, which is in no reference"
+    assert {"holdfast.anchors.register", "holdfast.report.plot_noise"} <= checked
 
 
 @pytest.mark.parametrize("name", sorted(described()))

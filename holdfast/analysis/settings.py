@@ -17,6 +17,7 @@ def settings_of(numbers: Any, backbone: str) -> dict[str, Any]:
     numbers: of its config.json; backbone: the name that stands for the fingerprint there.
     """
     values = dict(numbers) if isinstance(numbers, Mapping) else {}
+    values |= values.pop("plugins", {})  # of which each is a section, as a user writes it
     if "backbone" in values:
         values["backbone"] = {"name": backbone, "fingerprint": values["backbone"]}
     return _flat({key: value for key, value in values.items() if key not in _OF_THE_RUN})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,10 +23,9 @@ def check_plugin(
         from holdfast.learning.mechanism_check import check_mechanism
 
     broken = False
-    with tempfile.TemporaryDirectory() as folder:
-        for found in check_mechanism(name, Path(folder), overrides or []):
-            broken |= not found.kept
-            told = "kept  " if found.kept else "BROKEN"
-            print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
+    for found in check_mechanism(name, overrides or []):
+        broken |= not found.kept
+        told = "kept  " if found.kept else "BROKEN"
+        print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
     if broken:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,21 @@ class Finding:
     why: str
 
 
-def check_mechanism(name: str, folder: Path, overrides: Sequence[str] = ()) -> Iterator[Finding]:
+def check_mechanism(name: str, overrides: Sequence[str] = ()) -> Iterator[Finding]:
     """Check an anchor or an allocation rule, built in or of a plug-in, and yield what is found.
 
-    name: as a method's tag has it; folder: where the runs are written; overrides: dotted settings.
-    What the mechanism raises comes through. Raises HoldfastError when there is no such mechanism.
+    It learns three short tasks, in a temporary folder: in one go, with a stop after each, and
+    without the mechanism.
+
+    name: as a method's tag has it; overrides: dotted settings. What the mechanism raises comes
+    through. Raises HoldfastError when there is no such mechanism.
     """
     parse_method(name)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _found(name, overrides, Path(folder))
+
+
+def _found(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Finding]:
     config = RunConfig.of({**_VALUES, "method": name}, overrides)
     straight = Trajectory(config, folder / "straight")
     straight.advance()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import Stream, load_stream
+from holdfast.streams import Stream, Task, load_stream
+from holdfast.streams.batches import newest
 from holdfast.streams.columns import Columns
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.python import Facts as FactsOfPython
 from holdfast.streams.python import facts_of_python
+from holdfast.streams.registry import question_key
 from holdfast.streams.rows import read_rows, stream_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Facts: TypeAlias = str | Path | Stream | FactsOfPython
 
@@ -39,3 +45,15 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     if isinstance(facts, (str, Path)):
         return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
     return facts_of_python(facts, columns=columns)
+
+
+def frame_of(batches: Sequence[Task]) -> pd.DataFrame:
+    """The facts of some batches as a data frame: each once, with its newest answer and batch."""
+    import pandas as pd
+
+    names = {question_key(one.question): batch.name for batch in batches for one in batch.items}
+    rows = [
+        (names[question_key(one.question)], one.question, one.answer, list(one.aliases))
+        for one in newest(batches)
+    ]
+    return pd.DataFrame(rows, columns=["batch", "question", "answer", "aliases"])

@@ -19,7 +19,7 @@ from holdfast.learning.progress import Progress
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.trajectory import Trajectory
 from holdfast.memory.answering import Reply, best_spellings, replies
-from holdfast.memory.facts import Facts, stream_from
+from holdfast.memory.facts import Facts, frame_of, stream_from
 from holdfast.memory.knowledge import Knowledge, measure, read_knowledge, write_knowledge
 from holdfast.memory.plan import Correction, Plan, plan
 from holdfast.memory.spelling import loose_key, nearest, taught_spellings
@@ -29,7 +29,6 @@ from holdfast.results.commit import completed_in
 from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
 from holdfast.streams.item import quoted
-from holdfast.streams.registry import question_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,15 +111,7 @@ class Memory:
 
         As in ``facts``, with the batch of the newest answer. It asks the model nothing.
         """
-        import pandas as pd
-
-        tasks = () if self._trajectory is None else self._trajectory.stream.tasks
-        batches = {question_key(one.question): task.name for task in tasks for one in task.items}
-        rows = [
-            (batches[question_key(one.question)], one.question, one.answer, list(one.aliases))
-            for one in newest(tasks)
-        ]
-        return pd.DataFrame(rows, columns=["batch", "question", "answer", "aliases"])
+        return frame_of(() if self._trajectory is None else self._trajectory.stream.tasks)
 
     def __repr__(self) -> str:
         told = f"{len(self.facts)} facts in {self.horizon} batches"

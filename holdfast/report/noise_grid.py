@@ -24,7 +24,8 @@ def plot_noise(table: pd.DataFrame) -> Figure:
     style.refuse_empty(len(table), "differences")
     datasets = names.datasets_in_order(table["dataset"])
     orders = [_ordered(table[table["dataset"] == dataset]) for dataset in datasets]
-    size = max(2.0, 0.3 * max(map(len, orders)) + 1.2)
+    longest = max(len(names.method_name(method)) for methods in orders for method in methods)
+    size = max(2.0, 0.3 * max(map(len, orders)) + max(1.2, 0.3 + 0.045 * longest))
     figure = style.Drawing(
         figsize=(size, size * len(datasets)), dpi=style.DPI, layout="constrained"
     )
@@ -62,7 +63,8 @@ def plot_noise(table: pd.DataFrame) -> Figure:
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         style.title(axes, names.dataset_name(dataset), "left")
-    figure.supxlabel("Final, row minus column, points; grey: may be noise", fontsize=6)
+    end = " " if size > 2.5 else "\n"  # inches, that the line takes
+    figure.supxlabel(f"Final, row minus column, points;{end}grey: may be noise", fontsize=6)
     return figure
 
 

@@ -1,0 +1,110 @@
+"""The figures as functions: what a notebook calls, and what it shows."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.core.formatters import DisplayFormatter
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+from holdfast import report
+from holdfast.analysis import Items, analyse, read_study
+from holdfast.cli.main import app
+from holdfast.report import figures
+from holdfast.results import RecallMatrix
+from holdfast.streams import Template, symbol_qa
+from tests.analysis.synthetic import write_search, write_suite
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Figure]]:
+    """A call of every function, by its name."""
+    place = tmp_path_factory.mktemp("study")
+    write_suite(place / "suite", seeds=(41, 42), tasks=5)
+    write_search(place / "search", {"replay_merge": [0.5, 0.6], "merge": [0.3]}, (2, 4))
+    study = read_study(str(place / "suite"), place / "search")
+    tables = analyse(study).tables
+    matrices = dict(list(study.matrices.items())[:2])
+    stream = symbol_qa(tasks=3, items=4)
+    template = Template()
+    known = template.text(stream.tasks[0].items[0])
+    items = Items(stream, template, {}, {2: [known, "something else"], 3: [known]})
+    measured = pd.DataFrame(
+        {
+            "dataset": "symbol_qa",
+            "method": ["vanilla", "replay"],
+            "suite": "gsm8k",
+            "unit": "share",
+            "after_task": 4,
+            "before": 0.5,
+            "value": [0.2, 0.4],
+        }
+    )
+    return {
+        "plot_build_up": lambda: report.plot_build_up(tables["build_up"]),
+        "plot_capability": lambda: report.plot_capability(measured),
+        "plot_comparison": lambda: report.plot_comparison(matrices),
+        "plot_compositions": lambda: report.plot_compositions(tables["configurations"]),
+        "plot_matrices": lambda: report.plot_matrices(study),
+        "plot_matrix": lambda: report.plot_matrix(next(iter(matrices.values()))),
+        "plot_noise": lambda: report.plot_noise(tables["differences"]),
+        "plot_samples": lambda: report.plot_samples(items),
+        "plot_search": lambda: report.plot_search(tables["search_percentiles"]),
+        "plot_survival": lambda: report.plot_survival(tables["survival"]),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in report.__all__ if name.startswith("plot_")])
+def test_a_notebook_shows_what_it_returns(
+    drawn: dict[str, Callable[[], Figure]], name: str
+) -> None:
+    figure = drawn[name]()
+    assert isinstance(figure, Figure)
+    shown, _ = DisplayFormatter().format(figure)
+    height, width, _ = imread(io.BytesIO(shown["image/png"]), format="png").shape
+    inches = figure.get_size_inches()
+    # Constrained layouts may still crop a figure by a pixel.
+    np.testing.assert_allclose((width, height), 130 * inches, atol=2)
+
+
+def test_a_matrix_has_its_accuracies_and_no_transfer() -> None:
+    matrix = RecallMatrix().with_row(1, {1: (4, 4), 2: (1, 4)}).with_row(2, {1: (3, 4)})
+    axes = report.plot_matrix(matrix, "mine").axes[0]
+    values = axes.images[0].get_array()
+    assert values.filled(-1).tolist() == [[1, -1], [0.75, -1]]
+    assert axes.get_title() == "mine"
+    assert [text.get_text() for text in axes.texts] == ["100", "75"]
+
+
+def test_the_command_writes_what_the_function_returns(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", ("vanilla", "merge"), (41, 42), tasks=4)
+    done = CliRunner().invoke(app, ["analyse", str(suite), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    own, _ = figures.save(
+        report.plot_noise(analyse(read_study(suite)).tables["differences"]), tmp_path / "noise"
+    )
+    assert own.read_bytes() == (tmp_path / "figures" / "noise.png").read_bytes()
+
+
+def test_figures_need_neither_torch_nor_pyplot() -> None:
+    check = (
+        "import sys\n"
+        "from holdfast import report\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "for name in report.__all__: getattr(report, name)\n"
+        "assert not {'torch', 'matplotlib.pyplot'} & {*sys.modules}\n"
+        "assert sorted(dir(report)) == report.__all__\n"
+        "try: report.nothing\n"
+        "except AttributeError: pass\n"
+        "else: raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
