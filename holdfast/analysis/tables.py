@@ -21,6 +21,7 @@ from holdfast.analysis.controls import controls, datasets
 from holdfast.analysis.curves import bands, curves, half_lives
 from holdfast.analysis.factorial import Factorial, factorial, synergy
 from holdfast.analysis.horizon import at_horizon
+from holdfast.analysis.item_tables import ItemTables, item_tables
 from holdfast.analysis.percentiles import percentile_bars
 from holdfast.analysis.ranks import ranks
 from holdfast.analysis.replicates import one_dataset
@@ -120,6 +121,10 @@ class _Part:
         return bands(curves(self.study))
 
     @cached_property
+    def kept(self) -> ItemTables:
+        return item_tables(self.runs)
+
+    @cached_property
     def factorial(self) -> Factorial:
         """Of the factors that any composition of the one data set has."""
         factors = factors_of(self.runs["method"])
@@ -182,6 +187,8 @@ _OfSearch = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
 _NO_RUN = "no finished run outside a search"
 _ONE_SEED = "a spread needs two seeds"
 _NO_SEARCH = "no search"
+_NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
+_NO_SAMPLES = "no finished run keeps samples (sampling.keep=true)"
 
 
 @dataclass(frozen=True)
@@ -225,6 +232,9 @@ TABLES = (
     ),
     Table("survival", lambda part: part.survival),
     Table("half_lives", lambda part: half_lives(part.survival)),
+    Table("items", lambda part: part.kept.items, _NO_ITEMS),
+    Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
+    Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),
     Table(
         "temperature_control",
         lambda part: temperature_control(part.study),

@@ -34,21 +34,22 @@ def items(
     ] = _SHOWN,
 ) -> None:
     """Recall by item: by age, by length, by rehearsal, and which facts went first."""
-    from holdfast.analysis import items as tables
+    from holdfast.analysis.items import read_items
+    from holdfast.analysis.samples import rehearsed_tasks, sampled
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
-    found = tables.read_items(run)
+    found = read_items(run)
     frame = found.to_frame()
     if len(frame):
         _print_recall(frame, show)
     if found.samples:
-        print(f"the samples before each task:\n{markdown(tables.sampled(found))}")
+        print(f"the samples before each task:\n{markdown(sampled(found))}")
     if figure is not None:
         from holdfast.report.figures import save
         from holdfast.report.samples import samples_by_task
 
-        drawn = samples_by_task(tables.rehearsed_tasks(found), tables.sampled(found))
+        drawn = samples_by_task(rehearsed_tasks(found), sampled(found))
         save(drawn, figure.with_suffix(""))
         print(figure.with_suffix(".png"))
     if out is not None:

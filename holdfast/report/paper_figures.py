@@ -15,8 +15,10 @@ from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 from holdfast.report.build_up_path import build_up_path
 from holdfast.report.capability_bars import capability_bars
 from holdfast.report.composition_grid import composition_grid
+from holdfast.report.item_groups import item_groups
 from holdfast.report.matrix_chain import CHAIN, matrix_chain, median_seeds
 from holdfast.report.noise_grid import noise_grid
+from holdfast.report.samples import samples_by_method
 from holdfast.report.search_bars import search_bars
 from holdfast.report.survival import survival
 
@@ -32,7 +34,7 @@ class PaperFigures:
 
 
 def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
-    """Draw every figure that a study and its tables have the data for, and ``noise``.
+    """Draw the paper's figures, ``noise``, ``items`` and ``samples``, where there are the data.
 
     Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup,
     fig:capability.
@@ -52,6 +54,11 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
         "build_up": ("build_up", lambda: build_up_path(tables["build_up"])),
         "search": ("search_percentiles", lambda: search_bars(tables["search_percentiles"])),
         "capability": ("capability", lambda: _capability(tables["capability"])),
+        "items": ("items", lambda: item_groups(_told(tables["items"]))),
+        "samples": (
+            "samples",
+            lambda: samples_by_method(_told(tables["samples"]), tables["samples_by_age"]),
+        ),
         "matrices": (
             "configurations",
             lambda: _matrices(_of(study, tables["configurations"]), learned),
@@ -106,6 +113,19 @@ def telling(methods: Sequence[str], most: int = _CURVES) -> list[str]:
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
     chosen = {*fixed, *best[: most - len(fixed)]}
     return [method for method in dict.fromkeys(methods) if method in chosen]
+
+
+def _told(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the methods of each data set that a figure has room for.
+
+    table: methods in the order of their Final.
+    """
+    chosen = {
+        dataset: telling(list(dict.fromkeys(part["method"])))
+        for dataset, part in table.groupby("dataset", sort=False)
+    }
+    pairs = zip(table["dataset"], table["method"], strict=True)
+    return table[[method in chosen[dataset] for dataset, method in pairs]]
 
 
 def _capability(table: pd.DataFrame) -> Figure:

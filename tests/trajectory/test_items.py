@@ -15,9 +15,8 @@ from holdfast.analysis.items import (
     by_length,
     by_rehearsal,
     lives,
-    rehearsed_tasks,
-    sampled,
 )
+from holdfast.analysis.samples import rehearsed_tasks, sampled
 from holdfast.core.errors import HoldfastError
 from holdfast.report.samples import samples_by_task
 from holdfast.results.items import read_rows, write_row

@@ -12,6 +12,7 @@ import pandas as pd
 
 from holdfast.analysis.compare import SIGNIFICANT
 from holdfast.core.mechanisms import VANILLA
+from holdfast.report.page.lives import Lives
 
 # Column, title, and whether it is a share.
 _METRICS = (
@@ -22,6 +23,11 @@ _METRICS = (
     ("w50", "W(50), %", True),
     ("half_life", "Half-life, tasks", False),
 )
+_GROUPS = {
+    "age": "Items recalled, %, by age in tasks, over all rows",
+    "length": "Items recalled after the last task, %, by characters of question and answer",
+    "rehearsed": "Items recalled after the last task, %, by how many samples asked them",
+}
 
 
 def headline(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -114,6 +120,42 @@ def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
     if "half_life" in table and table["half_life"].isna().any():
         note += " No half-life: recall does not halve within the horizon in every seed."
     return {"columns": columns, "rows": rows, "note": note}
+
+
+def items_text(lives: Lives) -> dict[str, Any]:
+    """What the page says of its items, and whether there is anything to draw."""
+    told = list(lives.refused)
+    if lives.embedded:
+        runs = _count(sum(run["packed"] is not None for run in lives.runs), "run")
+        told.append(
+            f"All {lives.counted} items of {runs}, at every row that asked them since their task "
+            "was learned."
+            if lives.every == 1
+            else f"{lives.embedded} of the {lives.counted} items of {runs}: one in {lives.every} "
+            "of each task, the same in every run. holdfast items RUN --out FILE writes them all."
+        )
+    return {"told": told, "drawn": bool(lives.runs)}
+
+
+def item_groups(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each of age, length and rehearsal, the share recalled of each method's items.
+
+    table: ``items`` of one data set.
+    """
+    found = []
+    for by, title in _GROUPS.items() if len(table) else ():
+        part = table[table["by"] == by]
+        if part.empty:
+            continue
+        wide = part.pivot(index="method", columns="group", values="recalled")
+        columns = sorted(wide.columns, key=lambda name: int(name.partition("-")[0]))
+        methods = list(dict.fromkeys(part["method"]))
+        rows = [
+            {"method": method, "cells": [_percent(wide.at[method, name]) for name in columns]}
+            for method in methods
+        ]
+        found.append({"title": title, "columns": columns, "rows": rows})
+    return found
 
 
 def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
