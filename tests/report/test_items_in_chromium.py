@@ -175,7 +175,8 @@ def test_the_life_of_an_item_is_read_with_the_keyboard(folder: Path, opened: Ope
     for after in range(4, TASKS + 1):
         page.keyboard.press("ArrowRight")
         told = "recalled" if items.rows[after][4][1] else "not recalled"
-        samples = f"; {counts[after]} samples asked it before task {after}" if after > 4 else ""
+        asked_it = "one sample" if counts[after] == 1 else f"{counts[after]} samples"
+        samples = f"; {asked_it} asked it before task {after}" if after > 4 else ""
         expect(detail.locator(".reading")).to_have_text(
             f"after task {after}, age {after - 4}: {told}{samples}"
         )

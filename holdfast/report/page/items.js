@@ -155,7 +155,7 @@ function summary(items) {
 }
 
 function lifeText(item) {
-  const samples = item.sampled === null ? "" : ` ${item.sampled} samples asked it.`;
+  const samples = item.sampled === null ? "" : ` It was asked by ${samplesText(item.sampled)}.`;
   const share = `recalled in ${percent(item.share)} of ${item.seen.length} rows`;
   return `Item ${item.number} of task ${item.task}: ${fate(item)}, ${share}.${samples}`;
 }

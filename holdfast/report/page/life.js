@@ -162,7 +162,8 @@ function lifeDetail(item, tasks) {
     cursor.setAttribute("x", x(current));
     cursor.setAttribute("visibility", "visible");
     const number = item.samples.get(current) ?? 0;
-    const samples = foot && current > item.task ? `; ${number} samples asked it before task ${current}` : "";
+    const asked = `; ${samplesText(number)} asked it before task ${current}`;
+    const samples = foot && current > item.task ? asked : "";
     reading.textContent = `${verdictText(item, current)}${samples}`;
   };
   explorable(svg, {
@@ -226,6 +227,8 @@ function bars(title, places, series, placeName) {
   const keys = series.map((one) => make("span", { class: "swatch" }, make("i", { class: one.look }), one.name));
   return make("figure", {}, make("figcaption", {}, title, " ", ...(series.length > 1 ? keys : [])), holder, reading);
 }
+
+const samplesText = (number) => (number === 1 ? "one sample" : `${number} samples`);
 
 // The rows of a table by column that agree with `wanted`.
 function rowsOf(table, wanted) {
