@@ -29,7 +29,13 @@ from holdfast.analysis.search_transfer import search_transfer, selection
 from holdfast.analysis.seed_spread import seed_spread, spread_groups, temperature_control
 from holdfast.analysis.state_size import state_size
 from holdfast.analysis.study import Study
-from holdfast.analysis.uncertainty import differences, effect_contrasts, with_intervals
+from holdfast.analysis.uncertainty import (
+    HALF_LIFE,
+    differences,
+    effect_contrasts,
+    means,
+    with_intervals,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import VANILLA
 
@@ -134,7 +140,17 @@ class _Part:
             )
         return factorial(self.runs, factors)
 
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        return means(self.study)
+
     # Tables of differences have the interval of each beside it.
+
+    @property
+    def half_lives(self) -> pd.DataFrame:
+        table = half_lives(self.survival)
+        own = self.means[self.means["metric"] == HALF_LIFE]
+        return table.merge(own[["dataset", "method", "low", "high", "seeds"]], how="left")
 
     @property
     def effects(self) -> pd.DataFrame:
@@ -209,6 +225,7 @@ class Table:
 TABLES = (
     Table("datasets", lambda part: datasets(part.study)),
     Table("configurations", lambda part: configurations(part.cells)),
+    Table("means", lambda part: part.means),
     Table("controls", lambda part: controls(part.study)),
     Table(
         "differences",
@@ -231,7 +248,7 @@ TABLES = (
         "holdfast capability has not been asked of any final run",
     ),
     Table("survival", lambda part: part.survival),
-    Table("half_lives", lambda part: half_lives(part.survival)),
+    Table("half_lives", lambda part: part.half_lives),
     Table("items", lambda part: part.kept.items, _NO_ITEMS),
     Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
     Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),

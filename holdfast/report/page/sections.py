@@ -23,6 +23,7 @@ _METRICS = (
     ("w50", "W(50), %", True),
     ("half_life", "Half-life, tasks", False),
 )
+_BOUNDS = ("change", "low", "high")
 _GROUPS = {
     "age": "Items recalled, %, by age in tasks, over all rows",
     "length": "Items recalled after the last task, %, by characters of question and answer",
@@ -204,14 +205,17 @@ def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
             _cell(row[name], _percent(row[name], "%") if share else f"{row[name]:.3f}")
             for name in ("before", "value")
         ]
-        change = f"{100 * row['change']:+.1f}" if share else f"{row['change']:+.3f}"
+        told = [f"{100 * row[name]:+.1f}" if share else f"{row[name]:+.3f}" for name in _BOUNDS]
+        change, low, high = (one.replace("-", "−") for one in told)
+        sure = "" if math.isnan(row["low"]) else f"{low} to {high}"
         lines.append(
             {
                 "method": row["method"],
                 "suite": row["suite"] if share else f"{row['suite']}, bits per byte",
                 "after_task": row["after_task"],
                 "seeds": row["seeds"],
-                "cells": [*numbers, _cell(row["change"], change.replace("-", "−"))],
+                "cells": [{**one, "sure": ""} for one in numbers]
+                + [{**_cell(row["change"], change), "sure": sure}],
             }
         )
     return lines
