@@ -100,7 +100,7 @@ function start() {
   const nav = document.getElementById("datasets");
   if (nav) datasetSwitch(nav);
   const draw = {
-    explorer,
+    explorer: (place, view) => explorer(place, view, data.tables.differences),
     gallery,
     survival: survivalSection,
     items: (place, view) => itemsSection(place, view, data.tables),

@@ -182,7 +182,8 @@ def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
                 "name": row["term"].replace(":", " × "),
                 "significant": bool(row["p"] < SIGNIFICANT),
                 "cells": [
-                    _cell(row["effect"], f"{100 * row['effect']:+.1f}".replace("-", "−")),
+                    _cell(row["effect"], _points(row["effect"])),
+                    _cell(row["low"], f"{_points(row['low'])} to {_points(row['high'])}"),
                     _cell(row["share"], f"{100 * row['share']:.1f}"),
                     _cell(row["f"], f"{row['f']:.1f}"),
                     _cell(row["p"], probability(row["p"])),
@@ -219,6 +220,10 @@ def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return lines
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def probability(p: float) -> str:
