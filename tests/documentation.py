@@ -156,6 +156,13 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
     },
+    "docs/how-to/watch.md": {  # run by tests/tracking, which read what was sent
+        "holdfast suite factorial stream.tasks=2 stream.items_per_task=4 --methods vanilla,merge"
+        " --seeds 41 --out studies/watched --track tensorboard": ("minutes",),
+        'holdfast learn notes "Who keeps the lighthouse?" "Orsa Tindle" --track tensorboard': (
+            "minutes",
+        ),
+    },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
     },

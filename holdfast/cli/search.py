@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import study
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def search(
     threads: study.Threads = None,
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
+    track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
@@ -40,6 +42,7 @@ def search(
 
     values = study.recipe_values("search", config)
     settings = study.own_settings(overrides)
+    refuse_unknown_tracker(track)
     with loading():
         from holdfast.studies.recipe import SearchRecipe
         from holdfast.studies.search import Search
@@ -59,7 +62,7 @@ def search(
         executor, ray_address, workers, workers_per_gpu, threads, plan.device
     )
     with watching("search", cost) as watch:
-        trace = plan.run(workforce, watch)
+        trace = plan.run(workforce, watch, track)
     _print_leaders(trace)
     _print_cost(plan.cost(trace))
     lost = all(one.score is None for one in trace)

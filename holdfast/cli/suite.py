@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import study
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def suite(
     threads: study.Threads = None,
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
+    track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
@@ -64,6 +66,7 @@ def suite(
     if from_search is not None and config is not None and "=" in config:
         overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
+    refuse_unknown_tracker(track)
     with loading():
         from holdfast.studies.suite import Suite
 
@@ -86,7 +89,7 @@ def suite(
         executor, ray_address, workers, workers_per_gpu, threads, plan.device
     )
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
-        rows = plan.run(workforce, watch)
+        rows = plan.run(workforce, watch, track)
     _print_rows(rows)
     failed = sum(row["error"] is not None for row in rows)
     if failed < len(rows):
