@@ -174,6 +174,13 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ".venv/bin/python -m pip install notebook": ("installation",),
         ".venv/bin/jupyter notebook docs/notebooks/first-study.ipynb": ("installation",),
     },
+    "docs/how-to/watch.md": {  # run by tests/tracking, which read what was sent
+        "holdfast suite factorial stream.tasks=2 stream.items_per_task=4 --methods vanilla,merge"
+        " --seeds 41 --out studies/watched --track tensorboard": ("minutes",),
+        'holdfast learn notes "Who keeps the lighthouse?" "Orsa Tindle" --track tensorboard': (
+            "minutes",
+        ),
+    },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
     },

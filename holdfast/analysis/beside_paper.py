@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from holdfast.analysis.compare import beside_interval
 from holdfast.analysis.paper_tables import DATASETS, dataset_table, paper_table
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 
@@ -25,9 +27,11 @@ def beside_paper(
 
     metrics: ``dataset``, ``method``, ``metric``, ``value``. half_lives: ``dataset``, ``role``,
     ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
-    ``change``. search_transfer: ``dataset``, ``horizon``, and four measures of agreement.
-    capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured task; the
-    paper's value is text, since it may be a bound.
+    ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured
+    task; the paper's value is text, since it may be a bound. All these have ``low``, ``high`` and
+    ``inside``, as :class:`holdfast.analysis.compare.Comparison` has them. search_transfer:
+    ``dataset``, ``horizon``, and four measures of agreement, which are of one search, so that
+    nothing can be drawn.
     Source: app:res-all-configs, sec:res-time, tab:allocation-swap, tab:rung-vs-canonical,
     app:res-capability.
     """
@@ -37,7 +41,7 @@ def beside_paper(
             for name, table in tables.items()
         }
     makers: dict[str, tuple[Callable[..., pd.DataFrame], tuple[str, ...]]] = {
-        "metrics": (_metrics, ("configurations",)),
+        "metrics": (_metrics, ("means",)),
         "half_lives": (_half_lives, ("half_lives", "configurations")),
         "allocation_swap": (_allocation_swap, ("allocation_swap",)),
         "search_transfer": (_search_transfer, ("search_transfer",)),
@@ -64,7 +68,7 @@ def roles(methods: Sequence[str]) -> dict[str, str]:
     return {role: method for role, method in found.items() if method is not None}
 
 
-def _metrics(configurations: pd.DataFrame) -> pd.DataFrame:
+def _metrics(means: pd.DataFrame) -> pd.DataFrame:
     paper = pd.concat(
         [
             dataset_table("all", name)
@@ -74,10 +78,17 @@ def _metrics(configurations: pd.DataFrame) -> pd.DataFrame:
         ]
     )
     keys = ["dataset", "method"]
-    ours = configurations.melt(keys, list(_METRICS), var_name="metric")
     theirs = paper.melt(keys, list(_METRICS), var_name="metric", value_name="value_paper")
     theirs["value_paper"] /= 100
-    return ours.merge(theirs, on=[*keys, "metric"])
+    ours = means[means["metric"].isin(_METRICS)]
+    both = ours[[*keys, "metric", "value", "low", "high"]].merge(theirs, on=[*keys, "metric"])
+    return _judged(both, both["value_paper"])
+
+
+def _judged(table: pd.DataFrame, paper: Iterable[float]) -> pd.DataFrame:
+    """The table with its bounds at the end, and whether they hold the paper's value."""
+    pairs = list(zip(table["low"], table["high"], strict=True))
+    return table.drop(columns=["low", "high"]).assign(**beside_interval(pairs, paper))
 
 
 def _half_lives(half_lives: pd.DataFrame, configurations: pd.DataFrame) -> pd.DataFrame:
@@ -88,10 +99,18 @@ def _half_lives(half_lives: pd.DataFrame, configurations: pd.DataFrame) -> pd.Da
         for role, method in roles(_published(str(dataset), part["method"])).items()
     ]
     ours = pd.DataFrame(rows, columns=["dataset", "role", "method"]).merge(
-        half_lives[["dataset", "method", "half_life"]], on=["dataset", "method"]
+        half_lives[["dataset", "method", "half_life", "low", "high", "ages", "seeds"]],
+        on=["dataset", "method"],
     )
     paper = paper_table("sec:res-time").rename(columns={"half_life": "half_life_paper"})
-    return ours.merge(paper, on=["dataset", "role"])
+    both = ours.merge(paper, on=["dataset", "role"])
+    # With two seeds, a bound that is missing is beyond the horizon.
+    drawn = both["seeds"] > 1
+    low = both["low"].where(both["low"].notna() | ~drawn, both["ages"])
+    high = both["high"].where(both["high"].notna() | ~drawn, math.inf)
+    inside = beside_interval(list(zip(low, high, strict=True)), both["half_life_paper"])["inside"]
+    kept = both.drop(columns=["low", "high", "ages", "seeds"])
+    return kept.assign(low=both["low"], high=both["high"], inside=inside)
 
 
 def _published(dataset: str, methods: Iterable[str]) -> list[str]:
@@ -102,7 +121,9 @@ def _published(dataset: str, methods: Iterable[str]) -> list[str]:
 def _allocation_swap(table: pd.DataFrame) -> pd.DataFrame:
     paper = paper_table("tab:allocation-swap").rename(columns={"change": "change_paper"})
     paper["change_paper"] /= 100
-    return table[["dataset", "allocation", "change"]].merge(paper, on=["dataset", "allocation"])
+    ours = table[["dataset", "allocation", "change", "low", "high"]]
+    both = ours.merge(paper, on=["dataset", "allocation"])
+    return _judged(both, both["change_paper"])
 
 
 def _search_transfer(table: pd.DataFrame) -> pd.DataFrame:
@@ -114,10 +135,13 @@ def _search_transfer(table: pd.DataFrame) -> pd.DataFrame:
 
 def _capability(table: pd.DataFrame) -> pd.DataFrame:
     last = table.groupby(["dataset", "method", "suite"])["after_task"].transform("max")
-    ours = table.loc[table["after_task"] == last, ["dataset", "method", "suite", "value"]]
+    bounds = {"value_low": "low", "value_high": "high"}
+    columns = ["dataset", "method", "suite", "value", *bounds]
+    ours = table.loc[table["after_task"] == last, columns].rename(columns=bounds)
     paper = paper_table("app:res-capability").rename(columns={"value": "value_paper"})
     both = ours.merge(paper, on=["dataset", "method", "suite"])
-    return both.assign(value_paper=[_share(text) for text in both["value_paper"]])
+    both = both.assign(value_paper=[_share(text) for text in both["value_paper"]])
+    return _judged(both, [float(text.removeprefix("<")) for text in both["value_paper"]])
 
 
 def _share(percent: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from holdfast.analysis.composition import FACTORS, compositions
@@ -17,20 +19,25 @@ from holdfast.analysis.factorial import factorial
 from holdfast.analysis.paper_tables import DATASETS, HORIZON, dataset_table, paper_cells
 from holdfast.analysis.ranks import rank
 from holdfast.analysis.replicates import by_dataset, one_dataset, replicates
+from holdfast.analysis.uncertainty import bounds, by_seed, contrasted, effect_contrasts
 from holdfast.core.errors import HoldfastError
+from holdfast.results import RecallMatrix
 
 SIGNIFICANT = 0.05  # tab:anova
+_INTERVAL = ("low", "high", "inside")
+_Finals: TypeAlias = Mapping[str, Mapping[int, NDArray[np.float64]]]  # by method, seed and task
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A study beside the paper; shares, and ``_paper`` marks what is the paper's.
 
-    compositions: ``dataset``, ``method``, ``final``, ``final_paper`` (means over seeds), ``rank``,
-    ``rank_paper`` (among the methods of that data set that both have; equal means share the
+    compositions: ``dataset``, ``method``, ``final``, ``final_paper`` (means over seeds), ``low``,
+    ``high`` (the 95% interval of the study's), ``inside`` (whether the paper's lies in it, yes or
+    no; empty without an interval, which needs two seeds), ``rank``, ``rank_paper`` (among the methods of that data set that both have; equal means share the
     smaller rank), the paper's best first.
-    effects: ``dataset``, ``term``, ``effect``, ``effect_paper``, ``significant``,
-    ``significant_paper`` (p < 0.05; false with one seed, which has no p), ``same_sign``, the
+    effects: ``dataset``, ``term``, ``effect``, ``effect_paper``, ``low``, ``high``, ``inside``,
+    ``significant``, ``significant_paper`` (p < 0.05; false with one seed, which has no p), ``same_sign``, the
     paper's largest first. They are of the largest part of the 2^4 factorial that the study has; the
     paper's are published where that is the whole, and computed from its means otherwise.
     agreement: one row a data set: ``dataset``, ``methods`` (how many both have), ``spearman`` of
@@ -50,13 +57,18 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def compare(cells: pd.DataFrame, dataset: str | None = None) -> Comparison:
+def compare(
+    cells: pd.DataFrame,
+    dataset: str | None = None,
+    matrices: Mapping[str, RecallMatrix] | None = None,
+) -> Comparison:
     """Set the cells of a study beside the paper's tables.
 
     Means are over the seeds that most methods of a data set have; a method that lacks one of them,
     or a task, is left out, and ``notes`` says so.
     dataset: with which of the paper's data sets to compare, for a study of one data set of another
-    name; None takes each data set of the study by its name.
+    name; None takes each data set of the study by its name. matrices: of the study, by path, from
+    which the intervals come; None for none.
     Raises HoldfastError when no data set or no method can be compared, when ``dataset`` is given
     for a study of several, and for a method and seed that is there twice.
     """
@@ -69,7 +81,7 @@ def compare(cells: pd.DataFrame, dataset: str | None = None) -> Comparison:
         if dataset is None and name not in DATASETS:
             notes.append(f"{name}: not a data set of the paper, which has {', '.join(DATASETS)}")
         else:
-            parts.append(_one(name, part, published, notes))
+            parts.append(_one(name, part, published, matrices or {}, notes))
     if not any(len(part[0]) for part in parts):
         raise HoldfastError(
             f"nothing to compare with the paper ({'; '.join(notes) or 'no finished cell'}); "
@@ -80,7 +92,11 @@ def compare(cells: pd.DataFrame, dataset: str | None = None) -> Comparison:
 
 
 def _one(
-    name: str, cells: pd.DataFrame, published: str, notes: list[str]
+    name: str,
+    cells: pd.DataFrame,
+    published: str,
+    matrices: Mapping[str, RecallMatrix],
+    notes: list[str],
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     paper = paper_cells(published)
     known = list(paper["method"].unique())
@@ -89,8 +105,9 @@ def _one(
         notes.append(f"{name}: not in the study: {', '.join(absent)}")
     cells = _comparable(name, cells, known, notes)
     methods = [method for method in known if method in set(cells["method"])]
-    table = _compositions(name, cells, paper, methods)
-    effects = _effects(name, cells, paper, notes)
+    finals = by_seed(cells, matrices, "final") if matrices else {}
+    table = _compositions(name, cells, paper, methods, finals)
+    effects = _effects(name, cells, paper, finals, notes)
     flips = _flips(table)
     agreement = {
         "dataset": name,
@@ -133,10 +150,10 @@ def _comparable(name: str, cells: pd.DataFrame, known: list[str], notes: list[st
 
 
 def _compositions(
-    name: str, cells: pd.DataFrame, paper: pd.DataFrame, methods: list[str]
+    name: str, cells: pd.DataFrame, paper: pd.DataFrame, methods: list[str], finals: _Finals
 ) -> pd.DataFrame:
     if not methods:
-        columns = ["dataset", "method", "final", "final_paper", "rank", "rank_paper"]
+        columns = ["dataset", "method", "final", "final_paper", *_INTERVAL, "rank", "rank_paper"]
         return pd.DataFrame(columns=columns)
     ours = replicates(cells, methods).mean(axis="columns")
     theirs = replicates(paper, methods).mean(axis="columns")
@@ -146,6 +163,7 @@ def _compositions(
             "method": methods,
             "final": ours,
             "final_paper": theirs,
+            **beside_interval([bounds(contrasted(finals, {one: 1.0})) for one in methods], theirs),
             "rank": rank(ours),
             "rank_paper": rank(theirs),
         }
@@ -153,8 +171,11 @@ def _compositions(
     return table.sort_values("rank_paper", kind="stable", ignore_index=True)
 
 
-def _effects(name: str, cells: pd.DataFrame, paper: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    columns = ["dataset", "term", "effect", "effect_paper", "significant", "significant_paper"]
+def _effects(
+    name: str, cells: pd.DataFrame, paper: pd.DataFrame, finals: _Finals, notes: list[str]
+) -> pd.DataFrame:
+    columns = ["dataset", "term", "effect", "effect_paper", *_INTERVAL]
+    columns += ["significant", "significant_paper"]
     factors = _factors(set(cells["method"]))
     if not factors:
         notes.append(f"{name}: no effects; the least is vanilla and one mechanism added to it")
@@ -168,10 +189,24 @@ def _effects(name: str, cells: pd.DataFrame, paper: pd.DataFrame, notes: list[st
         theirs = factorial(paper, factors).effects[["term", "effect", "p"]]
     table = theirs.merge(ours, on="term", suffixes=("_paper", ""))
     table["dataset"] = name
+    contrasts = effect_contrasts(table["term"], factors)
+    pairs = [bounds(contrasted(finals, contrast)) for contrast in contrasts]
+    table = table.assign(**beside_interval(pairs, table["effect_paper"]))
     table["significant"] = table["p"] < SIGNIFICANT
     table["significant_paper"] = table["p_paper"] < SIGNIFICANT
     table["same_sign"] = np.sign(table["effect"]) == np.sign(table["effect_paper"])
     return table[[*columns, "same_sign"]]
+
+
+def beside_interval(
+    pairs: Sequence[tuple[float, float]], paper: Iterable[float]
+) -> dict[str, list[Any]]:
+    """``low``, ``high`` and ``inside``: whether the paper's value lies within them, yes or no."""
+    inside = [
+        "" if math.isnan(low) else "yes" if low <= value <= high else "no"
+        for (low, high), value in zip(pairs, paper, strict=True)
+    ]
+    return {"low": [low for low, _ in pairs], "high": [high for _, high in pairs], "inside": inside}
 
 
 def _published(dataset: str) -> pd.DataFrame:

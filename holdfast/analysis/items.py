@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord
-from holdfast.results.items import FOLDER, read_rows, read_samples, sampled_tasks
+from holdfast.results.items import FOLDER, SAMPLES, read_rows, read_samples, sampled_tasks
 from holdfast.streams import Item, Stream, StreamConfig, Template, load_stream
 
-_OBSERVED = ["after_task", "on_task", "item", "age", "recalled"]
-_OBSERVED += ["question", "answer", "length", "rehearsed"]
 _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -26,12 +24,13 @@ _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class Items:
     """The items of one run.
 
-    rows: by row and task, whether each item was recalled; samples: by task, the texts that the
-    previous model wrote before it, empty where none were kept.
+    horizon: tasks learned; rows: by row and task, whether each item was recalled; samples: by
+    task, the texts that the previous model wrote before it, empty where none were kept.
     """
 
     stream: Stream
     template: Template
+    horizon: int
     rows: Mapping[int, Mapping[int, list[bool]]]
     samples: Mapping[int, list[str]]
 
@@ -40,52 +39,64 @@ class Items:
         ``age``, ``recalled``, ``question``, ``answer``, ``length`` (characters of both) and
         ``rehearsed`` (samples up to there that ask its question; <NA> where none were kept).
         """
-        seen = self._asked()
-        parts: list[dict[str, Any]] = []
-        for after_task, row in self.rows.items():
-            for on_task, verdicts in row.items():
-                items = self.stream.tasks[on_task - 1].items
-                for number, (item, recalled) in enumerate(zip(items, verdicts, strict=True), 1):
-                    asked = seen.get(self._question(item), [])
-                    parts.append(
-                        {
-                            "after_task": after_task,
-                            "on_task": on_task,
-                            "item": number,
-                            "age": after_task - on_task,
-                            "recalled": recalled,
-                            "question": item.question,
-                            "answer": item.answer,
-                            "length": len(item.question) + len(item.answer),
-                            "rehearsed": sum(task <= after_task for task in asked)
-                            if self.samples
-                            else pd.NA,
-                        }
-                    )
-        return pd.DataFrame(parts, columns=_OBSERVED).astype({"rehearsed": "Int64"})
+        asked = [(after, on, each) for after, row in self.rows.items() for on, each in row.items()]
+        sizes = [len(each) for _, _, each in asked]
+        after_task = np.repeat([after for after, _, _ in asked], sizes).astype(np.int64)
+        on_task = np.repeat([on for _, on, _ in asked], sizes).astype(np.int64)
+        facts = [item for _, on, _ in asked for item in self.stream.tasks[on - 1].items]
+        frame = pd.DataFrame(
+            {
+                "after_task": after_task,
+                "on_task": on_task,
+                "item": [number for size in sizes for number in range(1, size + 1)],
+                "age": after_task - on_task,
+                "recalled": [one for _, _, each in asked for one in each],
+                "question": [item.question for item in facts],
+                "answer": [item.answer for item in facts],
+                "length": [len(item.question) + len(item.answer) for item in facts],
+            }
+        )
+        if not (self.samples and asked):
+            return frame.assign(rehearsed=pd.array([pd.NA] * len(frame), dtype="Int64"))
+        so_far = {task: counts.cumsum(axis=1) for task, counts in self.rehearsals().items()}
+        counted = np.concatenate([so_far[on][:, after] for after, on, _ in asked])
+        return frame.assign(rehearsed=pd.array(counted, dtype="Int64"))
 
-    def _question(self, item: Item) -> str:
+    def rehearsals(self) -> dict[int, NDArray[np.int64]]:
+        """By task, how many samples drawn before task t ask each item: [items, t = 0..horizon]."""
+        places: dict[str, list[tuple[int, int]]] = {}
+        counts: dict[int, NDArray[np.int64]] = {}
+        for number, task in enumerate(self.stream.tasks[: self.horizon], start=1):
+            counts[number] = np.zeros((len(task.items), self.horizon + 1), dtype=np.int64)
+            for place, item in enumerate(task.items):
+                places.setdefault(self.question(item), []).append((number, place))
+        for before, texts in self.samples.items():
+            for text in texts:
+                for number, place in places.get(self.template.asked(text), ()):
+                    counts[number][place, before] += 1
+        return counts
+
+    def question(self, item: Item) -> str:
         """The item's question as a sample has it."""
         return self.template.asked(self.template.prompt(item))
 
-    def _asked(self) -> dict[str, list[int]]:
-        """By question, the tasks before which a sample asked it, once for each sample."""
-        found: dict[str, list[int]] = {}
-        for task, texts in self.samples.items():
-            for text in texts:
-                found.setdefault(self.template.asked(text), []).append(task)
-        return found
+
+def has_items(directory: Path | str) -> bool:
+    """Whether a run kept verdicts by item or samples."""
+    return any((Path(directory) / name).is_dir() for name in (FOLDER, SAMPLES))
 
 
-def read_items(directory: Path | str) -> Items:
+def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     """Read the verdicts by item of a run, its stream, and its samples, as far as they were kept.
 
+    horizon: as the run stood after so many tasks; None for all that it learned.
     Raises HoldfastError when the run has neither, or its stream is not where it was.
     """
     record = RunRecord.open(directory)
-    kept = sampled_tasks(record.path, record.horizon)
+    learned = record.horizon if horizon is None else min(horizon, record.horizon)
+    kept = sampled_tasks(record.path, learned)
     without = kept and not (record.path / FOLDER).is_dir()
-    rows = {} if without else read_rows(record.path, record.horizon)
+    rows = {} if without else read_rows(record.path, learned)
     config = record.description.config
     stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
     for row in rows.values():
@@ -96,7 +107,26 @@ def read_items(directory: Path | str) -> Items:
                     f"{stream.name} does not have now; put back the stream that was learned"
                 )
     template = Template(build(Template.Config, config["template"], source="template"))
-    return Items(stream, template, rows, {task: read_samples(record.path, task) for task in kept})
+    samples = {task: read_samples(record.path, task) for task in kept}
+    return Items(stream, template, learned, rows, samples)
+
+
+def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """What is recalled of the items of one method, over its seeds.
+
+    frames: of :meth:`Items.to_frame`. Gives ``by`` (age, of all rows; length and rehearsed, after
+    the last row), ``group`` (its range: tasks learned since, characters, samples that asked the
+    item), ``recalled`` (share) and ``observed`` (how many).
+    """
+    frame = pd.concat(frames, ignore_index=True)
+    if frame.empty:
+        return pd.DataFrame(columns=["by", "group", "recalled", "observed"])
+    tables = {
+        name: make(frame).rename(columns={name: "group"}).astype({"group": str})
+        for name, make in (("age", by_age), ("length", by_length), ("rehearsed", by_rehearsal))
+    }
+    named = pd.concat({name: table for name, table in tables.items() if len(table)}, names=["by"])
+    return named.reset_index("by").reset_index(drop=True)
 
 
 def by_age(frame: pd.DataFrame) -> pd.DataFrame:
@@ -159,68 +189,6 @@ def lives(frame: pd.DataFrame) -> pd.DataFrame:
     age = (table["lost_after"] - table["on_task"]).rename("age")
     order = age.fillna(10**9).sort_values(kind="stable").index
     return table.loc[order].reset_index(drop=True)
-
-
-def sampled(items: Items) -> pd.DataFrame:
-    """Who is in the samples that were drawn before each task.
-
-    Gives ``task``, ``samples``, ``right`` (share that is an item learned before, word for word),
-    ``chimeras`` (share that asks a learned question and answers otherwise), ``other`` (share that
-    asks none), ``distinct`` (learned items that are asked, as a share of all of them), and
-    ``newest`` (share of the right ones that are of the latest quarter of the learned tasks).
-    """
-    rows = []
-    for task, texts in ((task, texts) for task, texts in items.samples.items() if texts):
-        learned = {
-            items.template.asked(items.template.prompt(item)): (number, items.template.text(item))
-            for number, one in enumerate(items.stream.tasks[: task - 1], start=1)
-            for item in one.items
-        }
-        kinds: Counter[str] = Counter()
-        asked, ages = set(), []
-        for text in texts:
-            question = items.template.asked(text)
-            if question not in learned:
-                kinds["other"] += 1
-                continue
-            asked.add(question)
-            number, whole = learned[question]
-            right = text.strip().startswith(whole)
-            kinds["right" if right else "chimeras"] += 1
-            ages += [task - 1 - number] if right else []
-        count = len(texts)
-        rows.append(
-            {
-                "task": task,
-                "samples": count,
-                **{kind: kinds[kind] / count for kind in _KINDS},
-                "distinct": len(asked) / len(learned) if learned else float("nan"),
-                "newest": sum(age < (task - 1) / 4 for age in ages) / len(ages)
-                if ages
-                else float("nan"),
-            }
-        )
-    return pd.DataFrame(rows, columns=["task", "samples", *_KINDS, "distinct", "newest"])
-
-
-def rehearsed_tasks(items: Items) -> pd.DataFrame:
-    """Of the samples drawn before each task, the share that asks each task learned by then.
-
-    Gives ``task`` (before which they were drawn), ``on_task`` and ``share``.
-    """
-    learned: dict[str, int] = {
-        items.template.asked(items.template.prompt(item)): number
-        for number, task in enumerate(items.stream.tasks, start=1)
-        for item in task.items
-    }
-    rows = []
-    for task, texts in items.samples.items():
-        asked = Counter(learned.get(items.template.asked(text), 0) for text in texts)
-        rows += [(task, on, asked[on] / len(texts)) for on in range(1, task) if texts]
-    return pd.DataFrame(rows, columns=["task", "on_task", "share"])
-
-
-_KINDS = ("right", "chimeras", "other")
 
 
 def _shares(frame: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from holdfast.analysis.controls import controls, datasets
 from holdfast.analysis.curves import bands, curves, half_lives
 from holdfast.analysis.factorial import Factorial, factorial, synergy
 from holdfast.analysis.horizon import at_horizon
+from holdfast.analysis.item_tables import ItemTables, item_tables
 from holdfast.analysis.percentiles import percentile_bars
 from holdfast.analysis.ranks import ranks
 from holdfast.analysis.replicates import one_dataset
@@ -28,7 +29,13 @@ from holdfast.analysis.search_transfer import search_transfer, selection
 from holdfast.analysis.seed_spread import seed_spread, spread_groups, temperature_control
 from holdfast.analysis.state_size import state_size
 from holdfast.analysis.study import Study
-from holdfast.analysis.uncertainty import differences, effect_contrasts, with_intervals
+from holdfast.analysis.uncertainty import (
+    HALF_LIFE,
+    differences,
+    effect_contrasts,
+    means,
+    with_intervals,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import VANILLA
 
@@ -120,6 +127,10 @@ class _Part:
         return bands(curves(self.study))
 
     @cached_property
+    def kept(self) -> ItemTables:
+        return item_tables(self.runs)
+
+    @cached_property
     def factorial(self) -> Factorial:
         """Of the factors that any composition of the one data set has."""
         factors = factors_of(self.runs["method"])
@@ -129,7 +140,17 @@ class _Part:
             )
         return factorial(self.runs, factors)
 
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        return means(self.study)
+
     # Tables of differences have the interval of each beside it.
+
+    @property
+    def half_lives(self) -> pd.DataFrame:
+        table = half_lives(self.survival)
+        own = self.means[self.means["metric"] == HALF_LIFE]
+        return table.merge(own[["dataset", "method", "low", "high", "seeds"]], how="left")
 
     @property
     def effects(self) -> pd.DataFrame:
@@ -182,6 +203,8 @@ _OfSearch = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
 _NO_RUN = "no finished run outside a search"
 _ONE_SEED = "a spread needs two seeds"
 _NO_SEARCH = "no search"
+_NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
+_NO_SAMPLES = "no finished run keeps samples (sampling.keep=true)"
 
 
 @dataclass(frozen=True)
@@ -202,6 +225,7 @@ class Table:
 TABLES = (
     Table("datasets", lambda part: datasets(part.study)),
     Table("configurations", lambda part: configurations(part.cells)),
+    Table("means", lambda part: part.means),
     Table("controls", lambda part: controls(part.study)),
     Table(
         "differences",
@@ -224,7 +248,10 @@ TABLES = (
         "holdfast capability has not been asked of any final run",
     ),
     Table("survival", lambda part: part.survival),
-    Table("half_lives", lambda part: half_lives(part.survival)),
+    Table("half_lives", lambda part: part.half_lives),
+    Table("items", lambda part: part.kept.items, _NO_ITEMS),
+    Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
+    Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),
     Table(
         "temperature_control",
         lambda part: temperature_control(part.study),

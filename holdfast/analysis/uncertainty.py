@@ -1,58 +1,84 @@
-"""What is noise: a paired bootstrap over seeds and tasks of differences between methods.
-
-Source: Owen, The pigeonhole bootstrap (Annals of Applied Statistics 1, 2007): seeds and tasks are
-drawn independently, with replacement, and every method has the same draw.
-"""
+"""What is noise: means and differences between methods, with the intervals of a bootstrap."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from holdfast.analysis.bootstrap import interval
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.horizon import at_horizon
+from holdfast.analysis.lifetimes import BySeed, Lifetime, lives_apart, recall_by_age
 from holdfast.analysis.replicates import by_dataset, refuse_repeated
 from holdfast.analysis.study import Study
 from holdfast.results import RecallMatrix
 from holdfast.results.metrics import terms
 
-DRAWS = 4000
-LEVEL = 0.95
-METRICS = ("final", "diag", "forget", "w10", "w50")
-_COLUMNS = ("dataset", "metric", "method", "other", "difference", "low", "high", "noise", "seeds")
+METRICS = ("final", "diag", "forget", "w10", "w50")  # means over tasks
+HALF_LIFE = "half_life"
+_MEANS = ("dataset", "method", "metric", "value", "low", "high", "seeds")
+_DIFFERENCES = ("dataset", "metric", "method", "other", "difference", "low", "high", "noise")
+
+
+def means(study: Study) -> pd.DataFrame:
+    """Each method's metrics with their intervals.
+
+    Gives ``dataset``, ``method``, ``metric`` (final, diag, forget, w10, w50, and half_life of the
+    mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as
+    :func:`holdfast.analysis.bootstrap.interval`; NaN with fewer than two seeds) and ``seeds``. A
+    metric that is not defined has no row; a half-life beyond the horizon, or a bound, is NaN.
+    Raises HoldfastError for a method and seed that is there twice.
+    """
+    runs = at_horizon(study.cells)
+    refuse_repeated(runs)
+    rows: list[tuple[object, ...]] = []
+    for dataset, part in by_dataset(runs).items():
+        for metric in METRICS:
+            for method, own in by_seed(part, study.matrices, metric).items():
+                each = np.array(list(own.values()))
+                told = (float(each.mean()), *bounds(each), len(each))
+                rows.append((dataset, method, metric, *told))
+        for method, own in _curves(part, study.matrices).items():
+            life = Lifetime(list(own.values()))
+            numbers = [life.known(age) for age in (life.value, *life.bounds())]
+            rows.append((dataset, method, HALF_LIFE, *numbers, len(own)))
+    return pd.DataFrame(rows, columns=list(_MEANS))
 
 
 def differences(study: Study) -> pd.DataFrame:
     """Each method's metric minus each other's, over the seeds that both have, with its interval.
 
-    Gives ``dataset``, ``metric`` (final, diag, forget, w10, w50), ``method`` and ``other`` (the one
-    with the higher mean first), ``difference`` (share), ``low`` and ``high`` (95%: percentiles of
-    :func:`interval`), ``noise`` (whether they enclose 0) and ``seeds``. A pair without two common
-    seeds has no row.
+    Gives ``dataset``, ``metric`` (final, diag, forget, w10, w50, half_life), ``method`` and
+    ``other`` (the one with the higher mean first), ``difference`` (share; of half_life tasks),
+    ``low`` and ``high`` (95%, as :func:`holdfast.analysis.bootstrap.interval`), ``noise`` (whether
+    they enclose 0) and ``seeds``. A pair without two common seeds has no row. A half-life beyond
+    the horizon counts as the horizon, so that its difference is the least that it may be; two of
+    them have no row.
     Raises HoldfastError for a method and seed that is there twice.
     """
     rows: list[tuple[object, ...]] = []
     runs = at_horizon(study.cells)
     refuse_repeated(runs)
     for dataset, part in by_dataset(runs).items():
+        found: list[tuple[str, str, str, float, float, float, int]] = []
         for metric in METRICS:
-            values = _by_seed(part, study.matrices, metric)
+            values = by_seed(part, study.matrices, metric)
             means = {name: float(np.mean(list(own.values()))) for name, own in values.items()}
             ordered = sorted(means, key=lambda name: (-means[name], name))
             for first, second in itertools.combinations(ordered, 2):
-                each = _contrast(values, {first: 1.0, second: -1.0})
+                each = contrasted(values, {first: 1.0, second: -1.0})
                 if len(each) > 1:
-                    low, high = interval(each)
-                    noise = low <= 0 <= high
-                    told = (float(each.mean()), low, high, noise, len(each))
-                    rows.append((dataset, metric, first, second, *told))
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+                    apart = (float(each.mean()), *interval(each), len(each))
+                    found.append((metric, first, second, *apart))
+        found += [(HALF_LIFE, *told) for told in lives_apart(_curves(part, study.matrices))]
+        for *named, difference, low, high, seeds in found:
+            rows.append((dataset, *named, difference, low, high, low <= 0 <= high, seeds))
+    return pd.DataFrame(rows, columns=[*_DIFFERENCES, "seeds"])
 
 
 def with_intervals(
@@ -63,26 +89,10 @@ def with_intervals(
     study: of the table's one data set; contrasts: for each row, the weight of every method whose
     mean is part of the difference. NaN with fewer than two seeds that all of them have.
     """
-    values = _by_seed(at_horizon(study.cells), study.matrices, "final")
-    bounds = []
-    for contrast in contrasts:
-        each = _contrast(values, contrast)
-        bounds.append(interval(each) if len(each) > 1 else (math.nan, math.nan))
-    low, high = zip(*bounds, strict=True) if bounds else ((), ())
+    values = by_seed(at_horizon(study.cells), study.matrices, "final")
+    pairs = [bounds(contrasted(values, contrast)) for contrast in contrasts]
+    low, high = zip(*pairs, strict=True) if pairs else ((), ())
     return table.assign(low=low, high=high)
-
-
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The 95% percentile interval of the mean of values [seeds, tasks].
-
-    4,000 draws, of seeds and of tasks, each with replacement; the same values give the same draws.
-    Wide rather than narrow where values differ by task and by chance; too narrow where seeds spread
-    most and there are few of them (three seeds: docs/analysis.md).
-    """
-    seeds, tasks = _draws(*values.shape)
-    means = ((seeds @ values) * tasks).sum(axis=1)
-    low, high = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return float(low), float(high)
 
 
 def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[str, float]]:
@@ -101,18 +111,12 @@ def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[
     ]
 
 
-@lru_cache(maxsize=4)
-def _draws(seeds: int, tasks: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights [draws, seeds] and [draws, tasks], each row's sum 1."""
-    random = np.random.default_rng([seeds, tasks])
-    by_seed = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
-    by_task = random.multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS) / tasks
-    return by_seed, by_task
+def bounds(each: NDArray[np.float64]) -> tuple[float, float]:
+    """The interval of values [seeds, tasks]; NaN with fewer than two seeds."""
+    return interval(each) if len(each) > 1 else (math.nan, math.nan)
 
 
-def _contrast(
-    values: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: Mapping[str, float]
-) -> NDArray[np.float64]:
+def contrasted(values: BySeed, weights: Mapping[str, float]) -> NDArray[np.float64]:
     """The weighted sum of methods [seeds, tasks], over the seeds that all of them have."""
     if not weights or not all(name in values for name in weights):
         return np.zeros((0, 1))
@@ -122,7 +126,7 @@ def _contrast(
     )
 
 
-def _by_seed(
+def by_seed(
     runs: pd.DataFrame, matrices: Mapping[str, RecallMatrix], metric: str
 ) -> dict[str, dict[int, NDArray[np.float64]]]:
     """The part of each task in a metric [tasks], by method and seed, where it is defined."""
@@ -130,5 +134,17 @@ def _by_seed(
     for row in runs.to_dict("records"):
         values = terms(matrices[row["path"]], metric)
         if len(values) and not np.isnan(values).any():
+            found.setdefault(row["method"], {})[row["seed"]] = values
+    return found
+
+
+def _curves(
+    runs: pd.DataFrame, matrices: Mapping[str, RecallMatrix]
+) -> dict[str, dict[int, NDArray[np.float64]]]:
+    """Recall by task and age of every method and seed that has learned something."""
+    found: dict[str, dict[int, NDArray[np.float64]]] = {}
+    for row in runs.to_dict("records"):
+        if matrices[row["path"]].horizon:
+            values = recall_by_age(matrices[row["path"]])
             found.setdefault(row["method"], {})[row["seed"]] = values
     return found

@@ -112,7 +112,8 @@ def _remove(*stale: Path) -> None:
 
 
 _PATHS = ("study", "path")
-_LONG = ("survival", "differences")  # a row per age, per pair: for figures, not for reading
+# A row per age, per pair, per task: for figures, not for reading.
+_LONG = ("survival", "differences", "samples", "samples_by_age")
 
 
 def _listed(title: str, lines: Mapping[str, str]) -> list[str]:

@@ -43,7 +43,7 @@ def compare(
     from holdfast.analysis.tables import analyse, markdown
 
     study = read_study(*directories)
-    comparison = set_beside(at_horizon(study.cells), dataset)
+    comparison = set_beside(at_horizon(study.cells), dataset, study.matrices)
     more = beside_paper(analyse(study).tables, dataset)
     _print(comparison)
     for name, table in more.items():

@@ -34,16 +34,17 @@ def items(
     ] = _SHOWN,
 ) -> None:
     """Recall by item: by age, by length, by rehearsal, and which facts went first."""
-    from holdfast.analysis import items as tables
+    from holdfast.analysis.items import read_items
+    from holdfast.analysis.samples import sampled
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
-    found = tables.read_items(run)
+    found = read_items(run)
     frame = found.to_frame()
     if len(frame):
         _print_recall(frame, show)
     if found.samples:
-        print(f"the samples before each task:\n{markdown(tables.sampled(found))}")
+        print(f"the samples before each task:\n{markdown(sampled(found))}")
     if figure is not None:
         from holdfast.report.figures import save
         from holdfast.report.samples import plot_samples

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def learn(
             show_default="embedded",
         ),
     ] = None,
+    track: Track = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was learned as one JSON object.")
     ] = False,
@@ -96,6 +98,7 @@ def learn(
     told_by_hand = _fact(facts, given)
     if model is not None:
         given.append(f"backbone.name={model}")
+    refuse_unknown_tracker(track)
     from holdfast.cli.progress import loading, showing
 
     with loading():
@@ -103,6 +106,7 @@ def learn(
         from holdfast.memory.memory import Memory
         from holdfast.memory.telling import lesson_lines, lesson_values
         from holdfast.streams.columns import Columns
+        from holdfast.tracking.tracking import tracked
 
     opened = Memory(memory, _settings(memory, recipe, given))
     if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
@@ -115,8 +119,12 @@ def learn(
     elif paraphrases or writer:
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     planned = len(opened.plan(stream, again=again).tasks)
-    with showing(memory.name, opened.horizon, planned, memory) as progress:
-        learned = opened.learn(stream, progress, again=again)
+    begin = opened.horizon
+    with (
+        showing(memory.name, begin, planned, memory) as progress,
+        tracked(track, opened.config, memory, begin, progress) as listener,
+    ):
+        learned = opened.learn(stream, listener, again=again)
     if as_json:
         print(json.dumps(lesson_values(learned), ensure_ascii=False))
         return

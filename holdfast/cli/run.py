@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import first
 from holdfast.recipes import on_dataset, recipe, recipe_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from holdfast.learning.config import RunConfig
-    from holdfast.learning.progress import Progress
-    from holdfast.learning.trajectory import Trajectory
 
 
 def run(
@@ -31,14 +29,7 @@ def run(
     tasks: Annotated[
         int | None, typer.Option("--tasks", help="Stop after so many tasks; all by default.")
     ] = None,
-    track: Annotated[
-        str | None,
-        typer.Option(
-            "--track",
-            metavar="TRACKER",
-            help="Send the run to tensorboard, wandb, mlflow or trackio while it learns.",
-        ),
-    ] = None,
+    track: Track = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved configuration, train nothing.")
     ] = False,
@@ -47,10 +38,7 @@ def run(
     from holdfast.cli.progress import loading
 
     values = configuration(config, dataset_of(overrides or []))
-    if track is not None:
-        from holdfast.tracking.clients import check_tracker
-
-        check_tracker(track)
+    refuse_unknown_tracker(track)
     with loading():
         from holdfast.learning.config import RunConfig
 
@@ -65,12 +53,15 @@ def run(
     from holdfast.cli.report import write_report
     from holdfast.cli.summary import LearnedRun, print_summary
     from holdfast.learning.trajectory import Trajectory
+    from holdfast.tracking.tracking import tracked
 
     trajectory = Trajectory(resolved, out)
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
     with (
         showing(resolved.method, trajectory.horizon, planned, out) as progress,
-        _tracked(trajectory, track if first() else None, progress) as listener,
+        tracked(
+            track if first() else None, resolved, out, trajectory.horizon, progress
+        ) as listener,
     ):
         matrix = trajectory.advance(tasks, listener)
     if not first():
@@ -78,30 +69,6 @@ def run(
     print_summary({resolved.method: LearnedRun(matrix, out)})
     print(f"report: {write_report(out)}")
     print(out)
-
-
-@contextmanager
-def _tracked(trajectory: Trajectory, name: str | None, shown: Progress) -> Iterator[Progress]:
-    """What listens to the run: the progress shown, and beside it the tracker if one is named."""
-    if name is None:
-        yield shown
-        return
-    from holdfast.core.config import sha256_of
-    from holdfast.learning.progress import Several
-    from holdfast.results.record import read_events
-    from holdfast.tracking.clients import Run
-    from holdfast.tracking.tracking import Tracking
-
-    config, place = trajectory.config, trajectory.directory
-    identity = sha256_of([config.numbers(), str(place.absolute())])[:16]
-    run = Run(place, identity, config.model_dump(mode="json"))
-    events = (event for event in read_events(place) if event.get("event") == "task")
-    steps = sum(one.get("steps", 0) for one in events if one["task"] <= trajectory.horizon)
-    tracking = Tracking(name, run, shown.event, steps=steps)
-    try:
-        yield Several(shown, tracking)
-    finally:
-        tracking.close()
 
 
 def dataset_of(overrides: Iterable[str]) -> str | None:

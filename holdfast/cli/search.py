@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import study
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def search(
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
     slurm: study.Slurm = None,
+    track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
@@ -42,6 +44,7 @@ def search(
     values = study.recipe_values("search", config)
     settings = study.own_settings(overrides)
     jobs = study.slurm_parameters(executor, slurm)
+    refuse_unknown_tracker(track)
     with loading():
         from holdfast.studies.recipe import SearchRecipe
         from holdfast.studies.search import Search
@@ -68,7 +71,7 @@ def search(
         jobs,
     )
     with watching("search", cost) as watch:
-        trace = plan.run(workforce, watch)
+        trace = plan.run(workforce, watch, track)
     _print_leaders(trace)
     _print_cost(plan.cost(trace))
     lost = all(one.score is None for one in trace)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import study
+from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def suite(
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
     slurm: study.Slurm = None,
+    track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
@@ -66,6 +68,7 @@ def suite(
         overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
     jobs = study.slurm_parameters(executor, slurm)
+    refuse_unknown_tracker(track)
     with loading():
         from holdfast.studies.suite import Suite
 
@@ -95,7 +98,7 @@ def suite(
         jobs,
     )
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
-        rows = plan.run(workforce, watch)
+        rows = plan.run(workforce, watch, track)
     _print_rows(rows)
     failed = sum(row["error"] is not None for row in rows)
     if failed < len(rows):

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from holdfast.report.composition_grid import plot_compositions as plot_compositions
     from holdfast.report.figures import plot_comparison as plot_comparison
     from holdfast.report.figures import plot_matrix as plot_matrix
+    from holdfast.report.item_groups import plot_item_groups as plot_item_groups
     from holdfast.report.matrix_chain import plot_matrices as plot_matrices
     from holdfast.report.noise_grid import plot_noise as plot_noise
     from holdfast.report.page import write_page as write_page
     from holdfast.report.samples import plot_samples as plot_samples
+    from holdfast.report.samples import plot_samples_by_method as plot_samples_by_method
     from holdfast.report.search_bars import plot_search as plot_search
     from holdfast.report.survival import plot_survival as plot_survival
 
@@ -26,10 +28,12 @@ _HOMES = {
     "plot_capability": "capability_bars",
     "plot_comparison": "figures",
     "plot_compositions": "composition_grid",
+    "plot_item_groups": "item_groups",
     "plot_matrices": "matrix_chain",
     "plot_matrix": "figures",
     "plot_noise": "noise_grid",
     "plot_samples": "samples",
+    "plot_samples_by_method": "samples",
     "plot_search": "search_bars",
     "plot_survival": "survival",
     "write_page": "page",

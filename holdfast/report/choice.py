@@ -49,3 +49,16 @@ def telling(methods: Sequence[str], most: int = _CURVES) -> list[str]:
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
     chosen = {*fixed, *best[: most - len(fixed)]}
     return [method for method in dict.fromkeys(methods) if method in chosen]
+
+
+def told_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the methods of each data set that a figure has room for.
+
+    table: methods in the order of their Final.
+    """
+    chosen = {
+        dataset: telling(list(dict.fromkeys(part["method"])))
+        for dataset, part in table.groupby("dataset", sort=False)
+    }
+    pairs = zip(table["dataset"], table["method"], strict=True)
+    return table[[method in chosen[dataset] for dataset, method in pairs]]

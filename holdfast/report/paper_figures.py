@@ -13,10 +13,12 @@ from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
 from holdfast.report.build_up_path import plot_build_up
 from holdfast.report.capability_bars import plot_capability
-from holdfast.report.choice import told_curves
+from holdfast.report.choice import told_curves, told_rows
 from holdfast.report.composition_grid import plot_compositions
+from holdfast.report.item_groups import plot_item_groups
 from holdfast.report.matrix_chain import plot_matrices
 from holdfast.report.noise_grid import plot_noise
+from holdfast.report.samples import plot_samples_by_method
 from holdfast.report.search_bars import plot_search
 from holdfast.report.survival import plot_survival
 
@@ -30,7 +32,7 @@ class PaperFigures:
 
 
 def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
-    """Draw every figure that a study and its tables have the data for, and ``noise``.
+    """Draw the paper's figures, ``noise``, ``items`` and ``samples``, where there are the data.
 
     Source: fig:survival, fig:sho-results, fig:composition-results, fig:matrices, fig:app-buildup,
     fig:capability.
@@ -49,6 +51,11 @@ def paper_figures(study: Study, analysis: Analysis) -> PaperFigures:
         "build_up": ("build_up", lambda: plot_build_up(tables["build_up"])),
         "search": ("search_percentiles", lambda: plot_search(tables["search_percentiles"])),
         "capability": ("capability", lambda: plot_capability(tables["capability"])),
+        "items": ("items", lambda: plot_item_groups(told_rows(tables["items"]))),
+        "samples": (
+            "samples",
+            lambda: plot_samples_by_method(told_rows(tables["samples"]), tables["samples_by_age"]),
+        ),
         "matrices": (
             "configurations",
             lambda: plot_matrices(_of(study, tables["configurations"])),

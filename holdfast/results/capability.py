@@ -6,6 +6,7 @@ tasks and 0 is the unmodified backbone. Source: app:res-capability.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -153,6 +154,32 @@ def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
         if number and folder.is_dir():
             found.append((int(number[1]), folder))
     return [row for task, folder in sorted(found) for row in read_boundary(folder, task)]
+
+
+def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float, float]]:
+    """What each item of a finished result adds to its score, by id: a count, out of so many.
+
+    directory: of the boundary. A correct answer is (1, 1), a wrong one (0, 1); a text is (bits,
+    bytes). Empty where the samples of the suite were not kept, or are not those of the result.
+    Raises HoldfastError for a line that is no sample.
+    """
+    path = directory / f"{row.suite}.samples.jsonl"
+    if not path.exists():
+        return {}
+    found: dict[str, tuple[float, float]] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            sample = json.loads(line)
+            details = sample["details"]
+            text = (details["bits"], details["bytes"]) if row.score is None else None
+            found[str(sample["id"])] = text or (float(sample["correct"]), 1.0)
+        except (ValueError, KeyError, TypeError):
+            raise HoldfastError(
+                f"{path} line {number}: is no sample; restore the file, or remove it and do without"
+            ) from None
+    right = sum(value for value, _ in found.values())
+    whole = len(found) == row.items and (row.score is None or right == row.correct)
+    return found if whole else {}
 
 
 def _row(path: Path, after_task: int, record: dict[str, Any]) -> CapabilityRow:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.core.config import sha256_of
@@ -10,12 +11,23 @@ from holdfast.learning.config import RunConfig
 
 
 @dataclass(frozen=True)
+class Tracker:
+    """Where a study's cells are sent while they learn. name: of the tracker; group: of the study."""
+
+    name: str
+    group: str
+
+
+@dataclass(frozen=True)
 class Cell:
-    """candidate: the name of its settings without the seed, for tables; horizon: tasks to learn."""
+    """candidate: the name of its settings without the seed, for tables; horizon: tasks to learn;
+    tracker: the worker that learns it sends it there.
+    """
 
     candidate: str
     config: RunConfig
     horizon: int
+    tracker: Tracker | None = None
 
     @property
     def key(self) -> str:
@@ -34,6 +46,14 @@ class Cell:
     def directory(self, store: Path) -> Path:
         """The trajectory's directory."""
         return store / self.key
+
+
+def sent_to(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, each with the tracker if one is named. study: its directory, whose name groups."""
+    if tracker is None:
+        return list(cells)
+    sent = Tracker(tracker, study.resolve().name)
+    return [replace(cell, tracker=sent) for cell in cells]
 
 
 @dataclass(frozen=True)

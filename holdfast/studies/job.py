@@ -31,13 +31,17 @@ class Job:
     def order(self) -> dict[str, Any]:
         """The message that tells a worker to advance this cell, as JSON values.
 
-        folder: the directory that the configuration's relative paths start from.
+        folder: the directory that the configuration's relative paths start from; track: the
+        tracker, the run's name there and its group, or None.
         """
+        tracker, seed = self.cell.tracker, self.cell.config.seed
+        named = {"name": f"{self.cell.candidate} seed {seed}"}
         return {
             "config": self.cell.config.model_dump(mode="json"),
             "horizon": self.cell.horizon,
             "directory": str(self.directory.absolute()),
             "folder": os.getcwd(),
+            "track": tracker and {"tracker": tracker.name, "group": tracker.group, **named},
         }
 
     def starts(self, watch: Watch) -> None:

@@ -20,7 +20,7 @@ from holdfast.results import final
 from holdfast.results.record import task_seconds
 from holdfast.streams import Stream
 from holdfast.studies.advance import advance, measured
-from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.halving import rank, score, survivors
 from holdfast.studies.recipe import SearchRecipe
@@ -114,10 +114,13 @@ class Search:
             },
         }
 
-    def run(self, executor: Executor, watch: Watch | None = None) -> list[Standing]:
+    def run(
+        self, executor: Executor, watch: Watch | None = None, track: str | None = None
+    ) -> list[Standing]:
         """Run or resume the search; write leaderboard and trace; return the trace.
 
-        A candidate with a failed cell is ranked last and does not stop the search.
+        track: the tracker to which workers send their trajectories, grouped by the directory's
+        name. A candidate with a failed cell is ranked last and does not stop the search.
         Raises HoldfastError when the directory belongs to another study, or the store holds a cell
         with other settings.
         """
@@ -129,7 +132,7 @@ class Search:
             since = 0
             for place, horizon in enumerate(self.recipe.schedule.horizons):
                 wanted = sizes[place + 1] if place + 1 < len(sizes) else None
-                cells = self.cells(going, horizon)
+                cells = sent_to(track, self.directory, self.cells(going, horizon))
                 outcomes = {
                     outcome.cell.key: outcome
                     for outcome in advance(cells, self.stream, self.store, executor, watch, since)

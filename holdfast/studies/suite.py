@@ -19,7 +19,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
 from holdfast.studies.advance import advance, measured
-from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.space import named, override
 from holdfast.studies.study import claimed, write_table
@@ -116,18 +116,22 @@ class Suite:
                 found[key] = section[last]
         return found
 
-    def run(self, executor: Executor, watch: Watch | None = None) -> list[dict[str, Any]]:
+    def run(
+        self, executor: Executor, watch: Watch | None = None, track: str | None = None
+    ) -> list[dict[str, Any]]:
         """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return its cells.
 
-        The tables keep the methods and seeds of earlier calls.
+        track: the tracker to which workers send their trajectories, grouped by the directory's
+        name. The tables keep the methods and seeds of earlier calls.
 
         A cell that fails has its error in the table and does not stop the others.
         Raises HoldfastError when the directory belongs to another study, or the store holds a cell
         with other settings.
         """
         outcomes: dict[str, Outcome] = {}
+        cells = sent_to(track, self.directory, self.cells)
         with claimed(self.directory, self.question(), self.store):
-            for outcome in advance(self.cells, self.stream, self.store, executor, watch or Watch()):
+            for outcome in advance(cells, self.stream, self.store, executor, watch or Watch()):
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]
             every = self._with_earlier(rows)

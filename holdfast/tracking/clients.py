@@ -17,17 +17,15 @@ class Run:
     """What a client is told of a run.
 
     directory: the trajectory's; identity: the same for the same run, so that a continued run
-    continues in the tracker too; settings: nested.
+    continues in the tracker too; settings: nested; name: that the tracker shows; group: the name
+    of its study, if it is of one.
     """
 
     directory: Path
     identity: str
     settings: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The name that the tracker shows."""
-        return self.directory.resolve().name
+    name: str
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ class Client:
 def _tensorboard(run: Run) -> Client:
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    writer = SummaryWriter(str(run.directory / "tensorboard"))
+    # Its page names a run by its folder, and shows those of a group by a part of that name.
+    folders = [] if run.group is None else [_folder(run.group), _folder(run.name)]
+    writer = SummaryWriter(str(run.directory.joinpath("tensorboard", *folders)))
     settings = "\n".join(f"    {line}" for line in _lines(run.settings))
     writer.add_text("settings", settings)
 
@@ -62,6 +62,7 @@ def _wandb(run: Run) -> Client:
     opened = wandb.init(
         project=PROJECT,
         name=run.name,
+        group=run.group,
         id=run.identity,
         resume="allow",
         dir=str(run.directory),
@@ -90,6 +91,8 @@ def _mlflow(run: Run) -> Client:
         client.update_run(number, status="RUNNING")
     else:
         tags = {"holdfast_run": run.identity}
+        if run.group is not None:
+            tags["holdfast_study"] = run.group
         opened = client.create_run(experiment.experiment_id, tags=tags, run_name=run.name)
         number = opened.info.run_id
         for line in _lines(run.settings):
@@ -107,7 +110,12 @@ def _trackio(run: Run) -> Client:
 
     name = f"{run.name}-{run.identity[:8]}"  # a run is known by its name
     opened = trackio.init(
-        project=PROJECT, name=name, resume="allow", config=dict(run.settings), embed=False
+        project=PROJECT,
+        name=name,
+        group=run.group,
+        resume="allow",
+        config=dict(run.settings),
+        embed=False,
     )
 
     return Client(lambda numbers, place: opened.log(dict(numbers), step=place), opened.finish)
@@ -130,6 +138,10 @@ def check_tracker(name: str) -> None:
 def open_client(name: str, run: Run) -> Client:
     """Open a run in the tracker of that name; what its client raises comes through."""
     return _CLIENTS[name](run)
+
+
+def _folder(name: str) -> str:
+    return name.replace("/", "_").strip(".") or "_"
 
 
 def _lines(values: Mapping[str, Any], prefix: str = "") -> list[str]:

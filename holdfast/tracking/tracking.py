@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from holdfast.learning.progress import OptimiserStep, Progress
+from holdfast.core.config import sha256_of
+from holdfast.learning.config import RunConfig
+from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
+from holdfast.results.record import read_events
 from holdfast.tracking.clients import Client, Run, open_client
 
 EVERY = 10  # optimiser steps: their mean is one point
+
+
+@contextmanager
+def tracked(
+    tracker: str | None,
+    config: RunConfig,
+    directory: Path,
+    horizon: int,
+    shown: Progress,
+    *,
+    name: str | None = None,
+    group: str | None = None,
+) -> Iterator[Progress]:
+    """What listens to a trajectory in the block: ``shown``, and the tracker if one is named.
+
+    horizon: tasks that are learned already; name: for the tracker, None for the directory's;
+    group: the study's name. What the client raises is told to ``shown`` as an event.
+    """
+    if tracker is None:
+        yield shown
+        return
+    identity = sha256_of([config.numbers(), str(directory.absolute())])[:16]
+    settings = config.model_dump(mode="json")
+    run = Run(directory, identity, settings, name or directory.resolve().name, group)
+    events = (event for event in read_events(directory) if event.get("event") == "task")
+    steps = sum(one.get("steps", 0) for one in events if one["task"] <= horizon)
+    tracking = Tracking(tracker, run, shown.event, steps=steps)
+    try:
+        yield Several(shown, tracking)
+    finally:
+        tracking.close()
 
 
 class Tracking(Progress):

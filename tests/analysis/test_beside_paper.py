@@ -25,14 +25,20 @@ def as_analysed() -> dict[str, pd.DataFrame]:
         roles(list(configurations.query("dataset == @one.dataset")["method"]))[one.role]
         for one in lives.itertuples()
     ]
+    bounds = {"low": float("nan"), "high": float("nan")}
+    means = configurations.melt(["dataset", "method"], METRICS, var_name="metric")
+    known = means.assign(low=means["value"] - 1e-9, high=means["value"] + 1e-9)
     return {
         "configurations": configurations,
-        "half_lives": lives.drop_duplicates(["dataset", "method"]),
-        "allocation_swap": swap.assign(change=swap["change"] / 100),
+        "means": known,
+        "half_lives": lives.drop_duplicates(["dataset", "method"]).assign(
+            **bounds, ages=100, seeds=1
+        ),
+        "allocation_swap": swap.assign(change=swap["change"] / 100, low=-1.0, high=-0.9),
         "search_transfer": paper_table("tab:rung-vs-canonical").rename(
             columns={"tasks": "horizon"}
         ),
-        "capability": capability,
+        "capability": capability.assign(value_low=0.0, value_high=1.0),
     }
 
 
@@ -52,6 +58,24 @@ def test_the_paper_is_beside_itself() -> None:
     told = capability["value_paper"].str.removeprefix("<").astype(float)
     assert capability["value"].to_numpy() == pytest.approx(told.to_numpy())
     assert (capability["value_paper"] == "<0.080").sum() == 3
+    inside = {name: set(table["inside"]) for name, table in found.items() if "inside" in table}
+    assert inside == {
+        "metrics": {"yes"}, "half_lives": {""}, "allocation_swap": {"no"}, "capability": {"yes"},
+    }  # fmt: skip
+
+
+def test_a_half_life_beyond_the_horizon_may_be_any_longer_one() -> None:
+    tables = as_analysed()
+    known = tables["half_lives"]
+    nothing = float("nan")
+    for low, high, told in ((1, nothing, "yes"), (nothing, nothing, "no"), (45, nothing, "no")):
+        table = known.assign(low=low, high=high, ages=100, seeds=2)
+        found = beside_paper({**tables, "half_lives": table})["half_lives"]
+        assert set(found["inside"]) == {told}
+    found = beside_paper({**tables, "half_lives": known.assign(low=2, high=19, seeds=2)})
+    judged = found["half_lives"].set_index(["dataset", "role"])["inside"]
+    assert judged["symbol_qa", "naive"] == "no" and judged["real_qa", "naive"] == "yes"
+    assert judged["symbol_qa", "strongest composition"] == "yes"
 
 
 def test_half_lives_are_of_the_papers_methods_by_role() -> None:
@@ -64,6 +88,7 @@ def test_half_lives_are_of_the_papers_methods_by_role() -> None:
     configurations = pd.DataFrame({"dataset": "real_qa", "method": methods})
     configurations[METRICS] = 0.5
     lives = pd.DataFrame({"dataset": "real_qa", "method": methods[:4], "half_life": [9, 8, 7, 6]})
+    lives = lives.assign(low=5.0, high=8.0, ages=100, seeds=3)
     found = beside_paper({"half_lives": lives, "configurations": configurations})["half_lives"]
     assert found[["role", "method", "half_life", "half_life_paper"]].to_numpy().tolist() == [
         ["strongest standalone mechanism", "si", 6, 11],
@@ -79,6 +104,8 @@ def test_only_the_last_measured_boundary_counts() -> None:
             "suite": "average",
             "after_task": [50, 100],
             "value": [0.5, 0.25],
+            "value_low": 0.2,
+            "value_high": 0.3,
         }
     )
     assert beside_paper({"capability": table}) == {}

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from holdfast.analysis.bootstrap import interval
 from holdfast.analysis.study import Study, read_study
 from holdfast.analysis.tables import analyse
-from holdfast.analysis.uncertainty import differences, effect_contrasts, interval
+from holdfast.analysis.uncertainty import differences, effect_contrasts, means
 from holdfast.report.noise_grid import plot_noise
 from holdfast.results import diagonal, final, forget, window
 from tests.analysis.synthetic import FACTORIAL, write_suite, write_trajectory
@@ -52,6 +53,7 @@ def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(seeds: int, leas
 
 def test_every_difference_is_that_of_the_means(study: Study) -> None:
     table = differences(study)
+    table = table[table["metric"] != "half_life"]  # test_lifetimes.py
     assert len(table) == 16 * 15 / 2 * 4  # 12 tasks have no W(50)
     metric = {"final": final, "diag": diagonal, "forget": forget, "w10": lambda m: window(m, 10)}
     for row in table.to_dict("records"):
@@ -69,6 +71,25 @@ def test_every_difference_is_that_of_the_means(study: Study) -> None:
             row["difference"] >= 0 and row["low"] - 1e-9 <= row["difference"] <= row["high"] + 1e-9
         )
         assert row["noise"] == (row["low"] <= 0 <= row["high"])
+
+
+def test_means_are_those_of_the_configurations_with_intervals(study: Study) -> None:
+    tables = analyse(study).tables
+    table = tables["means"].set_index(["method", "metric"])
+    for row in tables["configurations"].to_dict("records"):
+        for metric in ("final", "diag", "forget", "w10"):
+            told = table.loc[(row["method"], metric)]
+            assert told["value"] == pytest.approx(row[metric])
+            assert told["low"] - 1e-9 <= told["value"] <= told["high"] + 1e-9
+    path = study.cells.query("method == 'merge'")["path"]
+    values = np.array([study.matrices[one].accuracies()[-1, 1:-1] for one in path])
+    assert tuple(table.loc[("merge", "final"), ["low", "high"]]) == interval(values)
+
+
+def test_one_seed_has_means_and_no_interval(tmp_path: Path) -> None:
+    write_trajectory(tmp_path / "a", "vanilla", 41, 5)
+    table = means(read_study(tmp_path))
+    assert table["value"].notna().all() and table[["low", "high"]].isna().all(axis=None)
 
 
 def test_the_same_tasks_are_drawn_for_both(tmp_path: Path) -> None:

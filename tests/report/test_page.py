@@ -119,6 +119,12 @@ def test_the_factorial_table_is_that_of_the_analysis(full):
     assert {term: text.replace("−", "-") for term, text in shown.items()} == {
         term: f"{100 * effect:+.1f}" for term, effect in expected["effect"].items()
     }
+    made = analyse(full).tables["effects"].set_index("term")
+    bounds = [row[2].replace("−", "-") for row in page.rows[start + 1 : start + 16]]
+    assert bounds == [
+        f"{100 * made.at[term, 'low']:+.1f} to {100 * made.at[term, 'high']:+.1f}"
+        for term in expected.index
+    ]
     carried = page.data["views"][0]["explorer"]["effects"]["replay"]["effect"]
     assert carried == pytest.approx(expected.at["replay", "effect"], rel=1e-7)
 

@@ -13,6 +13,7 @@ from holdfast.analysis.composition import compositions
 from holdfast.analysis.curves import bands, curves
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import analyse
+from holdfast.analysis.uncertainty import differences
 from holdfast.report.page import write_page
 from holdfast.results import RecallMatrix
 from tests.report.page_study import fading, standings, study_of, together
@@ -141,6 +142,11 @@ def test_toggles_change_matrix_curve_and_effects(opened):
     row = part.locator("tbody tr", has_text="Replay")
     shown = row.locator("td").first.text_content()
     assert shown.startswith("+") and float(shown) == pytest.approx(gain, abs=0.0501)
+    runs = {(tag, seed): matrix_of(tag, seed) for tag in METHODS for seed in SEEDS}
+    table = differences(study_of(runs)).set_index(["metric", "method", "other"])
+    known = table.loc[("final", "si_sd_replay_merge", "si_sd_merge")]
+    bounds = [f"+{100 * known[name]:.1f}" for name in ("low", "high")]
+    assert row.locator("td").nth(1).text_content() == " to ".join(bounds)
 
 
 def test_a_composition_that_was_not_run_is_said_plainly(opened):

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
-import struct
-from collections import defaultdict
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +15,7 @@ from holdfast.results import final, retention_by_age
 from holdfast.tracking import tracking
 from holdfast.tracking.clients import Client, Run, check_tracker
 from holdfast.tracking.tracking import Tracking
-
-Points = dict[str, dict[int, float]]  # by name, values by place on the axis
+from tests.tracking.readers import READERS
 
 
 @pytest.fixture
@@ -37,95 +32,6 @@ def config(backbone_directory) -> RunConfig:
             "evaluation": {"max_new_tokens": 8},
         }
     )
-
-
-def of_tensorboard(place: Path) -> Points:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found: Points = {}
-    files = EventAccumulator(str(place / "run" / "tensorboard"))
-    files.Reload()
-    for name in files.Tags()["scalars"]:
-        found[name] = {event.step: event.value for event in files.Scalars(name)}
-    return found
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a file in the format of LevelDB's log, after the client's 7 bytes."""
-    place, parts = 7, b""
-    while place + 7 <= len(data):
-        if 0x8000 - place % 0x8000 < 7:  # no room for a header: the next block
-            place += 0x8000 - place % 0x8000
-            continue
-        _, size, kind = struct.unpack("<IHB", data[place : place + 7])
-        parts += data[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            yield parts
-            parts = b""
-
-
-def of_wandb(place: Path) -> Points:
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    found: Points = defaultdict(dict)
-    for path in sorted((place / "run" / "wandb").glob("offline-run-*/*.wandb")):
-        for data in records(path.read_bytes()):
-            record = Record()
-            record.ParseFromString(data)
-            items = {
-                item.key or "/".join(item.nested_key): json.loads(item.value_json)
-                for item in record.history.item
-            }
-            axis = "step" if "step" in items else "task"
-            for name, value in items.items():
-                if name.startswith(f"{axis}/"):
-                    found[name][items[axis]] = value
-    return found
-
-
-def of_mlflow(place: Path) -> Points:
-    import mlflow
-
-    client = mlflow.MlflowClient()
-    experiment = client.get_experiment_by_name("holdfast")
-    (run,) = client.search_runs([experiment.experiment_id])  # continued, not begun again
-    assert run.data.params["optim.lr"] == "0.03"
-    assert run.info.status == "FINISHED"
-    return {
-        name: {one.step: one.value for one in client.get_metric_history(run.info.run_id, name)}
-        for name in run.data.metrics
-    }
-
-
-def of_trackio(place: Path) -> Points:
-    found: Points = defaultdict(dict)
-    with sqlite3.connect(place / "trackio" / "holdfast.db") as database:
-        (runs,) = database.execute("select count(distinct run_name) from metrics")
-        assert runs == (1,)  # continued, not begun again
-        for step, metrics in database.execute("select step, metrics from metrics"):
-            for name, value in json.loads(metrics).items():
-                found[name][step] = value
-    return found
-
-
-READERS: dict[str, Callable[[Path], Points]] = {
-    "tensorboard": of_tensorboard,
-    "wandb": of_wandb,
-    "mlflow": of_mlflow,
-    "trackio": of_trackio,
-}
-
-
-@pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlflow'}")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    for module in ("utils", "sqlite_storage"):
-        monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", tmp_path / "trackio")
-    return tmp_path
 
 
 class Heard(Progress):
@@ -183,7 +89,9 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
     settings = config.model_dump(mode="json")
     steps = 0
     for horizon in (2, 3):
-        tracker = Tracking(name, Run(place, "0123456789abcdef", settings), told.append, steps=steps)
+        tracker = Tracking(
+            name, Run(place, "0123456789abcdef", settings, "run"), told.append, steps=steps
+        )
         trajectory = advanced(config, place, horizon, tracker)
         tracker.close()
         steps = 2 * 12
@@ -226,7 +134,7 @@ def test_a_tracker_that_fails_never_stops_a_run(
 
     monkeypatch.setattr(tracking, "open_client", opened)
     told: list[str] = []
-    tracker = Tracking("wandb", Run(tmp_path / "run", "a", {}), told.append)
+    tracker = Tracking("wandb", Run(tmp_path / "run", "a", {}, "run"), told.append)
     assert advanced(config, tmp_path / "run", 2, tracker).horizon == 2
     tracker.close()
     assert told == ["--track wandb: no route to host; the run goes on without it"]

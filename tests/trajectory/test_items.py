@@ -15,9 +15,8 @@ from holdfast.analysis.items import (
     by_length,
     by_rehearsal,
     lives,
-    rehearsed_tasks,
-    sampled,
 )
+from holdfast.analysis.samples import rehearsed_tasks, sampled
 from holdfast.core.errors import HoldfastError
 from holdfast.report.samples import plot_samples
 from holdfast.results.items import read_rows, write_row

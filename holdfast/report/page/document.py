@@ -21,7 +21,10 @@ from holdfast.report.page.provenance import provenance, relative
 from holdfast.report.page.view import view
 
 # Joined in this order into one script; each file may use the definitions of those before it.
-_SCRIPTS = ("plot.js", "matrix.js", "survival.js", "explorer.js", "search.js", "page.js")
+_SCRIPTS = (
+    *("plot.js", "matrix.js", "survival.js", "explorer.js", "search.js"),
+    *("life.js", "items.js", "page.js"),
+)
 
 
 def write_page(study: Study, analysis: Analysis, path: Path, *, title: str | None = None) -> Path:

@@ -9,7 +9,7 @@ function medianRun(runs) {
   return sorted[Math.floor((sorted.length - 1) / 2)];
 }
 
-function explorer(place, view) {
+function explorer(place, view, differences) {
   const on = new Set(view.explorer.start);
   let seed = null;
   const statement = make("p", { class: "statement", role: "status" });
@@ -36,7 +36,7 @@ function explorer(place, view) {
         ? heatmap(run, `${tag}, seed ${run.seed}`, [make("code", {}, tag), ` seed ${run.seed}`])
         : make("p", { class: "absent" }, "No matrix: this composition was not run to the end."),
     );
-    effects.replaceChildren(effectTable(view, on, tagOf));
+    effects.replaceChildren(effectTable(view, on, tagOf, differences));
     chart.redraw();
   };
   const seedButtons = (runs, shown) =>
@@ -80,18 +80,19 @@ function describe(view, tag, runs) {
 }
 
 // What switching each mechanism does here, beside what it does on average over all compositions.
-function effectTable(view, on, tagOf) {
+function effectTable(view, on, tagOf, differences) {
   const average = view.explorer.effects;
-  const head = ["mechanism", "here", "without → with", ...(average ? ["main effect", "p"] : [])];
+  const head = ["mechanism", "here", "95% interval", "without → with", ...(average ? ["main effect", "p"] : [])];
   const table = make("table", {}, make("caption", {}, "What each mechanism adds, in points of Final"));
   table.append(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))));
   const body = make("tbody");
   for (const name of view.explorer.factors) {
-    const without = view.means[tagOf(new Set([...on].filter((other) => other !== name)))];
-    const withIt = view.means[tagOf(new Set([...on, name]))];
+    const tags = [tagOf(new Set([...on].filter((other) => other !== name))), tagOf(new Set([...on, name]))];
+    const [without, withIt] = tags.map((tag) => view.means[tag]);
     const both = without && withIt;
     const cells = [
       both ? points(withIt.final - without.final) : "not run",
+      apart(view.name, tags, differences),
       `${percent(without?.final)} → ${percent(withIt?.final)}`,
     ];
     if (average) cells.push(points(average[name].effect), average[name].p);
@@ -106,6 +107,15 @@ function effectTable(view, on, tagOf) {
   }
   table.append(body);
   return scrollable(make("div", { class: "scroll" }, table));
+}
+
+// The interval of the second method's Final minus the first's; the table has the better one first.
+function apart(dataset, [without, withIt], differences) {
+  const about = { dataset, metric: "final" };
+  const [up] = rowsOf(differences, { ...about, method: withIt, other: without });
+  if (up) return `${points(up.low)} to ${points(up.high)}`;
+  const [down] = rowsOf(differences, { ...about, method: without, other: withIt });
+  return down ? `${points(-down.high)} to ${points(-down.low)}` : "–";
 }
 
 // One heat map a method; the seed in the middle unless one is chosen.

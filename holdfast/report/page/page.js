@@ -99,7 +99,13 @@ function start() {
   themeSwitch(document.getElementById("theme"));
   const nav = document.getElementById("datasets");
   if (nav) datasetSwitch(nav);
-  const draw = { explorer, gallery, survival: survivalSection, search: (place, view) => searchChart(place, view.search) };
+  const draw = {
+    explorer: (place, view) => explorer(place, view, data.tables.differences),
+    gallery,
+    survival: survivalSection,
+    items: (place, view) => itemsSection(place, view, data.tables),
+    search: (place, view) => searchChart(place, view.search),
+  };
   document.querySelectorAll("article.dataset").forEach((article, i) => {
     for (const place of article.querySelectorAll("[data-draw]")) draw[place.dataset.draw](place, data.views[i]);
   });

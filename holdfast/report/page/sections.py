@@ -12,6 +12,7 @@ import pandas as pd
 
 from holdfast.analysis.compare import SIGNIFICANT
 from holdfast.core.mechanisms import VANILLA
+from holdfast.report.page.lives import Lives
 
 # Column, title, and whether it is a share.
 _METRICS = (
@@ -22,6 +23,12 @@ _METRICS = (
     ("w50", "W(50), %", True),
     ("half_life", "Half-life, tasks", False),
 )
+_BOUNDS = ("change", "low", "high")
+_GROUPS = {
+    "age": "Items recalled, %, by age in tasks, over all rows",
+    "length": "Items recalled after the last task, %, by characters of question and answer",
+    "rehearsed": "Items recalled after the last task, %, by how many samples asked them",
+}
 
 
 def headline(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -116,6 +123,42 @@ def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "note": note}
 
 
+def items_text(lives: Lives) -> dict[str, Any]:
+    """What the page says of its items, and whether there is anything to draw."""
+    told = list(lives.refused)
+    if lives.embedded:
+        runs = _count(sum(run["packed"] is not None for run in lives.runs), "run")
+        told.append(
+            f"All {lives.counted} items of {runs}, at every row that asked them since their task "
+            "was learned."
+            if lives.every == 1
+            else f"{lives.embedded} of the {lives.counted} items of {runs}: one in {lives.every} "
+            "of each task, the same in every run. holdfast items RUN --out FILE writes them all."
+        )
+    return {"told": told, "drawn": bool(lives.runs)}
+
+
+def item_groups(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each of age, length and rehearsal, the share recalled of each method's items.
+
+    table: ``items`` of one data set.
+    """
+    found = []
+    for by, title in _GROUPS.items() if len(table) else ():
+        part = table[table["by"] == by]
+        if part.empty:
+            continue
+        wide = part.pivot(index="method", columns="group", values="recalled")
+        columns = sorted(wide.columns, key=lambda name: int(name.partition("-")[0]))
+        methods = list(dict.fromkeys(part["method"]))
+        rows = [
+            {"method": method, "cells": [_percent(wide.at[method, name]) for name in columns]}
+            for method in methods
+        ]
+        found.append({"title": title, "columns": columns, "rows": rows})
+    return found
+
+
 def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
     """Every effect with its share of the variance, F and p.
 
@@ -139,7 +182,8 @@ def factorial_table(effects: pd.DataFrame, model: pd.Series) -> dict[str, Any]:
                 "name": row["term"].replace(":", " × "),
                 "significant": bool(row["p"] < SIGNIFICANT),
                 "cells": [
-                    _cell(row["effect"], f"{100 * row['effect']:+.1f}".replace("-", "−")),
+                    _cell(row["effect"], _points(row["effect"])),
+                    _cell(row["low"], f"{_points(row['low'])} to {_points(row['high'])}"),
                     _cell(row["share"], f"{100 * row['share']:.1f}"),
                     _cell(row["f"], f"{row['f']:.1f}"),
                     _cell(row["p"], probability(row["p"])),
@@ -162,17 +206,24 @@ def capability_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
             _cell(row[name], _percent(row[name], "%") if share else f"{row[name]:.3f}")
             for name in ("before", "value")
         ]
-        change = f"{100 * row['change']:+.1f}" if share else f"{row['change']:+.3f}"
+        told = [f"{100 * row[name]:+.1f}" if share else f"{row[name]:+.3f}" for name in _BOUNDS]
+        change, low, high = (one.replace("-", "−") for one in told)
+        sure = "" if math.isnan(row["low"]) else f"{low} to {high}"
         lines.append(
             {
                 "method": row["method"],
                 "suite": row["suite"] if share else f"{row['suite']}, bits per byte",
                 "after_task": row["after_task"],
                 "seeds": row["seeds"],
-                "cells": [*numbers, _cell(row["change"], change.replace("-", "−"))],
+                "cells": [{**one, "sure": ""} for one in numbers]
+                + [{**_cell(row["change"], change), "sure": sure}],
             }
         )
     return lines
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def probability(p: float) -> str:

@@ -15,6 +15,7 @@ from holdfast.core.mechanisms import BY_TAG, VANILLA
 from holdfast.report.page import sections
 from holdfast.report.page.embedding import by_column, encoded, plain
 from holdfast.report.page.finalists import shown
+from holdfast.report.page.lives import lives_of
 
 _STAND_OUT = 6  # curves highlighted at first; the palette has as many colours
 _SEARCHED = ("horizon", "rank", "candidate", "method", "score", "fate")
@@ -48,6 +49,7 @@ def view(study: Study, analysis: Analysis, dataset: str) -> View:
     effects = analysis.of(dataset, "effects")
     explorer = _explorer(factors, learned, effects) if len(table) and factors else None
     drawn = _drawn(analysis, dataset)
+    lives = lives_of(cells.to_dict("records"), study.matrices)
     script = {
         "name": dataset,
         "methods": methods,
@@ -57,6 +59,7 @@ def view(study: Study, analysis: Analysis, dataset: str) -> View:
         "curves": drawn,
         "highlighted": _highlighted(learned),
         "explorer": explorer,
+        "lives": {"runs": lives.runs, "facts": lives.facts},
         "search": _standings(trace),
     }
     told = sections.told(table, whole, horizon)
@@ -73,6 +76,8 @@ def view(study: Study, analysis: Analysis, dataset: str) -> View:
         "curves": horizon > 1 and not refused,
         "banded": any(known is not None for one in drawn.values() for known in one["low"]),
         "half_lives": any(one["half_life"] is not None for one in drawn.values()),
+        "lives": sections.items_text(lives) if lives.runs or lives.refused else None,
+        "item_groups": sections.item_groups(analysis.of(dataset, "items")),
         "factorial": _factorial(analysis, dataset) if factors else None,
         "capability": sections.capability_rows(analysis.of(dataset, "capability")),
         "capability_refused": "" if unlike == refused else unlike,

@@ -58,7 +58,8 @@ def main() -> None:
 def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Advance one cell; return its horizon, its error, and whether this process is sound.
 
-    order: ``config``, ``horizon``, ``directory``, and ``folder``, which relative paths start from.
+    order: ``config``, ``horizon``, ``directory``, ``folder``, which relative paths start from, and
+    ``track``, with the ``tracker``, a ``name`` and a ``group``, or None.
     After an error that is not the caller's mistake (out of memory, a device fault) memory may be
     fragmented and the device unusable: the process is not sound.
     """
@@ -71,7 +72,7 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     try:
         trajectory = Trajectory(RunConfig.of(order["config"]), Path(order["directory"]))
         tell("opened", horizon=trajectory.horizon)
-        _advance(trajectory, order["horizon"], tell)
+        _advance(trajectory, order, tell)
     except HoldfastError as mistake:
         error = str(mistake)
     except Exception as fault:  # noqa: BLE001 - reported to the parent; the other cells go on
@@ -80,16 +81,27 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return {"horizon": horizon, "error": error, "sound": sound}
 
 
-def _advance(trajectory: Trajectory, horizon: int, tell: Tell) -> None:
+def _advance(trajectory: Trajectory, order: dict[str, Any], tell: Tell) -> None:
     """Advance the trajectory as soon as no other process holds its directory.
 
     A worker counted as lost may still run for a while, and another study with the same store may
     be learning this cell. Its committed tasks are not learned again.
     """
+    from holdfast.tracking.tracking import tracked
+
+    track = order["track"] or {"tracker": None}
     told_at = time.monotonic() + _PATIENCE
     while True:
+        place, begin = trajectory.directory, trajectory.horizon
         try:
-            trajectory.advance(horizon, _progress(tell))
+            with tracked(
+                config=trajectory.config,
+                directory=place,
+                horizon=begin,
+                shown=_progress(tell),
+                **track,
+            ) as progress:
+                trajectory.advance(order["horizon"], progress)
             return
         except InUseError as error:
             if time.monotonic() > told_at:

@@ -1,0 +1,138 @@
+"""A study's tables and figures of items and of samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.analysis import analyse, read_study
+from holdfast.analysis.items import lives, read_items
+from holdfast.analysis.samples import sampled
+from holdfast.report.paper_figures import paper_figures
+from tests.analysis.kept import ITEMS, asked, verdicts, write_kept
+from tests.analysis.synthetic import write_trajectory
+
+TASKS, SEEDS = 6, (41, 42)
+KEPT = {"replay_merge": ("items", "samples"), "merge": ("items",), "replay": ("samples",)}
+
+
+@pytest.fixture(scope="module")
+def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("kept")
+    for method, of in KEPT.items():
+        for seed in SEEDS:
+            write_kept(place / f"{method}-{seed}", method, seed, TASKS, of=of)
+    write_trajectory(place / "vanilla-41", "vanilla", 41, TASKS, ITEMS)
+    return place
+
+
+def test_items_are_counted_over_the_seeds(study_directory: Path) -> None:
+    table = analyse(read_study(study_directory)).tables["items"]
+    assert list(dict.fromkeys(table["method"])) == ["replay_merge", "merge"]  # by Final
+    assert set(table["seeds"]) == {2}
+    by_age = table[table["by"] == "age"].set_index(["method", "group"])
+    for method in ("replay_merge", "merge"):
+        each = [verdicts(method, seed, TASKS) for seed in SEEDS]
+        for group, ages in (("0", [0]), ("1", [1]), ("2-3", [2, 3]), ("4-5", [4, 5])):
+            seen = [
+                one[row, row - age] for one in each for age in ages for row in range(age, TASKS)
+            ]
+            line = by_age.loc[(method, group)]
+            assert line["observed"] == np.size(seen)
+            assert line["recalled"] == pytest.approx(np.mean(seen))
+    rehearsed = table[table["by"] == "rehearsed"]
+    assert set(rehearsed["method"]) == {"replay_merge"}
+    assert rehearsed["observed"].sum() == len(SEEDS) * TASKS * ITEMS
+
+
+def test_samples_are_of_each_run_and_their_ages_of_each_method(study_directory: Path) -> None:
+    tables = analyse(read_study(study_directory)).tables
+    samples = tables["samples"]
+    assert set(zip(samples["method"], samples["seed"], strict=True)) == {
+        (method, seed) for method in ("replay_merge", "replay") for seed in SEEDS
+    }
+    for row in samples.to_dict("records"):
+        told = asked(row["seed"], row["task"])
+        assert row["samples"] == len(told)
+        assert (row["right"], row["chimeras"], row["other"]) == (0.75, 0.25, 0)
+        assert row["distinct"] == len(set(told)) / (ITEMS * (row["task"] - 1))
+    ages = tables["samples_by_age"].set_index(["method", "age"])
+    for age in range(TASKS - 1):
+        shares = []
+        for seed in SEEDS:
+            for task in range(age + 2, TASKS + 1):
+                by_task = Counter(on for on, _ in asked(seed, task))
+                shares.append(by_task[task - 1 - age] / 40)
+        assert ages.at[("replay", age), "share"] == pytest.approx(np.mean(shares))
+        assert ages.at[("replay", age), "observed"] == len(shares)
+    whole = ages.loc["replay"]
+    assert (whole["share"] * whole["observed"]).sum() == pytest.approx(len(SEEDS) * (TASKS - 1))
+
+
+def test_a_run_that_went_further_counts_as_it_stood(tmp_path: Path) -> None:
+    for seed, tasks in ((41, TASKS), (42, TASKS), (43, TASKS + 3)):
+        write_kept(tmp_path / str(seed), "replay_merge", seed, tasks)
+    tables = analyse(read_study(tmp_path)).tables
+    assert tables["samples"].groupby("seed")["task"].max().to_dict() == dict.fromkeys(
+        (41, 42, 43), TASKS
+    )
+    assert tables["items"].query("by == 'rehearsed'")["observed"].sum() == 3 * TASKS * ITEMS
+
+
+def test_where_nothing_was_kept_it_is_said(tmp_path: Path) -> None:
+    write_trajectory(tmp_path / "a", "vanilla", 41, 3)
+    absent = analyse(read_study(tmp_path)).absent
+    assert "evaluation.items=true" in absent["items"]
+    assert "sampling.keep=true" in absent["samples"] == absent["samples_by_age"]
+
+
+def test_the_figures_are_the_tables(study_directory: Path) -> None:
+    study = read_study(study_directory)
+    analysis = analyse(study)
+    drawn = paper_figures(study, analysis).figures
+    left, right = drawn["samples"].axes[:2]
+    ages = analysis.tables["samples_by_age"].query("method == 'replay_merge'")
+    assert [bar.get_height() for bar in left.patches] == pytest.approx(list(ages["share"]))
+    assert {round(bar.get_height(), 9) for bar in right.patches} == {0.75, 0.25, 0}
+    items = analysis.tables["items"]
+    age, rehearsed = drawn["items"].axes
+    assert len(age.lines) == 2 and len(rehearsed.lines) == 1
+    first = items.query("method == 'replay_merge' and by == 'age'")
+    assert list(age.lines[0].get_ydata()) == pytest.approx(list(first["recalled"]))
+
+
+def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -> None:
+    """As in a memory, of which an answer was corrected."""
+    import json
+
+    from holdfast.streams import Template, load_stream
+
+    write_kept(tmp_path / "run", "replay_merge", 41, 3, of=("samples",))
+    facts = tmp_path / "facts.jsonl"
+    told = [("1", "q", "old"), ("1", "other", "x"), ("2", "r", "y"), ("3", "s", "z")]
+    lines = [{"task": t, "question": q, "answer": a} for t, q, a in told]
+    facts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    items = read_items(tmp_path / "run")
+    stream = load_stream(str(facts))
+    again = stream.tasks[0].items[0]
+    corrected = type(again)(question="q", answer="new")
+    tasks = (stream.tasks[0], type(stream.tasks[1])("2", (corrected,)), stream.tasks[2])
+    template = Template(Template.Config(append_eos=True))
+    texts = [template.text(again), template.text(corrected)]
+    own = type(items)(type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts})
+    table = sampled(own).set_index("task")
+    assert (table.at[2, "right"], table.at[2, "chimeras"]) == (0.5, 0.5)  # the old answer
+    assert (table.at[3, "right"], table.at[3, "chimeras"]) == (0.5, 0.5)  # the new one
+    assert table.at[2, "distinct"] == table.at[3, "distinct"] == 1 / 2
+    assert [one.sum() for one in own.rehearsals().values()] == [4, 4, 0]
+
+
+def test_lives_are_those_of_the_verdicts(study_directory: Path) -> None:
+    table = lives(read_items(study_directory / "merge-41").to_frame())
+    recalled = verdicts("merge", 41, TASKS)
+    for row in table.to_dict("records"):
+        task, item = row["on_task"] - 1, row["item"] - 1
+        assert row["life"] == "".join("01"[int(one)] for one in recalled[task:, task, item])
