@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import nn
 
-from holdfast.backbone.adapters.low_rank import transposed
+from holdfast.backbone.adapters.frozen import transposed
 from holdfast.backbone.adapters.workspace import Adapters
 
 # Maps that read one tensor: the input of attention, its output, the input of the MLP, its middle.
