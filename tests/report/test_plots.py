@@ -17,7 +17,8 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from holdfast import report
-from holdfast.analysis import Items, analyse, read_study
+from holdfast.analysis import Items, analyse, read_study, rehearsed_tasks, sampled
+from holdfast.analysis.samples import rehearsed_ages
 from holdfast.cli.main import app
 from holdfast.report import figures
 from holdfast.results import RecallMatrix
@@ -37,7 +38,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
     stream = symbol_qa(tasks=3, items=4)
     template = Template()
     known = template.text(stream.tasks[0].items[0])
-    items = Items(stream, template, {}, {2: [known, "something else"], 3: [known]})
+    items = Items(stream, template, 3, {}, {2: [known, "something else"], 3: [known]})
     measured = pd.DataFrame(
         {
             "dataset": "symbol_qa",
@@ -49,15 +50,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
             "value": [0.2, 0.4],
         }
     )
+    of_run = {"dataset": "symbol_qa", "method": "replay"}
+    groups = pd.DataFrame([{**of_run, "by": "age", "group": "0", "recalled": 0.5}])
+    kinds = sampled(items).assign(**of_run)
+    ages = rehearsed_ages(rehearsed_tasks(items)).assign(**of_run)
     return {
         "plot_build_up": lambda: report.plot_build_up(tables["build_up"]),
         "plot_capability": lambda: report.plot_capability(measured),
         "plot_comparison": lambda: report.plot_comparison(matrices),
         "plot_compositions": lambda: report.plot_compositions(tables["configurations"]),
+        "plot_item_groups": lambda: report.plot_item_groups(groups),
         "plot_matrices": lambda: report.plot_matrices(study),
         "plot_matrix": lambda: report.plot_matrix(next(iter(matrices.values()))),
         "plot_noise": lambda: report.plot_noise(tables["differences"]),
         "plot_samples": lambda: report.plot_samples(items),
+        "plot_samples_by_method": lambda: report.plot_samples_by_method(kinds, ages),
         "plot_search": lambda: report.plot_search(tables["search_percentiles"]),
         "plot_survival": lambda: report.plot_survival(tables["survival"]),
     }
