@@ -5,6 +5,7 @@ import json
 import re
 from typing import Any, Literal, get_args, get_origin
 
+from api_reference import laid_out
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from sphinx.application import Sphinx
@@ -38,18 +39,26 @@ def sections(kind: type[BaseModel], prefix: str = "") -> list[str]:
             continue
         default = json.dumps(field.get_default(call_default_factory=True))
         cells = [f"`{key}`", permitted(field), f"`{default}`", comments.get(name, "")]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        rows.append(cells)
     title = f"## `{prefix.removesuffix('.')}`" if prefix else "## The trajectory"
-    head = "| key | takes | default | |\n|---|---|---|---|"
     text = prose(kind)
-    table = "\n".join([head, *rows])
-    return [title, *([text] if text else []), *([table] if rows else []), *inner]
+    return [title, *([text] if text else []), *([table(rows)] if rows else []), *inner]
+
+
+def table(rows: list[list[str]]) -> str:
+    """A table of settings; without the last column where no setting has a comment."""
+    columns = 4 if any(row[3] for row in rows) else 3
+    lines = [["key", "takes", "default", ""], ["---"] * 4, *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line[:columns]) + " |"
+        for line in lines
+    )
 
 
 def prose(kind: type[BaseModel]) -> str:
     """The docstring of a configuration, as Markdown: its ``name: ...`` lines become a list."""
-    text = inspect.cleandoc(kind.__doc__ or "")
-    return re.sub(r"^(\w+): ", r"- **\1**: ", text, flags=re.MULTILINE)
+    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(kind.__doc__ or ""))
+    return "\n\n".join(laid_out(text, set(kind.model_fields)) for text in paragraphs)
 
 
 def permitted(field: FieldInfo) -> str:

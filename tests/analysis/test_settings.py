@@ -85,3 +85,17 @@ def test_settings_are_in_the_name_and_the_first_keeps_the_methods_look() -> None
     drawn = looks(["vanilla", SLOW, FAST])
     assert drawn[SLOW] == looks(["merge"])["merge"]
     assert len(set(drawn.values())) == 3
+
+
+def test_a_setting_of_a_plug_in_is_called_as_a_user_writes_it(tmp_path: Path) -> None:
+    for strength in (0.1, 1.0):
+        write_trajectory(
+            tmp_path / f"{strength}",
+            "tether_merge",
+            1,
+            tasks=3,
+            settings={"plugins.tether": {"strength": strength}},
+        )
+    both = {f"tether_merge tether.strength={strength}" for strength in (0.1, 1.0)}
+    assert set(read_study(tmp_path).cells["method"]) == both
+    assert len(read_study(tmp_path, where={"tether.strength": 1.0}).cells) == 1
