@@ -64,9 +64,9 @@ def test_what_ci_runs_is_said_to_be_run_by_it() -> None:
 
 
 def arguments_of(command: str) -> list[str]:
-    """The words of a ``holdfast`` command, without a pipe before it and a redirection after it."""
+    """The words of a ``holdfast`` command, without what starts it and a redirection after it."""
     words = shlex.split(command.rpartition(" | ")[2])
-    return words[1 : words.index("<") if "<" in words else None]
+    return words[words.index("holdfast") + 1 : words.index("<") if "<" in words else None]
 
 
 @pytest.mark.parametrize("page", PAGES)
