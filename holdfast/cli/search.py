@@ -28,6 +28,7 @@ def search(
     threads: study.Threads = None,
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
+    slurm: study.Slurm = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a few tasks with every candidate, keep the best, let them learn more.
@@ -40,6 +41,7 @@ def search(
 
     values = study.recipe_values("search", config)
     settings = study.own_settings(overrides)
+    jobs = study.slurm_parameters(executor, slurm)
     with loading():
         from holdfast.studies.recipe import SearchRecipe
         from holdfast.studies.search import Search
@@ -56,7 +58,14 @@ def search(
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(
-        executor, ray_address, workers, workers_per_gpu, threads, plan.device
+        executor,
+        ray_address,
+        workers,
+        workers_per_gpu,
+        threads,
+        plan.device,
+        plan.directory,
+        jobs,
     )
     with watching("search", cost) as watch:
         trace = plan.run(workforce, watch)

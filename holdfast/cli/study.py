@@ -13,6 +13,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 if TYPE_CHECKING:
     from holdfast.recipes import Study
     from holdfast.studies.executor import Executor
+    from holdfast.studies.slurm.parameters import SlurmParameters
 
 
 class Kind(StrEnum):
@@ -20,6 +21,7 @@ class Kind(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
+    SLURM = "slurm"
 
 
 Overrides = Annotated[
@@ -33,7 +35,12 @@ Store = Annotated[
     typer.Option("--store", help="Where trajectories lie; OUT/cells if unsaid. Studies may share."),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Cells learned side by side; 1 if unsaid.")
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Cells learned side by side; 1 if unsaid, on a cluster as many as fit.",
+    ),
 ]
 WorkersPerGpu = Annotated[
     int, typer.Option("--workers-per-gpu", min=1, help="With GPUs: so many workers on each.")
@@ -43,7 +50,8 @@ Threads = Annotated[
     typer.Option("--threads", min=1, help="Of each worker; 1 if unsaid, beside a GPU its share."),
 ]
 ExecutorName = Annotated[
-    Kind, typer.Option("--executor", help="Worker processes of this machine, or a Ray cluster.")
+    Kind,
+    typer.Option("--executor", help="Worker processes here, a Ray cluster, or jobs of Slurm."),
 ]
 RayAddress = Annotated[
     str | None,
@@ -51,6 +59,15 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="HOST:PORT",
         help="The cluster's head; with --executor ray. Unsaid: RAY_ADDRESS, or a Ray of its own.",
+    ),
+]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        metavar="KEY=VALUE",
+        help="What each job asks of Slurm, such as partition=gpu; with --executor slurm; may be "
+        "repeated.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, learn nothing.")]
@@ -93,6 +110,21 @@ def directory(out: Path | None) -> Path:
     return out
 
 
+def slurm_parameters(kind: Kind, lines: list[str] | None) -> SlurmParameters | None:
+    """What each job asks of Slurm; None with another executor.
+
+    lines: ``KEY=VALUE`` each. Raises HoldfastError for one that submitit does not know.
+    """
+    if kind is not Kind.SLURM:
+        if lines:
+            raise HoldfastError("--slurm goes with --executor slurm; add it")
+        return None
+    from holdfast.core.config import apply_overrides, build
+    from holdfast.studies.slurm.parameters import SlurmParameters
+
+    return build(SlurmParameters, apply_overrides({}, lines or []), source="--slurm")
+
+
 def executor(
     kind: Kind,
     address: str | None,
@@ -100,10 +132,12 @@ def executor(
     per_gpu: int,
     threads: int | None,
     device: str,
+    place: Path,
+    slurm: SlurmParameters | None,
 ) -> Executor:
     """The executor; HoldfastError when its cluster cannot be reached or it is not installed.
 
-    device: that of the cells' backbones.
+    device: that of the cells' backbones; place: the study's directory; slurm: what a job asks.
     """
     if kind is Kind.RAY:
         from holdfast.cli.progress import loading
@@ -115,6 +149,15 @@ def executor(
             )
     if address is not None:
         raise HoldfastError("--ray-address goes with --executor ray; add it")
+    if kind is Kind.SLURM:
+        from holdfast.studies.slurm.executor import SlurmExecutor
+
+        if per_gpu > 1:
+            raise HoldfastError(
+                "--workers-per-gpu is not for --executor slurm, whose jobs have what --slurm says; "
+                "leave it out"
+            )
+        return SlurmExecutor(place / "slurm", slurm, workers=workers, threads=threads or 1)
     from holdfast.studies.local import LocalExecutor, usable_gpus
 
     gpus = [] if device == "cpu" else usable_gpus()

@@ -56,6 +56,7 @@ def suite(
     threads: study.Threads = None,
     executor: study.ExecutorName = study.Kind.LOCAL,
     ray_address: study.RayAddress = None,
+    slurm: study.Slurm = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
@@ -64,6 +65,7 @@ def suite(
     if from_search is not None and config is not None and "=" in config:
         overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
+    jobs = study.slurm_parameters(executor, slurm)
     with loading():
         from holdfast.studies.suite import Suite
 
@@ -83,7 +85,14 @@ def suite(
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(
-        executor, ray_address, workers, workers_per_gpu, threads, plan.device
+        executor,
+        ray_address,
+        workers,
+        workers_per_gpu,
+        threads,
+        plan.device,
+        plan.directory,
+        jobs,
     )
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
         rows = plan.run(workforce, watch)

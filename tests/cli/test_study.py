@@ -57,6 +57,22 @@ def test_the_papers_suite_is_21_methods(holdfast, arguments: list[str], cells: i
             "configuration: unknown key optim.lrr",
         ),
         (["search", "own.yaml", "--dry-run"], "search own.yaml: schedule = {"),
+        (
+            ["suite", "factorial", "--slurm", "partition=gpu", "--dry-run"],
+            "--slurm goes with --executor slurm; add it",
+        ),
+        (
+            ["suite", "factorial", "--executor", "slurm", "--slurm", "partitoin=gpu", "--dry-run"],
+            "--slurm: unknown key partitoin; did you mean partition?",
+        ),
+        (
+            ["search", "small", "--executor", "slurm", "--slurm", "time=2:00:00", "--dry-run"],
+            "--slurm: unknown key time; write timeout_min, in minutes",
+        ),
+        (
+            ["search", "small", "--executor", "slurm", "--slurm", "account=0123", "--dry-run"],
+            "--slurm: account = 83: Input should be a valid string",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_change_nothing(
@@ -72,6 +88,26 @@ def test_mistakes_are_one_line_and_change_nothing(
     assert refused.err.startswith(f"holdfast: {message}")
     assert refused.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "there is no sbatch here; run the command on a machine of a Slurm cluster"),
+        (["--workers-per-gpu", "2"], "--workers-per-gpu is not for --executor slurm"),
+    ],
+)
+def test_a_study_without_slurm_leaves_no_directory(
+    holdfast, settings: list[str], tmp_path: Path, monkeypatch, options: list[str], message: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "out"
+    refused = holdfast(
+        "suite", "factorial", *settings, "--out", out, "--executor", "slurm", *options
+    )
+    assert refused.status == 2 and message in refused.err
+    assert refused.err.startswith("holdfast: ") and refused.err.count("\n") == 1
+    assert not out.exists()
 
 
 def test_a_suite_by_two_workers_and_its_tables(
@@ -218,8 +254,8 @@ def test_workers_take_the_gpus_that_the_user_may_use(
         local, "LocalExecutor", lambda workers, **more: given.append({"workers": workers, **more})
     )
     local_kind = study.Kind.LOCAL
-    study.executor(local_kind, None, 3, 2, None, "auto")
-    study.executor(local_kind, None, 16, 1, None, "cpu")
+    study.executor(local_kind, None, 3, 2, None, "auto", Path("out"), None)
+    study.executor(local_kind, None, 16, 1, None, "cpu", Path("out"), None)
     assert given == [
         {"workers": 3, "devices": gpus, "workers_per_gpu": 2, "threads": None},
         {"workers": 16, "threads": None},

@@ -1,0 +1,103 @@
+"""What a job does, and the file by which it tells the study how far it is.
+
+Light to import: a node must not load torch before the job begins.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import append
+from holdfast.studies.shared_store import unseen
+from holdfast.studies.workers.child import attempt
+
+if TYPE_CHECKING:
+    from submitit.core.utils import DelayedSubmission
+
+_MOST = 0.8  # of the time limit; a job that ran longer is one that ran out of it, as in submitit
+
+
+class Messages:
+    """The messages of the jobs of one cell, in a file that only grows, a JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+
+    def tell(self, told: str, **values: Any) -> None:
+        """Add a message; HoldfastError when the file cannot be written."""
+        append(self.path, json.dumps({"told": told, **values}) + "\n")
+
+    def new(self) -> list[dict[str, Any]]:
+        """The messages added since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:  # opened anew: a network file system then looks anew
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + len(newline)
+        found = [_message(line) for line in whole.split(b"\n")]
+        return [message for message in found if message]
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    try:
+        message = json.loads(line)
+    except ValueError:  # a job was killed while it wrote
+        return None
+    return message if isinstance(message, dict) and "told" in message else None
+
+
+@dataclass
+class AdvanceCell:
+    """Advances a cell; what submitit calls in a job.
+
+    order: of :meth:`~holdfast.studies.job.Job.order`; messages: the path of its messages; store,
+    mark: the directory of the trajectories, absolute, and what a node must find there;
+    timeout_min: the job's time limit.
+    """
+
+    order: dict[str, Any]
+    messages: str
+    store: str
+    mark: str
+    timeout_min: int
+    _began: float = field(init=False, default=0.0)
+    _learned: int = field(init=False, default=0)
+
+    def __call__(self) -> None:
+        """Advance the cell and tell its outcome."""
+        self._began = time.monotonic()
+        self._tell("begins")
+        error = unseen(Path(self.store), self.mark)
+        if error is not None:
+            self._tell("finished", horizon=None, error=error)
+        else:
+            self._tell("finished", **attempt(self.order, self._tell))
+
+    def checkpoint(self) -> DelayedSubmission:
+        """The work to be queued again: the same, which continues from the last commit.
+
+        Called by submitit, within the work, when Slurm is about to stop the job. Raises
+        HoldfastError, which becomes the cell's outcome, when the job used up its time and learned
+        no task: it would never get further.
+        """
+        from submitit.core.utils import DelayedSubmission
+
+        used = time.monotonic() - self._began
+        if self._learned == 0 and used > _MOST * 60 * self.timeout_min:
+            raise HoldfastError(
+                f"no task ends within {self.timeout_min} minutes, the time limit of a job; give "
+                "it more (--slurm timeout_min=MINUTES)"
+            )
+        self._tell("event", text="stopped by Slurm and queued again; goes on where it stood")
+        return DelayedSubmission(replace(self))
+
+    def _tell(self, told: str, **values: Any) -> None:
+        self._learned += told == "task"
+        Messages(Path(self.messages)).tell(told, **values)

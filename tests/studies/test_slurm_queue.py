@@ -1,0 +1,323 @@
+"""What Slurm is asked and what is made of its answers, with programs in the place of Slurm's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from submitit.core.utils import DelayedSubmission
+
+from holdfast import HoldfastError
+from holdfast.studies.cell import Cell
+from holdfast.studies.executor import Watch
+from holdfast.studies.slurm import executor as slurm_executor
+from holdfast.studies.slurm.executor import SlurmExecutor
+from holdfast.studies.slurm.parameters import SlurmParameters
+
+# Each appends its arguments to a file beside it, and answers with another.
+PROGRAMS = {
+    "sbatch": """
+env > "$0-env"
+[ -e "$0-refusal" ] && { cat "$0-refusal" >&2; exit 1; }
+cp "$1" "$0-script"
+cat "$0-answer" > "$(sed -n 's/^#SBATCH --output=//p' "$1" | sed 's/%A_%a/7_0/; s/%j/7/')"
+echo Submitted batch job 7""",
+    "srun": "exit 1",
+    # What the jobs do between two questions.
+    "squeue": '[ -e "$0-first" ] && { sh "$0-first"; rm "$0-first"; }; cat "$0-answer"',
+    "sacct": 'cat "$0-answer"',
+    "scancel": "",
+}
+
+
+class Slurm:
+    """The programs. Every job has the number 7; it has ended unless squeue's answer names it."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        for name, text in PROGRAMS.items():
+            path = place / name
+            path.write_text(f'#!/bin/sh\necho "$@" >> "$0-called"\n{text}\n')
+            path.chmod(0o755)
+            self.answers(name, "")
+
+    def answers(self, program: str, text: str) -> None:
+        """Let a program print this; for ``sbatch``, the log of the first job."""
+        (self._place / f"{program}-answer").write_text(text)
+
+    def refuses(self, text: str) -> None:
+        (self._place / "sbatch-refusal").write_text(text)
+
+    def job_tells(self, messages: Path, told: str, **values: object) -> None:
+        """Let a job tell this before squeue answers the next time."""
+        with (self._place / "squeue-first").open("a") as file:
+            file.write(f"echo '{json.dumps({'told': told, **values})}' >> {messages}\n")
+
+    def called(self, program: str) -> list[str]:
+        path = self._place / f"{program}-called"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def script(self) -> str:
+        return (self._place / "sbatch-script").read_text()
+
+    @property
+    def options(self) -> set[str]:
+        return set(re.findall(r"^#SBATCH --(.*)$", self.script, re.MULTILINE))
+
+    @property
+    def environment(self) -> str:
+        return (self._place / "sbatch-env").read_text()
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Slurm:
+    monkeypatch.setattr(slurm_executor, "_LOOK", 0.01)
+    monkeypatch.setattr(slurm_executor, "_ASK", 0.0)
+    place = tmp_path / "bin"
+    place.mkdir()
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return Slurm(place)
+
+
+@pytest.fixture
+def learn(tmp_path) -> Callable:
+    """Outcomes of cells, with a watch that does something when a message comes."""
+
+    def of(executor: SlurmExecutor, cells: list[Cell], hears=lambda text: None):
+        class Hearing(Watch):
+            def event(self, cell: Cell, text: str) -> None:
+                hears(text)
+
+        return executor.map(cells, tmp_path / "store", Hearing())
+
+    return of
+
+
+def messages_of(folder: Path, cell: Cell) -> Path:
+    return folder / f"{cell.key}-{cell.horizon}.jsonl"
+
+
+def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_path):
+    cells = [cell(seed=seed) for seed in (1, 2, 3)]
+    jobs = tmp_path / "jobs"
+    told = SlurmParameters(partition="gpu", gpus_per_node=1, timeout_min=90, mem_gb=16)
+    slurm.answers("squeue", "7_0\n7_1\n7_2\n")
+    slurm.job_tells(messages_of(jobs, cells[1]), "event", text="now")
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(learn(SlurmExecutor(jobs, told, workers=2, threads=4), cells, interrupt))
+    assert len(slurm.called("sbatch")) == 1
+    assert slurm.called("scancel") == ["7"]
+    assert slurm.options == {
+        "array=0-2%2",
+        "cpus-per-task=4",
+        "gpus-per-node=1",
+        "job-name=holdfast",
+        "mem=16GB",
+        "nodes=1",
+        "open-mode=append",
+        f"output={jobs}/%A_%a_0_log.out",
+        "partition=gpu",
+        "requeue",
+        "signal=USR2@90",
+        "time=90",
+        "wckey=submitit",
+    }
+    (command,) = [line for line in slurm.script.splitlines() if line.startswith("srun ")]
+    assert " --cpus-per-task=4 env OMP_NUM_THREADS=4 MKL_NUM_THREADS=4 " in command
+    assert command.endswith(f" {sys.executable} -P -u -m submitit.core._submit {jobs}")
+
+
+def test_every_setting_is_one_that_submitit_takes(slurm, learn, cell, tmp_path):
+    given = {
+        "name": "mine", "timeout_min": 7, "signal_delay_s": 30, "partition": "p", "account": "a",
+        "qos": "q", "constraint": "c", "nodelist": "n1", "exclude": "n2", "exclusive": True,
+        "gres": "gpu:2", "gpus_per_node": 2, "cpus_per_task": 8, "mem_gb": 0.5, "mem_per_cpu": "1G",
+        "mem_per_gpu": "2G", "comment": "why", "mail_type": "FAIL", "mail_user": "me",
+        "setup": ["module load cuda"], "srun_args": ["--label"], "max_num_timeout": 5,
+        "additional_parameters": {"reservation": "r", "requeue": False},
+    }  # fmt: skip
+    assert given.keys() == SlurmParameters.model_fields.keys()
+    executor = SlurmExecutor(tmp_path / "jobs", SlurmParameters(**given), retries=0)
+    list(learn(executor, [cell()]))
+    assert slurm.options >= {
+        "job-name=mine", "time=7", "signal=USR2@30", "partition=p", "account=a", "qos=q",
+        "constraint=c", "nodelist=n1", "exclude=n2", "exclusive", "gres=gpu:2", "gpus-per-node=2",
+        "cpus-per-task=8", "mem=512MB", "mem-per-cpu=1G", "mem-per-gpu=2G", "comment=why",
+        "mail-type=FAIL", "mail-user=me", "reservation=r", "requeue=False",
+    }  # fmt: skip
+    work = DelayedSubmission.load(tmp_path / "jobs" / "7_submitted.pkl")
+    assert (work._timeout_countdown, work.function.timeout_min) == (5, 7)
+    assert "\nmodule load cuda\n" in slurm.script
+    assert " --cpus-per-task=8 --label env OMP_NUM_THREADS=1 " in slurm.script
+
+
+def test_a_job_that_slurm_ends_is_tried_again_and_then_told(slurm, learn, cell, tmp_path):
+    slurm.answers("sacct", "OUT_OF_MEMORY\n")
+    slurm.answers("sbatch", "loading\nslurmstepd: error:\tDetected 1 oom_kill event\n")
+    heard: list[str] = []
+    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs", retries=1), [cell()], heard.append)
+    assert len(slurm.called("sbatch")) == 2
+    assert outcome.error == (
+        "lost its worker 2 times, the last time job 7 ended as OUT_OF_MEMORY; it said last: "
+        "loading slurmstepd: error: Detected 1 oom_kill event"
+    )
+    assert heard == [
+        "lost its worker (job 7 ended as OUT_OF_MEMORY); begins again where it stood",
+        "lost its worker (job 7 ended as OUT_OF_MEMORY); given up",
+    ]
+
+
+def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, learn, cell, tmp_path):
+    slurm.answers("sacct", "CANCELLED by 1000\n")
+    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs", retries=5), [cell()])
+    assert len(slurm.called("sbatch")) == 1
+    assert outcome.error == ("lost its worker once, the last time job 7 ended as CANCELLED by 1000")
+
+
+def test_preemption_is_no_failure_where_slurm_does_not_queue_again(slurm, learn, cell, tmp_path):
+    """However often; another end counts as ever."""
+    slurm.answers("sacct", "PREEMPTED\n")
+    heard: list[str] = []
+
+    def hears(text: str) -> None:
+        heard.append(text)
+        if len(heard) == 3:
+            slurm.answers("sacct", "NODE_FAIL\n")
+
+    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs", retries=0), [cell()], hears)
+    assert heard[:3] == 3 * ["preempted; submitted again, goes on where it stood"]
+    assert outcome.error == "lost its worker once, the last time job 7 ended as NODE_FAIL"
+    assert len(slurm.called("sbatch")) == 4
+
+
+def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tmp_path):
+    cells = [cell(seed=seed) for seed in (1, 2, 3)]
+    jobs = tmp_path / "jobs"
+    slurm.answers("squeue", "7_1\n7_2\n")
+    heard = []
+
+    def hears(text: str) -> None:
+        heard.append(text)
+        done = {"horizon": 4, "error": None, "sound": True}
+        slurm.job_tells(messages_of(jobs, cells[1]), "finished", **done)
+
+    outcomes = learn(SlurmExecutor(jobs, workers=2), cells, hears)
+    assert next(outcomes).cell is cells[1]
+    assert heard == ["lost its worker (job 7_0 ended); begins again where it stood"]
+    assert len(slurm.called("sbatch")) == 1 and "array=0-2%2" in slurm.options
+    slurm.answers("squeue", "7_2\n7\n")
+    slurm.job_tells(messages_of(jobs, cells[2]), "finished", horizon=4, error=None)
+    assert next(outcomes).cell is cells[2]
+    assert len(slurm.called("sbatch")) == 2 and not any("array" in one for one in slurm.options)
+    outcomes.close()
+    assert slurm.called("scancel") == ["--state=PENDING 7_1", "--state=PENDING 7_2", "7"]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_job_of_an_earlier_call_goes_on(lives, slurm, learn, cell, tmp_path):
+    """Only if Slurm still has it; then nothing is submitted."""
+    one, jobs = cell(), tmp_path / "jobs"
+    jobs.mkdir()
+    earlier = [
+        {"told": "submitted", "job": "4_0"},
+        {"told": "finished", "horizon": 1, "error": "another time", "sound": True},
+        {"told": "submitted", "job": "5_1"},
+        {"told": "begins"},
+        {"told": "opened", "horizon": 1},
+        {"told": "task", "task": 2},
+    ]
+    path = messages_of(jobs, one)
+    path.write_text("".join(json.dumps(message) + "\n" for message in earlier))
+    heard: list[str] = []
+
+    def hears(text: str) -> None:
+        heard.append(text)
+        slurm.job_tells(path, "finished", horizon=4, error=None, sound=True)
+
+    slurm.answers("squeue", "5_1\n" if lives else "9\n")
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one], hears)
+    if lives:
+        assert (outcome.learned, outcome.error) == (3, None)
+        assert heard == ["its job 5_1 of an earlier call goes on"]
+        assert slurm.called("sbatch") == []
+    else:
+        assert outcome.error == "lost its worker once, the last time job 7 ended"
+        assert len(slurm.called("sbatch")) == 1
+
+
+def test_while_slurm_does_not_answer_jobs_count_as_living(slurm, learn, cell, tmp_path):
+    one, jobs = cell(), tmp_path / "jobs"
+    (tmp_path / "bin" / "squeue-answer").unlink()
+    slurm.job_tells(messages_of(jobs, one), "finished", horizon=4, error=None, sound=True)
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
+    assert outcome.error is None
+
+
+def test_what_sbatch_refuses_is_told_in_its_words(slurm, learn, cell, tmp_path):
+    slurm.refuses(
+        "sbatch: error: invalid partition specified: gpux\n"
+        "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
+    )
+    with pytest.raises(HoldfastError) as error:
+        next(learn(SlurmExecutor(tmp_path / "jobs"), [cell()]))
+    assert str(error.value) == (
+        "Slurm takes no job: sbatch: error: Batch job submission failed: "
+        "Invalid partition name specified"
+    )
+
+
+def test_what_sbatch_refuses_while_others_run_is_tried_again(
+    slurm, learn, cell, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(slurm_executor, "_PAUSE", 0.0)
+    cells, jobs, heard = [cell(seed=seed) for seed in (1, 2)], tmp_path / "jobs", []
+    slurm.answers("squeue", "7_1\n")
+
+    def hears(text: str) -> None:
+        heard.append(text)
+        slurm.refuses("sbatch: error: busy\n")
+        if len(heard) == 3:
+            slurm.job_tells(messages_of(jobs, cells[1]), "finished", horizon=4, error=None)
+
+    outcomes = learn(SlurmExecutor(jobs), cells, hears)
+    assert next(outcomes).cell is cells[1]
+    refused = "Slurm takes no job: sbatch: error: busy"
+    assert heard[1:3] == 2 * [f"{refused}; tried again in a minute"]
+    with pytest.raises(HoldfastError, match=f"^{refused}$"):  # nothing runs any more
+        next(outcomes)
+
+
+def test_within_a_job_the_cells_do_not_inherit_its_size(slurm, learn, cell, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_ACCOUNT", "ours")
+    executor = SlurmExecutor(tmp_path / "jobs", retries=0)
+    list(learn(executor, [cell()]))
+    assert "SBATCH_ACCOUNT=ours" in slurm.environment  # the user's default
+    monkeypatch.setenv("SLURM_JOB_ID", "3")
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "100")
+    list(learn(executor, [cell()]))
+    assert "SLURM_" not in slurm.environment
+    assert os.environ["SLURM_MEM_PER_CPU"] == "100"
+
+
+def test_without_slurm_the_local_executor_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HoldfastError, match=r"^there is no sbatch here; .*--executor local$"):
+        SlurmExecutor(tmp_path / "jobs")
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("count", ["workers", "threads"])
+def test_no_worker_at_all_is_refused(count, tmp_path):
+    with pytest.raises(HoldfastError, match=f"^{count} is 0; it must be at least 1$"):
+        SlurmExecutor(tmp_path, **{count: 0})
