@@ -28,10 +28,13 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def percentiles(drawn: NDArray[np.float64], *, whole: bool = False) -> tuple[float, float]:
     """The bounds of the middle 95% of draws; whole: of whole numbers, outwards."""
-    below, above = ("lower", "higher") if whole else ("linear", "linear")
-    low = np.quantile(drawn, (1 - LEVEL) / 2, method=below)
-    high = np.quantile(drawn, (1 + LEVEL) / 2, method=above)
-    return float(low), float(high)
+    low, high = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    if whole:
+        return (
+            float(np.quantile(drawn, low, method="lower")),
+            float(np.quantile(drawn, high, method="higher")),
+        )
+    return float(np.quantile(drawn, low)), float(np.quantile(drawn, high))
 
 
 @lru_cache(maxsize=4)

@@ -17,7 +17,17 @@ from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import CapabilityRow, boundary, read_capability
 
 _COLUMNS = ["dataset", "method", "after_task", "suite", "unit", "value", "value_sd"]
-_COLUMNS += ["value_low", "value_high", "seeds", "before", "change", "low", "high", "drawn", "items"]
+_COLUMNS += [
+    "value_low",
+    "value_high",
+    "seeds",
+    "before",
+    "change",
+    "low",
+    "high",
+    "drawn",
+    "items",
+]
 _AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")
 
 

@@ -64,7 +64,9 @@ class Bounds:
         if not asked or any(own.keys() != asked for own in seeds):
             return None
         suite = after[0].row.suite
-        places = {unit: number for number, unit in enumerate(sorted({_unit(suite, one) for one in asked}))}
+        places = {
+            unit: number for number, unit in enumerate(sorted({_unit(suite, one) for one in asked}))
+        }
         values, weights = np.zeros((len(seeds), len(places))), np.zeros(len(places))
         for item in asked:
             number = places[_unit(suite, item)]

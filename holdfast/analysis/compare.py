@@ -34,12 +34,14 @@ class Comparison:
 
     compositions: ``dataset``, ``method``, ``final``, ``final_paper`` (means over seeds), ``low``,
     ``high`` (the 95% interval of the study's), ``inside`` (whether the paper's lies in it, yes or
-    no; empty without an interval, which needs two seeds), ``rank``, ``rank_paper`` (among the methods of that data set that both have; equal means share the
-    smaller rank), the paper's best first.
+    no; empty without an interval, which needs two seeds), ``rank``, ``rank_paper`` (among the
+    methods of that data set that both have; equal means share the smaller rank), the paper's best
+    first.
     effects: ``dataset``, ``term``, ``effect``, ``effect_paper``, ``low``, ``high``, ``inside``,
-    ``significant``, ``significant_paper`` (p < 0.05; false with one seed, which has no p), ``same_sign``, the
-    paper's largest first. They are of the largest part of the 2^4 factorial that the study has; the
-    paper's are published where that is the whole, and computed from its means otherwise.
+    ``significant``, ``significant_paper`` (p < 0.05; false with one seed, which has no p),
+    ``same_sign``, the paper's largest first. They are of the largest part of the 2^4 factorial that
+    the study has; the paper's are published where that is the whole, and computed from its means
+    otherwise.
     agreement: one row a data set: ``dataset``, ``methods`` (how many both have), ``spearman`` of
     their means, ``flips`` (pairs of methods in opposite order), ``terms`` and ``same_sign`` (how
     many of these effects have the paper's sign). Spearman is NaN where either side has fewer than

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ def lives_apart(
     within the horizon, or without two seeds in common.
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def lifetime(method: str, seeds: tuple[int, ...]) -> Lifetime:
         return Lifetime([curves[method][seed] for seed in seeds])
 

@@ -12,7 +12,7 @@ from holdfast.learning.config import RunConfig
 
 @dataclass(frozen=True)
 class Tracker:
-    """Where a study's cells are sent while they learn. name: of the tracker; group: of the study."""
+    """Where a study's cells are sent while they learn. group: the name of the study."""
 
     name: str
     group: str

@@ -122,9 +122,7 @@ def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -
     tasks = (stream.tasks[0], type(stream.tasks[1])("2", (corrected,)), stream.tasks[2])
     template = Template(Template.Config(append_eos=True))
     texts = [template.text(again), template.text(corrected)]
-    own = type(items)(
-        type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts}
-    )
+    own = type(items)(type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts})
     table = sampled(own).set_index("task")
     assert (table.at[2, "right"], table.at[2, "chimeras"]) == (0.5, 0.5)  # the old answer
     assert (table.at[3, "right"], table.at[3, "chimeras"]) == (0.5, 0.5)  # the new one

@@ -61,7 +61,9 @@ def test_it_is_the_half_life_of_the_table(tmp_path: Path) -> None:
     assert ((known["low"] <= known["half_life"]) & (known["half_life"] <= known["high"])).all()
     for path, matrix in list(study.matrices.items())[:9]:
         life = Lifetime([recall_by_age(matrix)])
-        assert life.known(life.value) == pytest.approx(half_life(matrix) or np.nan, nan_ok=True), path
+        assert life.known(life.value) == pytest.approx(half_life(matrix) or np.nan, nan_ok=True), (
+            path
+        )
         assert np.nanmean(recall_by_age(matrix), axis=0) == pytest.approx(retention_by_age(matrix))
 
 
@@ -73,7 +75,9 @@ def test_differences_are_those_of_the_half_lives(tmp_path: Path) -> None:
     assert len(beyond) == 2
     assert len(table) == 16 * 15 / 2 - 1  # of two that do not halve nothing is known
     for row in table.to_dict("records"):
-        ages = [halves[row[name]] if row[name] not in beyond else 14 for name in ("method", "other")]
+        ages = [
+            halves[row[name]] if row[name] not in beyond else 14 for name in ("method", "other")
+        ]
         assert row["difference"] == ages[0] - ages[1] >= 0
         assert row["low"] <= row["difference"] <= row["high"]
         assert row["noise"] == (row["low"] <= 0 <= row["high"])

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from holdfast.analysis.bootstrap import interval
 from holdfast.analysis.study import Study, read_study
 from holdfast.analysis.tables import analyse
-from holdfast.analysis.bootstrap import interval
 from holdfast.analysis.uncertainty import differences, effect_contrasts, means
 from holdfast.report.noise_grid import noise_grid
 from holdfast.results import diagonal, final, forget, window

@@ -51,9 +51,7 @@ def opened(browser: Browser, page_file: Path) -> Iterator[Opened]:
     contexts, requests, complaints = [], [], []
 
     def open_(file: Path = page_file, width: int = 1280, scheme: str = "light") -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         context.on("request", lambda request: requests.append(request.url))
         page = context.new_page()

@@ -101,7 +101,9 @@ def values(backbone_directory: Path) -> dict:
 
 def cells(values: dict, horizon: int) -> list[Cell]:
     return [
-        Cell(f"merge optim.lr={rate}", RunConfig.of(values, [f"optim.lr={rate}", "seed=3"]), horizon)
+        Cell(
+            f"merge optim.lr={rate}", RunConfig.of(values, [f"optim.lr={rate}", "seed=3"]), horizon
+        )
         for rate in (0.01, 0.03)
     ]
 

@@ -17,6 +17,7 @@ from holdfast.tracking.clients import Client, Run, check_tracker
 from holdfast.tracking.tracking import Tracking
 from tests.tracking.readers import READERS
 
+
 @pytest.fixture
 def config(backbone_directory) -> RunConfig:
     return RunConfig.of(
@@ -88,7 +89,9 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
     settings = config.model_dump(mode="json")
     steps = 0
     for horizon in (2, 3):
-        tracker = Tracking(name, Run(place, "0123456789abcdef", settings, "run"), told.append, steps=steps)
+        tracker = Tracking(
+            name, Run(place, "0123456789abcdef", settings, "run"), told.append, steps=steps
+        )
         trajectory = advanced(config, place, horizon, tracker)
         tracker.close()
         steps = 2 * 12

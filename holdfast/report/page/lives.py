@@ -38,9 +38,7 @@ class Lives:
     refused: list[str] = field(default_factory=list)
 
 
-def lives_of(
-    cells: Iterable[Any], matrices: Mapping[str, RecallMatrix], most: int = MOST
-) -> Lives:
+def lives_of(cells: Iterable[Any], matrices: Mapping[str, RecallMatrix], most: int = MOST) -> Lives:
     """The items of the runs of one data set that kept verdicts by item or samples.
 
     cells, matrices: of a study; most: embed about so many items of all runs, the same items of

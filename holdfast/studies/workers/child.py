@@ -95,7 +95,11 @@ def _advance(trajectory: Trajectory, order: dict[str, Any], tell: Tell) -> None:
         place, begin = trajectory.directory, trajectory.horizon
         try:
             with tracked(
-                config=trajectory.config, directory=place, horizon=begin, shown=_progress(tell), **track
+                config=trajectory.config,
+                directory=place,
+                horizon=begin,
+                shown=_progress(tell),
+                **track,
             ) as progress:
                 trajectory.advance(order["horizon"], progress)
             return
