@@ -28,11 +28,13 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def percentiles(drawn: NDArray[np.float64], *, whole: bool = False) -> tuple[float, float]:
     """The bounds of the middle 95% of draws; whole: of whole numbers, outwards."""
-    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    low, high = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     if whole:
-        low = np.quantile(drawn, ends[0], method="lower")
-        return float(low), float(np.quantile(drawn, ends[1], method="higher"))
-    return float(np.quantile(drawn, ends[0])), float(np.quantile(drawn, ends[1]))
+        return (
+            float(np.quantile(drawn, low, method="lower")),
+            float(np.quantile(drawn, high, method="higher")),
+        )
+    return float(np.quantile(drawn, low)), float(np.quantile(drawn, high))
 
 
 @lru_cache(maxsize=4)

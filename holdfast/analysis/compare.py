@@ -39,9 +39,9 @@ class Comparison:
     first.
     effects: ``dataset``, ``term``, ``effect``, ``effect_paper``, ``low``, ``high``, ``inside``,
     ``significant``, ``significant_paper`` (p < 0.05; false with one seed, which has no p),
-    ``same_sign``, the paper's largest first. They are of the largest part of the 2^4 factorial
-    that the study has; the paper's are published where that is the whole, and computed from its
-    means otherwise.
+    ``same_sign``, the paper's largest first. They are of the largest part of the 2^4 factorial that
+    the study has; the paper's are published where that is the whole, and computed from its means
+    otherwise.
     agreement: one row a data set: ``dataset``, ``methods`` (how many both have), ``spearman`` of
     their means, ``flips`` (pairs of methods in opposite order), ``terms`` and ``same_sign`` (how
     many of these effects have the paper's sign). Spearman is NaN where either side has fewer than

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Collection
 from typing import Any
 
@@ -9,6 +11,8 @@ import pandas as pd
 
 from holdfast.analysis.composition import tag_of
 from holdfast.core.errors import HoldfastError
+
+_NAMED = 4  # settings that a message names
 
 
 def replicates(
@@ -28,10 +32,7 @@ def replicates(
     chosen = cells[cells["method"].isin(list(methods))]
     several = [one for one in cells["method"] if tag_of(one) != one and tag_of(one) in methods]
     if several:
-        raise HoldfastError(
-            f"{dataset}: {tag_of(several[0])} has been learned with several settings, one of them "
-            f"{several[0]}; choose one with --where KEY=VALUE"
-        )
+        raise HoldfastError(f"{dataset}: {_settings_of(tag_of(several[0]), several)}")
     if chosen.empty:
         raise HoldfastError(f"{dataset}: none of {', '.join(methods)} has been learned")
     refuse_repeated(chosen)
@@ -88,6 +89,19 @@ def one_dataset(cells: pd.DataFrame) -> str:
 def by_dataset(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The cells of each data set, in the order in which they come."""
     return {str(name): part for name, part in cells.groupby("dataset", sort=False)}
+
+
+def _settings_of(tag: str, several: Collection[str]) -> str:
+    """That a method has several settings, and the options that choose each of them."""
+    own = [one.partition(" ")[2] for one in dict.fromkeys(several) if tag_of(one) == tag]
+    # A value may have spaces, a key has none.
+    keys = [re.split(r" (?=[\w.]+=)", one) for one in own]
+    options = [shlex.join(part for key in each for part in ("--where", key)) for each in keys]
+    more = f", and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+    return (
+        f"{tag} has been learned with {len(own)} settings; this is made for one at a time: analyse "
+        f"again with {' or with '.join(options[:_NAMED])}{more}"
+    )
 
 
 def _refuse_mixed(dataset: str, cells: pd.DataFrame, column: str, what: str) -> None:

@@ -30,19 +30,23 @@ def means(study: Study) -> pd.DataFrame:
 
     Gives ``dataset``, ``method``, ``metric`` (final, diag, forget, w10, w50, and half_life of the
     mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as
-    :func:`holdfast.analysis.bootstrap.interval`; NaN with fewer than two seeds) and ``seeds``. A
-    metric that is not defined has no row; a half-life beyond the horizon, or a bound, is NaN.
+    :func:`holdfast.analysis.bootstrap.interval`; NaN with fewer than two seeds) and ``seeds``. NaN
+    where a seed's value is not defined, and for a half-life or a bound beyond the horizon.
     Raises HoldfastError for a method and seed that is there twice.
     """
     runs = at_horizon(study.cells)
     refuse_repeated(runs)
     rows: list[tuple[object, ...]] = []
     for dataset, part in by_dataset(runs).items():
+        seeds = part["method"].value_counts()
         for metric in METRICS:
-            for method, own in by_seed(part, study.matrices, metric).items():
-                each = np.array(list(own.values()))
-                told = (float(each.mean()), *bounds(each), len(each))
-                rows.append((dataset, method, metric, *told))
+            values = by_seed(part, study.matrices, metric)
+            for method in dict.fromkeys(part["method"]):
+                each = np.array(list(values.get(method, {}).values()))
+                # A mean over the seeds that happen to be defined would not be comparable.
+                whole = len(each) == seeds[method]
+                told = (float(each.mean()), *bounds(each)) if whole else (math.nan,) * 3
+                rows.append((dataset, method, metric, *told, seeds[method]))
         for method, own in _curves(part, study.matrices).items():
             life = Lifetime(list(own.values()))
             numbers = [life.known(age) for age in (life.value, *life.bounds())]

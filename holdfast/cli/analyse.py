@@ -112,8 +112,8 @@ def _remove(*stale: Path) -> None:
 
 
 _PATHS = ("study", "path")
-# A row per age, per pair, per task: for figures, not for reading.
-_LONG = ("survival", "differences", "samples", "samples_by_age")
+# A row per age, per metric, per pair, per task: for figures, not for reading.
+_LONG = ("survival", "means", "differences", "samples", "samples_by_age")
 
 
 def _listed(title: str, lines: Mapping[str, str]) -> list[str]:

@@ -12,10 +12,7 @@ from holdfast.learning.config import RunConfig
 
 @dataclass(frozen=True)
 class Tracker:
-    """Where a study's cells are sent while they learn.
-
-    name: of the tracker; group: of the study.
-    """
+    """Where a study's cells are sent while they learn. group: the name of the study."""
 
     name: str
     group: str
@@ -42,8 +39,6 @@ class Cell:
         config = self.config
         stream = config.stream.model_dump(mode="json", exclude={"tasks"})
         told = {"numbers": config.numbers(), "stream": stream, "backbone": config.backbone.name}
-        if config.backbone.revision is not None:
-            told["revision"] = config.backbone.revision
         return f"{config.method}-{config.seed}-{sha256_of(told)[:12]}"
 
     def directory(self, store: Path) -> Path:

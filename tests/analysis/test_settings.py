@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from holdfast.analysis.study import read_study
 from holdfast.analysis.tables import analyse
+from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
 from holdfast.report.names import looks, method_name
 from holdfast.report.paper_figures import paper_figures
@@ -44,11 +46,30 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
         analysis.absent["effects"]
         == analysis.absent["synergy"]
         == (
-            "symbol_qa: merge has been learned with several settings, one of them "
-            "merge optim.lr=0.001; choose one with --where KEY=VALUE"
+            "symbol_qa: merge has been learned with 2 settings; this is made for one at a time: "
+            "analyse again with --where optim.lr=0.001 or with --where optim.lr=0.002"
         )
     )
     assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
+
+
+def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
+    """Of two crossed settings, one a list, with vanilla under each of them too."""
+    for method in ("vanilla", "merge"):
+        for rate in (0.1, 0.2):
+            for targets in (["q_proj", "v_proj"], ["q_proj"]):
+                settings = {"optim.lr": rate, "lora.targets": targets}
+                name = f"{method}{rate}{len(targets)}"
+                write_trajectory(tmp_path / name, method, 1, 4, settings=settings)
+    analysis = analyse(read_study(tmp_path))
+    assert len(analysis.tables["configurations"]) == 2 * 4
+    told = analysis.absent["effects"]
+    assert "with 4 settings; this is made for one at a time: analyse again with --where" in told
+    for option in told.partition("analyse again with ")[2].split(" or with "):
+        words = shlex.split(option)
+        study = read_study(tmp_path, where=_dotted(words[1::2]))
+        assert set(words[::2]) == {"--where"} and len(study.cells) == 2
+        assert len(analyse(study).tables["effects"]) == 1
 
 
 def test_one_setting_of_a_sweep_is_a_study_as_any_other(swept: Path) -> None:
