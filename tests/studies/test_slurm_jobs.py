@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,12 +131,21 @@ def test_promotions_wait_for_their_rung(cell, tmp_path):
 
 def test_interrupted_by_the_user(cell, tmp_path):
     """Ctrl-C ends the jobs."""
-    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    seen: list[Path] = []
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not seen and time.monotonic() < deadline:
+            seen.extend((tmp_path / "slurm").glob("*.jsonl"))
+            time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
     with pytest.raises(KeyboardInterrupt):
         list(SlurmExecutor(tmp_path / "slurm", cluster="local").map([cell()], tmp_path, Watch()))
-    timer.join()
-    (messages,) = (tmp_path / "slurm").glob("*.jsonl")
+    waiting.join()
+    (messages,) = seen
     (told, *_) = Messages(messages).new()
     assert told["told"] == "submitted" and not alive(int(told["job"]))
 
