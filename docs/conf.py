@@ -61,6 +61,8 @@ myst_heading_anchors = 4  # as Git hosts name them
 myst_links_external_new_tab = False
 # Progress bars ask for widgets, which a page cannot show.
 os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
+# One thread, so that the pages say the same on a machine of more cores, or of other work.
+os.environ["OMP_NUM_THREADS"] = "1"
 nb_execution_mode = "force"
 nb_execution_in_temp = True  # what a notebook writes is no part of the site
 nb_execution_show_tb = True  # a cell that fails is a warning, which is an error
