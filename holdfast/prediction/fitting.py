@@ -95,5 +95,8 @@ def _other_results(config: RunConfig, device: str) -> Iterator[Candidate]:
         yield ("curvature.exact_up_to=0",), OTHER_RESULTS
     if precision_on(config, "cuda" if device == "cuda" else "cpu") == "float32":
         yield ("backbone.precision=bfloat16",), OTHER_RESULTS
+    if config.backbone.quantization == "none" and config.lora.merge_precision == "float32":
+        yield ("backbone.quantization=int8",), OTHER_RESULTS
+        yield ("backbone.quantization=nf4",), OTHER_RESULTS
     if config.lora.rank > 8:
         yield ("lora.rank=8",), OTHER_RESULTS

@@ -86,7 +86,7 @@ class PhaseMemory:
         one, sizes, uses = self.shape, self._sizes, self._sizes.uses
         narrow = one.scalar if one.scalar < sizes.w else 0
         parts = {
-            WEIGHTS: one.scalar * one.parameters,
+            WEIGHTS: one.stored(self.config.backbone.quantization),
             # Values, gradients, and a buffer that the backward pass overwrites for each loss.
             FACTORS: sizes.vector * (2 + uses.passes) + sizes.p * narrow,
             ANCHORS: sizes.vector * 2 * uses.weight_anchors + self._rule_state(),
@@ -99,8 +99,10 @@ class PhaseMemory:
         return self._resident() | {CURVATURE: 0, ANCHORS: 0, FACTORS: 3 * self._sizes.vector}
 
     def _masters(self) -> Parts:
-        """Merging in float32 keeps a copy of every adapted matrix of half precision."""
+        """A float32 copy of every adapted matrix of half precision, or quantized and merged."""
         wants = self.config.lora.merge_precision == "float32" and self.shape.scalar < 4
+        if self._sizes.passes.quantized:
+            wants = self._sizes.uses.fate != "kept"
         return {MASTERS: 4 * self.shape.adapted_dense} if wants else {}
 
     def _rule_state(self) -> int:

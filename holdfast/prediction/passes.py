@@ -23,7 +23,7 @@ class Passes:
 
     dropout: whether masks are drawn in training; checkpointing: whether a layer keeps its input
     only and is computed again on the way back; short: whether a processor writes out the attention
-    of short sequences.
+    of short sequences; quantized: whether a matrix is made anew for each product.
     """
 
     shape: Shape
@@ -31,6 +31,7 @@ class Passes:
     dropout: bool
     checkpointing: bool = False
     short: bool = True
+    quantized: bool = False
 
     def kept(self, rows: int, grids: Sequence[Grid], *, open_: bool, training: bool) -> int:
         """What a forward pass over ``rows`` keeps for the backward pass.
@@ -96,13 +97,19 @@ class Passes:
         queries, keys = one.heads * one.head_width, one.kv_heads * one.head_width
         numbers = 7 * one.width + 3 * one.feed + 2 * queries + 3 * keys
         numbers += (queries + keys) * one.head_norm
-        return one.scalar * rows * numbers + sum(self._attention(grid) for grid in grids)
+        attention = sum(self._attention(grid) for grid in grids)
+        return one.scalar * rows * numbers + attention + self._made_anew()
+
+    def _made_anew(self) -> int:
+        """The largest quantized matrix in the model's precision: its maps', and side by side."""
+        return 2 * self.shape.scalar * self.shape.widest if self.quantized else 0
 
     def backward_work(self, rows: int) -> int:
         """What one layer's backward pass works with; rows: of all losses, one after another."""
         one = self.shape
         widths = (one.heads + 2 * one.kv_heads) * one.head_width
-        return one.scalar * rows * (7 * one.width + 3 * one.feed + 3 * widths)
+        numbers = 7 * one.width + 3 * one.feed + 3 * widths
+        return one.scalar * rows * numbers + self._made_anew()
 
     def chunk(self, rows: int) -> int:
         """How many of these rows are projected to the vocabulary at a time."""

@@ -127,6 +127,24 @@ class Shape:
         """Bytes of all frozen matrices that a token passes, the output head included."""
         return self.scalar * (self.layers * self.dense + self.head)
 
+    def stored(self, quantization: str) -> int:
+        """Bytes of the whole model, its linear maps but the head quantized as ``backbone`` says.
+
+        int8 has a scale a row, nf4 half a byte an entry and a scale for 64 of them.
+        """
+        entries = self.layers * self.dense
+        rest = self.scalar * (self.parameters - entries)
+        if quantization == "int8":
+            return rest + entries + 4 * self.layers * sum(d_out for _, d_out in self.maps.values())
+        return rest + round(
+            {"none": float(self.scalar), "nf4": 0.5 + 4 / 64}[quantization] * entries
+        )
+
+    @property
+    def widest(self) -> int:
+        """Entries of the largest matrix that one product is taken with: of maps side by side."""
+        return max(d_in * sum(widths) for d_in, widths in self.readers())
+
     @property
     def head(self) -> int:
         """Entries of the output head."""

@@ -42,6 +42,7 @@ class Sizes:
             dropout=self.config.lora.dropout > 0,
             checkpointing=backbone.checkpointing,
             short=backbone.attention == "auto",
+            quantized=backbone.quantization != "none",
         )
 
     @property

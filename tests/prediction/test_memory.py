@@ -33,6 +33,7 @@ METHODS = {
     "kfac_merge written": ("kfac.source=written", "lora.dropout=0", "stream.items_per_task=8"),
     "si_online_ewc_replay_olora": ("lora.targets=[q_proj,v_proj]", "stream.items_per_task=8"),
     "si_sd_replay_merge checkpointed": ("backbone.checkpointing=true", "backbone.attention=sdpa"),
+    "si_merge quantized": ("backbone.quantization=int8", "stream.items_per_task=8"),
     "osrm": ("lora.rank=8", "stream.items_per_task=8"),
 }
 
