@@ -108,7 +108,8 @@ def members_of(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         for member, value in vars(parent).items():
             plain = getattr(value, "__func__", value)  # a class method
-            if not member.startswith("_") and (
+            field = member in getattr(kind, "__dataclass_fields__", {})
+            if not (member.startswith("_") or field) and (
                 inspect.isfunction(plain) or isinstance(value, property)
             ):
                 yield member, getattr(kind, member)

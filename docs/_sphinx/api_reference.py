@@ -95,9 +95,13 @@ def kind_of(value: Any) -> str:
 
 
 def leave_out(_app: Sphinx, _what: str, name: str, value: Any, *_: Any) -> bool | None:
-    """Leave out settings, which have a page of their own, and what a named tuple's fields say."""
-    out = name in ("Config", "model_config") or type(value).__name__ == "_tuplegetter"
-    return True if out else None
+    """Leave out settings, which have a page of their own, and fields of tuples and data classes.
+
+    A field that has a function or a class for its default would look like a method.
+    """
+    settings = name in ("Config", "model_config")
+    default = getattr(value, "__name__", "") == "<lambda>" or value is dict
+    return True if settings or default or type(value).__name__ == "_tuplegetter" else None
 
 
 def shorten(
