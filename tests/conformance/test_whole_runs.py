@@ -185,6 +185,6 @@ def test_gradient_projection() -> None:
 
 def test_logits_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary too large for one piece changes nothing, not even the path of SI."""
-    monkeypatch.setattr(Projection.__init__, "__defaults__", (258 * 3,))
+    monkeypatch.setattr(Projection.__init__, "__defaults__", (258 * 3, None))
     for outcome in both_runs(tag(ANCHORS, "merge")):
         assert_same(*outcome)
