@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.pairing import Plan
@@ -21,7 +22,7 @@ _CATEGORIES = {
     "losses": ("softmax", "cross_entropy", "nll_loss", "kl_div", "logsumexp"),
     "optimiser": ("adam", "foreach", "linalg_vector_norm"),
 }
-_PRODUCTS = {"addmm", "mm", "bmm", "matmul", "linear", "baddbmm", "addmm_"}
+_PRODUCTS = {"addmm", "mm", "bmm", "baddbmm", "addmm_"}
 _COPY_NAMES = """
     copy_ clone cat index index_put_ index_select index_copy gather scatter fill_ zero_ zeros ones
     full arange empty empty_like empty_strided new_empty new_zeros embedding _to_copy repeat
@@ -41,7 +42,7 @@ def measure(plan: Plan) -> Report:
     for method in ("vanilla", FULL) if not plan.smoke else ("vanilla",):
         steps = second_task(step_configuration(method), 8 if plan.smoke else 32)
         steps.engine()
-        watched, rounds = _Watched(), []
+        watched, rounds = _Watched(steps.twins.config.lora.rank), []
         for _ in range(plan.rounds):
             begin = time.perf_counter()
             steps.engine()
@@ -50,18 +51,21 @@ def measure(plan: Plan) -> Report:
                 steps.engine()
         count = steps.count * plan.rounds
         whole = statistics.median(rounds) / steps.count
-        spent: dict[str, float] = defaultdict(float)
-        calls: dict[str, int] = defaultdict(int)
-        for name, seconds in watched.seconds.items():
-            spent[_category(name)] += seconds / count
-            calls[_category(name)] += watched.calls[name]
-        worked = sum(seconds for name, seconds in spent.items() if name != _REST)
-        spent[_REST] = max(0.0, whole - worked)
+        spent = {name: seconds / count for name, seconds in watched.seconds.items()}
+        spent[_REST] = max(0.0, whole - sum(spent.values()) + spent.get(_REST, 0.0))
         rows = [
-            [name, number(1000 * seconds), f"{seconds / whole:.0%}", number(calls[name] / count)]
+            [
+                name,
+                number(1000 * seconds),
+                f"{seconds / whole:.0%}",
+                number(watched.calls[name] / count),
+                number(watched.flops[name] / watched.seconds[name] / 1e9)
+                if watched.flops[name]
+                else "",
+            ]
             for name, seconds in sorted(spent.items(), key=lambda entry: -entry[1])
         ]
-        header = ["kind", "ms a step", "share", "calls a step"]
+        header = ["kind", "ms a step", "share", "calls a step", "Gflop/s"]
         tables.append(Table(f"{method}, {1000 * whole:.0f} ms a step", header, rows))
     return Report(
         "profile",
@@ -76,12 +80,17 @@ def measure(plan: Plan) -> Report:
 
 
 class _Watched(TorchDispatchMode):
-    """Within it, seconds and calls of every operator below autograd, by its name."""
+    """Within it, seconds and calls of every operator below autograd, and the work of products.
 
-    def __init__(self) -> None:
+    By kind. rank: of the factors; the factors of maps that share an input lie side by side.
+    """
+
+    def __init__(self, rank: int) -> None:
         super().__init__()
+        self._narrow = 3 * rank
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
+        self.flops: dict[str, int] = defaultdict(int)
 
     def __torch_dispatch__(
         self,
@@ -92,9 +101,19 @@ class _Watched(TorchDispatchMode):
     ) -> Any:
         begin = time.perf_counter()
         result = func(*args, **(kwargs or {}))
+        seconds = time.perf_counter() - begin
         name = func.overloadpacket.__name__
-        self.seconds[name] += time.perf_counter() - begin
-        self.calls[name] += 1
+        category = _category(name)
+        if name in _PRODUCTS:
+            left, right = [one for one in args if isinstance(one, Tensor)][-2:]
+            sides = (*left.shape[-2:], right.shape[-1])
+            category = "attention's products"
+            if left.dim() == 2:
+                narrow = min(sides) <= self._narrow
+                category = f"products with {'factors' if narrow else 'frozen matrices'}"
+            self.flops[category] += 2 * left.numel() * sides[-1]
+        self.seconds[category] += seconds
+        self.calls[category] += 1
         return result
 
 
@@ -102,8 +121,6 @@ def _category(name: str) -> str:
     for category, parts in _CATEGORIES.items():
         if any(part in name for part in parts):
             return category
-    if name in _PRODUCTS:
-        return "matrix products"
     if name in _VIEWS:
         return _REST
     return "copies" if name in _COPIES else "elementwise and reductions"

@@ -90,7 +90,8 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     """Read the verdicts by item of a run, its stream, and its samples, as far as they were kept.
 
     horizon: as the run stood after so many tasks; None for all that it learned.
-    Raises HoldfastError when the run has neither, or its stream is not where it was.
+    Raises HoldfastError when the run has neither, its stream is not where it was, or it left out
+    items.
     """
     record = RunRecord.open(directory)
     learned = record.horizon if horizon is None else min(horizon, record.horizon)
@@ -102,9 +103,15 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     for row in rows.values():
         for task, verdicts in row.items():
             if task > len(stream.tasks) or len(stream.tasks[task - 1].items) != len(verdicts):
+                why = "put back the stream that was learned"
+                if config["template"].get("overlong") == "drop":
+                    why = (
+                        "template.overlong: drop left some out, and which is known only with the "
+                        "model's tokenizer; learn a stream without them"
+                    )
                 raise HoldfastError(
                     f"{record.path}: task {task} has {len(verdicts)} verdicts, which the stream "
-                    f"{stream.name} does not have now; put back the stream that was learned"
+                    f"{stream.name} does not have now; {why}"
                 )
     template = Template(build(Template.Config, config["template"], source="template"))
     samples = {task: read_samples(record.path, task) for task in kept}

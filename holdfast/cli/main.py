@@ -6,8 +6,13 @@ pipe, 143 stopped by SIGTERM.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
+
+# OpenMP's threads spin while they wait, which beside other programs keeps the thread that they wait
+# for from running. With this they sleep early. It is read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 try:
     import typer

@@ -230,8 +230,10 @@ def test_growth(tmp_path):
 def test_profile(tmp_path):
     for table in checked(profiling.measure, tmp_path).tables:
         calls = {row[0]: float(row[3].replace(",", "")) for row in table.rows}
-        # Four layers of seven maps, there and back, and the rest of the model.
-        assert calls["matrix products"] > 7 * 4 * 2
+        # Four layers of four groups of maps, there and back but for the first, and the head.
+        assert calls["products with frozen matrices"] == 4 * 4 * 2 - 1 + 2
+        # The input sides by group, the output sides by map: there, back and their gradients.
+        assert calls["products with factors"] == 4 * (4 * 3 + 7 * 3) - 1
         assert calls["losses"] >= 1
         assert calls["optimiser"] >= 1
         assert all(0 <= float(row[2].rstrip("%")) <= 200 for row in table.rows)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holdfast import Trajectory
+from holdfast.analysis import read_items
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import Progress
 from holdfast.learning.stream import stream_of
@@ -75,3 +76,13 @@ def test_what_becomes_of_them_is_part_of_the_identity(overlong, tmp_path) -> Non
 def test_they_are_refused_unless_one_says_otherwise(overlong, tmp_path) -> None:
     with pytest.raises(HoldfastError, match=r'task "1" item 2: .* or see template.overlong'):
         Trajectory(overlong("vanilla"), tmp_path / "run").advance(1)
+
+
+def test_items_of_a_run_that_left_some_out_are_refused_with_the_reason(overlong, config, tmp_path):
+    settings = overlong("vanilla", overlong="drop")
+    settings = settings.model_copy(
+        update={"evaluation": settings.evaluation.model_copy(update={"items": True})}
+    )
+    Trajectory(settings, tmp_path / "run").advance(2)
+    with pytest.raises(HoldfastError, match=r"task 2 has 1 verdicts.*drop left some out"):
+        read_items(tmp_path / "run")
