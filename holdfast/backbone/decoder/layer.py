@@ -144,12 +144,8 @@ class Layer:
         assert kept is not None
         seen_qkv, seen_o, seen_gate_up, seen_down = kept.maps
         into = self._down.backward(seen_down, upstream, losses)
-        into_gate_up = into.new_empty(len(into), kept.gate_up.shape[1])
-        for piece, result in zip(
-            by_count(into, losses.rows), by_count(into_gate_up, losses.rows), strict=True
-        ):
-            self._parts.gated_backward(piece, first(kept.gate_up, len(piece)), result)
-        into = self._gate_up.backward(seen_gate_up, into_gate_up, losses)
+        into = self._gate_backward(into, losses, kept.gate_up)
+        into = self._gate_up.backward(seen_gate_up, into, losses)
         x = upstream + self._normal_backward(into, losses, self._before_mlp, kept.middle)
         into = self._o.backward(seen_o, x, losses)
         into_heads = self._attend_backward(into, losses.graphs(kept.attended), losses.batches)
@@ -164,6 +160,14 @@ class Layer:
         if not needs_input:
             return x
         return x + self._normal_backward(into, losses, self._before_attention, kept.norm)
+
+    def _gate_backward(self, upstream: Tensor, losses: LossRows, gate_up: Tensor) -> Tensor:
+        into = upstream.new_empty(len(upstream), gate_up.shape[1])
+        for piece, result in zip(
+            by_count(upstream, losses.rows), by_count(into, losses.rows), strict=True
+        ):
+            self._parts.gated_backward(piece, first(gate_up, len(piece)), result)
+        return into
 
     def _normal_backward(
         self, upstream: Tensor, losses: LossRows, norm: Any, kept: tuple[Tensor, ...]
