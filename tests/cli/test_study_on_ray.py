@@ -54,14 +54,14 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Pa
                 "base": "demo",
                 "set": {
                     "backbone.name": str(tiny_directory),
-                    "stream.tasks": 12,
+                    "stream.tasks": 24,
                     "stream.items_per_task": 4,
                     "optim.epochs": 2,
                     "lora.rank": 2,
                     "evaluation.max_new_tokens": 16,
                 },
                 "space": {"weight": ["none", "si"], "allocation": ["shared", "merge"]},
-                "schedule": {"horizons": [2, 12], "survivors": ["half"]},
+                "schedule": {"horizons": [2, 24], "survivors": ["half"]},
                 "seeds": [1],
             }
         )
