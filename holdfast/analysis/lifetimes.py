@@ -25,26 +25,30 @@ class Lifetime:
     """The half-life of the mean curve of some seeds, and in each draw of them and of the tasks.
 
     seeds: of :func:`recall_by_age`, each [tasks, ages]. ages: the horizon; it stands for a
-    half-life that is not within it, as in a draw of which no task has an age before the curve
-    halves.
+    half-life that is not within it, or not known.
     """
 
     def __init__(self, seeds: Sequence[NDArray[np.float64]]) -> None:
         self._seeds = seeds
         tasks, self.ages = seeds[0].shape
         once = np.full((1, len(seeds)), 1 / len(seeds)), np.full((1, tasks), 1 / tasks)
-        self.value = float(_half_lives(seeds, *once)[0])
+        self.value = float(_half_lives(seeds, *once)[1][0])
 
     @cached_property
-    def drawn(self) -> NDArray[np.float64]:
-        """The half-life in each draw [draws]."""
+    def drawn(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the most that the half-life may be in each draw, both [draws].
+
+        They differ where no drawn task has an age before the curve halves: that age, and the
+        horizon.
+        """
         return _half_lives(self._seeds, *draws(len(self._seeds), len(self._seeds[0])))
 
     def bounds(self) -> tuple[float, float]:
         """The 95% interval, in whole tasks; NaN with fewer than two seeds."""
         if len(self._seeds) < 2:
             return math.nan, math.nan
-        return percentiles(self.drawn, whole=True)
+        least, most = self.drawn
+        return percentiles(least, whole=True)[0], percentiles(most, whole=True)[1]
 
     def known(self, age: float) -> float:
         """NaN for an age that is not within the horizon."""
@@ -83,7 +87,9 @@ def lives_apart(
             continue
         one, other = lifetime(first, seeds), lifetime(second, seeds)
         if min(one.value, other.value) < one.ages:
-            low, high = percentiles(one.drawn - other.drawn, whole=True)
+            (least, most), (other_least, other_most) = one.drawn, other.drawn
+            low, _ = percentiles(least - other_most, whole=True)
+            _, high = percentiles(most - other_least, whole=True)
             yield first, second, one.value - other.value, low, high, len(seeds)
 
 
@@ -91,10 +97,11 @@ def _half_lives(
     seeds: Sequence[NDArray[np.float64]],
     by_seed: NDArray[np.float64],
     by_task: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The first age at which each weighted mean curve is below half of where it began [draws].
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first age at which each weighted mean curve is below half of where it began.
 
-    by_seed, by_task: weights [draws, seeds] and [draws, tasks].
+    by_seed, by_task: weights [draws, seeds] and [draws, tasks]. Returns the least and the most that
+    it may be, both [draws], as :attr:`Lifetime.drawn` has them.
     """
     mean = np.zeros((len(by_task), seeds[0].shape[1]))
     for place, values in enumerate(seeds):
@@ -105,6 +112,6 @@ def _half_lives(
         share = by_seed[:, place, None]
         mean += np.where(share > 0, share * curve, 0.0)
     stops = np.isnan(mean) | (mean < mean[:, :1] / 2 - TIE)
-    first = stops.argmax(axis=1)
-    known = stops.any(axis=1) & ~np.isnan(mean[np.arange(len(mean)), first])
-    return np.where(known, first, mean.shape[1]).astype(float)
+    least = np.where(stops.any(axis=1), stops.argmax(axis=1), mean.shape[1]).astype(float)
+    unknown = np.isnan(mean[np.arange(len(mean)), stops.argmax(axis=1)])
+    return least, np.where(unknown, mean.shape[1], least)

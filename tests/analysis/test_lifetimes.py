@@ -21,8 +21,13 @@ def made(random: np.random.Generator, tasks: int, life: float, spread: float) ->
     return np.where(np.add.outer(np.arange(tasks), np.arange(tasks)) < tasks, recall, np.nan)
 
 
-def plain(seeds: list[np.ndarray], by_seed: np.ndarray, by_task: np.ndarray) -> float:
-    """One draw, slowly: each seed and task as often as it was drawn, its curve by the mean."""
+def plain(
+    seeds: list[np.ndarray], by_seed: np.ndarray, by_task: np.ndarray
+) -> tuple[float, float]:
+    """One draw, slowly: each seed and task as often as it was drawn, its curve by the mean.
+
+    The least and the most that its half-life may be.
+    """
     curves = []
     for values, times in zip(seeds, np.rint(by_seed * len(seeds)).astype(int), strict=True):
         drawn = np.repeat(values, np.rint(by_task * len(values)).astype(int), axis=0)
@@ -32,10 +37,10 @@ def plain(seeds: list[np.ndarray], by_seed: np.ndarray, by_task: np.ndarray) -> 
     mean = np.mean(curves, axis=0)
     for age, value in enumerate(mean):
         if np.isnan(value):
-            return len(mean)
+            return age, len(mean)
         if value < mean[0] / 2 - 1e-12:
-            return age
-    return len(mean)
+            return age, age
+    return len(mean), len(mean)
 
 
 def test_each_draw_is_the_half_life_of_what_it_drew() -> None:
@@ -43,10 +48,10 @@ def test_each_draw_is_the_half_life_of_what_it_drew() -> None:
     seeds = [made(random, 9, 5.0, 0.6) for _ in range(3)]
     seeds[1][1:, 2] = np.nan  # observed of one task, which some draws lack
     by_seed, by_task = draws(3, 9)
-    drawn = Lifetime(seeds).drawn
-    assert len(set(drawn)) > 3 and 9 in drawn
+    least, most = Lifetime(seeds).drawn
+    assert len(set(most)) > 3 and 9 in most and (least < most).any()
     for place in range(200):
-        assert drawn[place] == plain(seeds, by_seed[place], by_task[place])
+        assert (least[place], most[place]) == plain(seeds, by_seed[place], by_task[place])
 
 
 def test_it_is_the_half_life_of_the_table(tmp_path: Path) -> None:
@@ -130,6 +135,28 @@ def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(
         low, high = Lifetime(seeds).bounds()
         covered += low <= truth <= high
     assert least <= covered / 60 <= most
+
+
+def test_ages_that_a_draw_has_not_observed_leave_it_open_when_it_halved() -> None:
+    """With ``evaluation.rows=horizon`` one task was asked at each age: it says little."""
+    random = np.random.default_rng(4)
+    whole = {
+        life: {seed: made(random, 40, life, 0.1) for seed in (1, 2, 3)} for life in (12.0, 6.0)
+    }
+    last = np.fliplr(np.eye(40, dtype=bool))
+    last[:, 0] = True  # each task is asked when it is learned
+    asked = {
+        life: {seed: np.where(last, values, np.nan) for seed, values in seeds.items()}
+        for life, seeds in whole.items()
+    }
+    known, little = (Lifetime(list(one[12.0].values())) for one in (whole, asked))
+    assert known.bounds()[1] - known.bounds()[0] <= 3
+    low, high = little.bounds()
+    assert low <= little.value < 40 and low < known.bounds()[0]
+    assert high == 40, "no upper bound"
+    ((*_, least, most, _),) = lives_apart({str(life): one for life, one in whole.items()})
+    ((*_, difference, low, high, _),) = lives_apart({str(life): one for life, one in asked.items()})
+    assert low < 0 < least and difference > 0 and high > most
 
 
 def test_an_empty_matrix_has_no_ages() -> None:
