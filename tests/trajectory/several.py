@@ -21,13 +21,24 @@ import pytest
 from holdfast import HoldfastError, RunConfig, Trajectory
 from holdfast.backbone import projection
 from holdfast.backbone.adapters.dropout import Dropout
+from holdfast.backbone.adapters.frozen import quantize
 from holdfast.backbone.decoder import forward_pass
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Share
 from holdfast.core import processes
 from tests.tiny import exact_backbone, exact_gpt2
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2}
+
+
+def quantized_backbone() -> Backbone:
+    """Matrices in 8 bits and float32 masters; all that is computed with them is in float64."""
+    plain = exact_backbone()
+    quantize(plain.model, "int8", plain.device)
+    return Backbone(plain.model, plain.tokenizer)
+
+
+BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2, "int8": quantized_backbone}
 
 
 @dataclass(frozen=True)

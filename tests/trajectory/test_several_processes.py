@@ -36,7 +36,7 @@ VALUES: dict[str, Any] = {
     "online_ewc": {"sequences": 3},
     "evaluation": {"max_new_tokens": 8, "items": True},
 }
-# Every mechanism, every kind of moment, both ways through a model.
+# Every mechanism, every kind of moment, both ways through a model, rounded matrices.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "si_sd_replay_merge": (
         "llama",
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "online_ewc_olora": ("llama", {"backbone": {"checkpointing": True}}),
-    "sd_osrm": ("llama", {}),
+    "sd_osrm": ("int8", {"backbone": {"quantization": "int8"}}),
     "si_replay_osrm": (
         "gpt2",
         {

@@ -154,10 +154,11 @@ class Adapters:
                 layer.up.zero_()
 
     def fold(self) -> None:
-        """Add ``rho B A`` to every dense matrix and set B = 0: the function stays the same.
+        """Add ``rho B A`` to every dense matrix and set B = 0.
 
-        The sum is taken in ``merge_precision``; a quantized matrix is made anew from its float32
-        master.  Source: eq. app-merge.
+        The sum is taken in ``merge_precision``. The function stays the same up to the rounding of
+        the matrices that compute: a quantized one is made anew from its float32 master, so that
+        the branch, exact until now, is rounded to its levels.  Source: eq. app-merge.
         """
         device = self.gradient.device
         with torch.no_grad():
