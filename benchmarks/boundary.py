@@ -89,8 +89,7 @@ class _Boundaries:
 
 
 def _work(twins: Twins, sequences: Sequences) -> list[Work]:
-    method = twins.config.composition
-    return work.boundary(twins.shape, method.anchors, method.allocation, sequences)
+    return work.boundary(twins.shape, twins.config, sequences)
 
 
 if __name__ == "__main__":

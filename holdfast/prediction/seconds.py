@@ -75,6 +75,8 @@ class Times:
     def _learning(self, task: int) -> dict[str, list[Work]]:
         shape, config, uses = self.shape, self.config, self._uses
         past = task > 1
+        kept = past and uses.rule == "shared"  # else the branch was added to the matrices
+        again = config.backbone.checkpointing
         items = self.lengths.items * (task if uses.joint else 1)
         own = [range(round(self.lengths.item))] * items
         sampled = [range(self.lengths.sample)] * config.sampling.samples
@@ -89,19 +91,19 @@ class Times:
             *(general if uses.curvature or first else []),
         ]
         if drawn:
-            found["sampling"] = work.sampling(shape, [one[1:] for one in drawn])
+            found["sampling"] = work.sampling(shape, [one[1:] for one in drawn], branch=kept)
         if drawn and (uses.curvature or first):
-            found["curvature"] = work.fisher_pass(shape, drawn)
+            found["curvature"] = work.fisher_pass(shape, drawn, branch=kept, again=again)
         asked = [*replay, *(own if uses.distils and past else [])]
         if asked:
-            found["teacher"] = work.teacher(shape, asked)
+            found["teacher"] = work.teacher(shape, asked, branch=kept)
         anchors = (
             uses.anchors if past else tuple(n for n in uses.anchors if n not in ("sd", "kfac"))
         )
         found["training"] = work.steps(shape, config, own, replay, anchors)
-        found["boundary"] = work.boundary(shape, uses.anchors, uses.rule, own)
+        found["boundary"] = work.boundary(shape, config, own)
         if uses.own_curvature:
-            found["boundary"] += work.fisher_pass(shape, own)
+            found["boundary"] += work.fisher_pass(shape, own, branch=True, again=again)
         return found
 
     def _row(self, tasks: int) -> list[Work]:
@@ -113,7 +115,10 @@ class Times:
         while items > 0:
             batch = min(rows, items)
             works += work.row(
-                self.shape, [round(lengths.item)] * batch, round(batch * lengths.answer)
+                self.shape,
+                [round(lengths.item)] * batch,
+                round(batch * lengths.answer),
+                branch=self._uses.rule == "shared",
             )
             items -= batch
         return works

@@ -204,11 +204,12 @@ class Shape:
         """AdamW: parameter, gradient and two moments are read, all but the gradient written."""
         return Work(0, 7 * self.scalar * self.trainable)
 
-    def decode(self, rows: int, past: int) -> Work:
+    def decode(self, rows: int, past: int, *, branch: bool = False) -> Work:
         """One more token for each of ``rows`` sequences, each of which has ``past`` tokens."""
         seen = past + 1
+        low = self.rank * self.factors if branch else 0
         attention = 4 * self.heads * self.head_width * seen
-        flops = rows * (self.layers * (2 * self.dense + attention) + 2 * self.head)
+        flops = rows * (self.layers * (2 * (self.dense + low) + attention) + 2 * self.head)
         return Work(flops, self.weight_bytes + rows * seen * self.cached)
 
     @property
