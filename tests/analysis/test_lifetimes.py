@@ -21,9 +21,7 @@ def made(random: np.random.Generator, tasks: int, life: float, spread: float) ->
     return np.where(np.add.outer(np.arange(tasks), np.arange(tasks)) < tasks, recall, np.nan)
 
 
-def plain(
-    seeds: list[np.ndarray], by_seed: np.ndarray, by_task: np.ndarray
-) -> tuple[float, float]:
+def plain(seeds: list[np.ndarray], by_seed: np.ndarray, by_task: np.ndarray) -> tuple[float, float]:
     """One draw, slowly: each seed and task as often as it was drawn, its curve by the mean.
 
     The least and the most that its half-life may be.
