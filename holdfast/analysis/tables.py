@@ -204,7 +204,7 @@ _NO_RUN = "no finished run outside a search"
 _ONE_SEED = "a spread needs two seeds"
 _NO_SEARCH = "no search"
 _NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
-_NO_SAMPLES = "no finished run keeps samples (sampling.keep=true)"
+_NO_SAMPLES = "no finished run with replay keeps its samples (sampling.keep=true)"
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
     analysis = analyse(read_study(tmp_path))
     assert len(analysis.tables["configurations"]) == 2 * 4
     told = analysis.absent["effects"]
+    assert analysis.absent["ranks"] == told
     assert "with 4 settings; this is made for one at a time: analyse again with --where" in told
     for option in told.partition("analyse again with ")[2].split(" or with "):
         words = shlex.split(option)
