@@ -244,7 +244,8 @@ def _print_disk(prediction: Prediction) -> None:
     _say("disk", f"{size(sum(end.values()))} at the end: {_largest(end)}")
     _say(
         "  a commit",
-        f"writes {size(disk.written(1))} after task 1, {size(disk.written(last))} after task {last}",
+        f"writes {size(disk.written(1))} after task 1, "
+        f"{size(disk.written(last))} after task {last}",
     )
     _say("  at most", f"{size(disk.most())} at once, before old files are removed")
 

@@ -50,6 +50,10 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
             "analyse again with --where optim.lr=0.001 or with --where optim.lr=0.002"
         )
     )
+    with pytest.raises(HoldfastError, match="no table effects: symbol_qa: merge has been learned"):
+        analysis.tables["effects"]
+    with pytest.raises(HoldfastError, match="no table efects: did you mean effects"):
+        analysis.tables["efects"]
     assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
 
 
