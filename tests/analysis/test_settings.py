@@ -52,8 +52,8 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
     )
     with pytest.raises(HoldfastError, match="no table effects: symbol_qa: merge has been learned"):
         analysis.tables["effects"]
-    with pytest.raises(HoldfastError, match="no table efects: did you mean effects"):
-        analysis.tables["efects"]
+    with pytest.raises(HoldfastError, match="no table effect: did you mean effects"):
+        analysis.tables["effect"]
     assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
 
 
