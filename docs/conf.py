@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 sys.path.insert(0, str(Path(__file__).parent / "_sphinx"))
 
 project = "Holdfast"
-project_copyright = "Apache-2.0"
+project_copyright = "The Holdfast developers, Apache-2.0"
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx_copybutton",

@@ -171,7 +171,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
         "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
-        ".venv/bin/python -m pip install notebook": ("installation",),
+        ".venv/bin/python -m pip install notebook ipywidgets": ("installation",),
         ".venv/bin/jupyter notebook docs/notebooks/first-study.ipynb": ("installation",),
     },
     "docs/how-to/watch.md": {  # run by tests/tracking, which read what was sent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from holdfast.analysis.composition import compositions
+from holdfast.analysis.composition import compositions, tag_of
 from holdfast.analysis.replicates import by_dataset, replicates
 from holdfast.core.errors import HoldfastError
 
@@ -43,6 +43,8 @@ def rank(means: pd.Series) -> pd.Series:
 def _learned(cells: pd.DataFrame) -> list[str]:
     there = set(cells["method"])
     learned = [method for method in compositions() if method in there]
+    if not learned:  # each with several settings: `replicates` says how to take one
+        learned = [method for method in compositions() if method in set(map(tag_of, there))]
     if not learned:
         raise HoldfastError("the study has no composition of SI, SD, replay and merge to rank")
     return learned

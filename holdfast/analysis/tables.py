@@ -36,7 +36,7 @@ from holdfast.analysis.uncertainty import (
     means,
     with_intervals,
 )
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.mechanisms import VANILLA
 
 
@@ -56,6 +56,18 @@ class Analysis:
             return pd.DataFrame()
         table = self.tables[name]
         return table[table["dataset"] == dataset].reset_index(drop=True)
+
+
+class _Made(dict[str, pd.DataFrame]):
+    """Tables by name; for one that the study does not give, HoldfastError says why."""
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame], absent: Mapping[str, str]) -> None:
+        super().__init__(tables)
+        self._absent = absent
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        why = self._absent.get(name) or did_you_mean(name, [*self, *self._absent])
+        raise HoldfastError(f"no table {name}: {why}")
 
 
 def analyse(study: Study) -> Analysis:
@@ -89,7 +101,7 @@ def analyse(study: Study) -> Analysis:
             absent[table.name] = "; ".join(dict.fromkeys(reasons.values()))
         else:
             absent[table.name] = table.empty if learned or table.of_search else _NO_RUN
-    return Analysis(made, absent, refused)
+    return Analysis(_Made(made, absent), absent, refused)
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -204,7 +216,7 @@ _NO_RUN = "no finished run outside a search"
 _ONE_SEED = "a spread needs two seeds"
 _NO_SEARCH = "no search"
 _NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
-_NO_SAMPLES = "no finished run keeps samples (sampling.keep=true)"
+_NO_SAMPLES = "no finished run with replay keeps its samples (sampling.keep=true)"
 
 
 @dataclass(frozen=True)

@@ -40,21 +40,25 @@ def analyse(
     ] = None,
 ) -> None:
     """Make every table and figure that finished trajectories give; say why others are absent."""
-    from holdfast.analysis.study import read_study
-    from holdfast.analysis.tables import analyse as make_tables
-    from holdfast.analysis.tables import markdown
+    from holdfast.cli.progress import loading
     from holdfast.results.description import is_described
 
     place = out or _beside(directories)
     if is_described(place) or (place / "study.json").is_file():
         # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
-    study = read_study(*directories, where=_dotted(where or []))
-    analysis = make_tables(study)
-    _write(place, study, analysis)
-    absent = dict(analysis.absent)
-    if figures:
-        absent |= {f"figure {name}": why for name, why in _draw(place, study, analysis).items()}
+    with loading("making the tables"):
+        from holdfast.analysis.study import read_study
+        from holdfast.analysis.tables import analyse as make_tables
+        from holdfast.analysis.tables import markdown
+
+        study = read_study(*directories, where=_dotted(where or []))
+        analysis = make_tables(study)
+        _write(place, study, analysis)
+        absent = dict(analysis.absent)
+        if figures:
+            drawn = _draw(place, study, analysis)
+            absent |= {f"figure {name}": why for name, why in drawn.items()}
     if "configurations" in analysis.tables:
         print(markdown(analysis.tables["configurations"]), end="\n")
     for line in study.missing:

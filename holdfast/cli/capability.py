@@ -121,7 +121,7 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
     if model.after_task:
         before = boundary(Path(model.label), 0)
         past = {row.suite: row for row in read_boundary(before, 0)}
-        print(f"{model.label} after {model.after_task} tasks, change against no task:")
+        print(f"{model.label} after {model.after_task} tasks; change since before the first:")
     else:
         print(f"{model.label}, unmodified:")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))

@@ -36,15 +36,18 @@ def compare(
     out: Annotated[Path | None, typer.Option("--out", help="Write the tables there too.")] = None,
 ) -> None:
     """Compare a study with the paper: retention, ranks, effects, and where they disagree."""
-    from holdfast.analysis.beside_paper import beside_paper
-    from holdfast.analysis.compare import compare as set_beside
-    from holdfast.analysis.horizon import at_horizon
-    from holdfast.analysis.study import read_study
-    from holdfast.analysis.tables import analyse, markdown
+    from holdfast.cli.progress import loading
 
-    study = read_study(*directories)
-    comparison = set_beside(at_horizon(study.cells), dataset, study.matrices)
-    more = beside_paper(analyse(study).tables, dataset)
+    with loading("making the tables"):
+        from holdfast.analysis.beside_paper import beside_paper
+        from holdfast.analysis.compare import compare as set_beside
+        from holdfast.analysis.horizon import at_horizon
+        from holdfast.analysis.study import read_study
+        from holdfast.analysis.tables import analyse, markdown
+
+        study = read_study(*directories)
+        comparison = set_beside(at_horizon(study.cells), dataset, study.matrices)
+        more = beside_paper(analyse(study).tables, dataset)
     _print(comparison)
     for name, table in more.items():
         print(f"\n{name.replace('_', ' ')}\n\n{markdown(table)}")

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
-_WIDTH = 16
+_WIDTH = 17  # of the longest name, and a space
 
 
 def doctor(
@@ -64,6 +64,15 @@ def doctor(
         asked = Words(tuple(words or ()), model, method, device, memory, gflops, bandwidth)
         print_prediction(asked, as_json=as_json)
         return
+    _refuse_without_a_run(
+        {
+            "--device": device,
+            "--memory": memory,
+            "--gflops": gflops,
+            "--bandwidth": bandwidth,
+            "--json": as_json or None,
+        }
+    )
     _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")
     required, extras = _requirements()
     complaints = [complaint for one in required if (complaint := _complaint(one))]
@@ -80,6 +89,17 @@ def doctor(
     if embedded is None:
         raise typer.Exit(1)
     _print_fast_paths(embedded)
+
+
+def _refuse_without_a_run(options: dict[str, object]) -> None:
+    """Refuse what only a prediction takes: ignored, it would look as if it had counted."""
+    given = next((option for option, value in options.items() if value is not None), None)
+    if given is not None:
+        from holdfast.core.errors import HoldfastError
+
+        raise HoldfastError(
+            f"{given} is for a prediction; name what to predict: --model, --method or a recipe"
+        )
 
 
 def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:

@@ -242,7 +242,11 @@ def _print_disk(prediction: Prediction) -> None:
     disk, last = prediction.disk, prediction.lengths.tasks
     end = disk.end()
     _say("disk", f"{size(sum(end.values()))} at the end: {_largest(end)}")
-    _say("  a commit", f"writes {size(disk.written(1))} after task 1, {size(disk.written(last))}")
+    _say(
+        "  a commit",
+        f"writes {size(disk.written(1))} after task 1, "
+        f"{size(disk.written(last))} after task {last}",
+    )
     _say("  at most", f"{size(disk.most())} at once, before old files are removed")
 
 

@@ -26,10 +26,13 @@ def report(
 
 def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
     """Write the page of a study, by default into its first directory; return its path."""
-    from holdfast.analysis.study import read_study
-    from holdfast.analysis.tables import analyse
-    from holdfast.report.page import write_page
+    from holdfast.cli.progress import loading
 
-    study = read_study(*directories)
-    path = out or directories[0] / "report.html"
-    return write_page(study, analyse(study), path, title=title)
+    with loading("making the page"):
+        from holdfast.analysis.study import read_study
+        from holdfast.analysis.tables import analyse
+        from holdfast.report.page import write_page
+
+        study = read_study(*directories)
+        path = out or directories[0] / "report.html"
+        return write_page(study, analyse(study), path, title=title)

@@ -138,7 +138,7 @@ def watching(label: str, tasks: int) -> Iterator[Tally]:
         with Live(drawn, console=console, refresh_per_second=4, transient=True):
             yield drawn
         return
-    with counting(label) as report:
+    with counting(f"{label}, tasks") as report:
         yield _Lines(label, tasks, report, console)
 
 

@@ -81,7 +81,7 @@ def suite(
         place = Path("suite") if out is None and dry_run else study.directory(out)
         plan = Suite(configs, place, store, tasks, from_search, swept)
     if dry_run:
-        print("\n".join(f"{cell.candidate} {cell.config.seed}" for cell in plan.cells))
+        print("\n".join(f"{cell.candidate} seed {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
     from holdfast.cli.report import write_report

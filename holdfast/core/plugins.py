@@ -69,8 +69,9 @@ def _loaded(group: str, entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:  # importing a plug-in may raise anything
+        package = entry.dist.name if entry.dist is not None else "the package that defines it"
         raise HoldfastError(
             f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
-            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall the "
-            "package that defines it"
+            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall "
+            f"{package}"
         ) from error

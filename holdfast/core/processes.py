@@ -81,6 +81,11 @@ def _met() -> _Group:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
+    place, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    if not place.isdigit() or int(place) >= int(size):  # the others would be waited for in vain
+        raise HoldfastError(
+            f"RANK = {place} is none of WORLD_SIZE = {size}; ranks count from 0 to {int(size) - 1}"
+        )
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -94,7 +99,7 @@ def _met() -> _Group:
         )
     except (RuntimeError, ValueError) as error:
         raise HoldfastError(
-            f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} does not reach the others "
+            f"process {place} of {size} does not reach the others "
             f"by {address} ({_reason(error)}); start all of them, with one free address and port"
         ) from error
     return _Group(rank, count, store)

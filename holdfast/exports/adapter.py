@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.adapters.frozen import transposed
+from holdfast.backbone.adapters.frozen import silence_bitsandbytes, transposed
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.asking import Asking, write_asking
@@ -131,6 +131,7 @@ def _base(backbone: Backbone) -> str:
 
 def _peft() -> Any:
     try:
+        silence_bitsandbytes()
         import peft
     except ImportError:
         raise HoldfastError('adapters are written by PEFT; pip install "holdfast[peft]"') from None

@@ -93,7 +93,7 @@ _ANSWERS = {
     "gradient_checkpointing gradient_checkpointing_kwargs use_gradient_checkpointing "
     "activation_checkpointing use_reentrant": (
         "write backbone.checkpointing=true, which changes no number and takes up to half more "
-        "time; what else saves memory are optim.batch_size=4 with optim.accumulation=2"
+        "time; what else saves memory: optim.batch_size=4 with optim.accumulation=2"
     ),
     "attn_implementation use_flash_attention_2 flash_attention flash_attn use_flash_attn "
     "xformers_attention sdp_attention": (

@@ -66,10 +66,12 @@ def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """A style for each method: fixed for the paper's anchors, an unused one for any others.
 
-    Of several settings of one method the first has the method's style, the others unused ones.
+    Of several settings of one method the first in the alphabet has the method's style, the others
+    unused ones, so that tables in different order have the same styles.
     """
     parts: dict[str, tuple[tuple[str, ...], str]] = {}
-    for method in methods:
+    methods = list(methods)
+    for method in sorted(methods):
         anchors, allocation = mechanisms(method)
         again = (anchors, allocation) in parts.values()
         parts[method] = ((method,) if again else anchors), allocation
@@ -78,10 +80,7 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
     for anchors, _ in parts.values():
         if anchors not in known:
             known[anchors] = next(free)
-    return {
-        method: Look(*known[anchors], _LINES[allocation])
-        for method, (anchors, allocation) in parts.items()
-    }
+    return {method: Look(*known[parts[method][0]], _LINES[parts[method][1]]) for method in methods}
 
 
 def method_name(method: str) -> str:

@@ -38,7 +38,7 @@ def plot_samples(items: Items) -> Figure:
         interpolation="nearest",
         extent=(0.5, grid.columns[-1] + 0.5, last, first),
     )
-    bar = figure.colorbar(image, ax=left, format=PercentFormatter(1.0, decimals=0))
+    bar = figure.colorbar(image, ax=left, format=PercentFormatter(1.0))
     bar.ax.tick_params(labelsize=style.SMALL)
     left.set(xlabel="asks task", ylabel="before task")
     _stack(right, kinds)

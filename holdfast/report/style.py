@@ -118,10 +118,13 @@ def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
 def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend below all panels, in one row if the figure is wide enough."""
     wide = figure.get_figwidth() > (COLUMN + PAGE) / 2
+    longest = max((len(str(one.get_label())) for one in handles), default=0)
+    # A letter is about 0.6 of the font's size wide; the handle and the gaps are five letters.
+    fitting = int(72 * figure.get_figwidth() / (0.6 * SMALL * (longest + 5)))
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles) if wide else 3,
+        ncols=max(1, min(len(handles) if wide else 3, fitting)),
         fontsize=SMALL,
         frameon=False,
         handlelength=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +201,11 @@ class RecallMatrix:
         return cls.from_csv(text, source=str(path))
 
     def __getitem__(self, entry: tuple[int, int]) -> float:
+        asked: Any = entry
+        if not isinstance(asked, tuple) or len(asked) != 2:
+            raise HoldfastError(
+                f"[{asked}] is no entry; write matrix[after_task, on_task], or accuracies() for all"
+            )
         found = self.entry(*entry)
         return float("nan") if found is None else found.accuracy
 
@@ -228,10 +233,12 @@ class RecallMatrix:
         return f"RecallMatrix({self.horizon} tasks, {len(row)} asked last: {share:.1%} recalled)"
 
     def _repr_html_(self) -> str:
-        """A heat map for notebooks: one line per after_task, one column per task."""
-        table = self.accuracies()[:, 1:]
+        """A heat map for notebooks: one line per after_task, one column per task, T x T."""
+        if not self.horizon:
+            return caption(repr(self))
+        table = self.accuracies()[1:, 1:-1]
         shares = [[None if np.isnan(one) else float(one) for one in row] for row in table]
-        told = "after each task (down), recall of each task (across)"
+        told = "after each task (down), recall of each task (across): white none, dark all"
         return caption(repr(self)) + heat_map(shares) + caption(told)
 
 

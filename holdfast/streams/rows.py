@@ -89,7 +89,7 @@ def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int
     if len(wrong) == 1:
         return f"{source} {place}: {reason}"
     if len(wrong) == count and len({why for _, why in wrong}) == 1:
-        return f"{source} {place} and all {count - 1} others: {reason}"
+        return f"{source} {place} and all others, {count} in all: {reason}"
     lines = [f"{source}: {len(wrong)} of {count} entries are wrong; nothing was taken"]
     lines += [f"  {where}: {why}" for where, why in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:

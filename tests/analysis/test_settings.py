@@ -50,6 +50,10 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
             "analyse again with --where optim.lr=0.001 or with --where optim.lr=0.002"
         )
     )
+    with pytest.raises(HoldfastError, match="no table effects: symbol_qa: merge has been learned"):
+        analysis.tables["effects"]
+    with pytest.raises(HoldfastError, match="no table effect: did you mean effects"):
+        analysis.tables["effect"]
     assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
 
 
@@ -64,6 +68,7 @@ def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
     analysis = analyse(read_study(tmp_path))
     assert len(analysis.tables["configurations"]) == 2 * 4
     told = analysis.absent["effects"]
+    assert analysis.absent["ranks"] == told
     assert "with 4 settings; this is made for one at a time: analyse again with --where" in told
     for option in told.partition("analyse again with ")[2].split(" or with "):
         words = shlex.split(option)

@@ -111,6 +111,8 @@ def test_a_model_that_is_not_there(holdfast: Any) -> None:
         (("--device", "abacus", "demo"), "--device abacus: is not predicted; use cpu or cuda"),
         (("--gflops", "5", "demo"), "go together"),
         (("--gflops", "0", "--bandwidth", "1", "demo"), "must be above 0"),
+        (("--memory", "1GiB"), "--memory is for a prediction; name what to predict"),
+        (("--json",), "--json is for a prediction"),
         (("dmeo",), "neither a recipe nor a YAML file"),
         (("demo", "optim.lrr=1"), "unknown key optim.lrr"),
         (("demo", "lora.targets=[nothing]"), "no linear map of this backbone is named nothing"),

@@ -33,7 +33,7 @@ def test_the_papers_suite_is_21_methods(holdfast, arguments: list[str], cells: i
     plan = holdfast("suite", "paper", *arguments, "--dry-run")
     assert plan.status == 0, plan.err
     assert plan.out.splitlines()[-1] == f"{cells} cells of 100 tasks of symbol_qa"
-    assert "si_sd_replay_olora 41" in plan.out
+    assert "si_sd_replay_olora seed 41" in plan.out
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,9 @@ def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directo
     # Compositions by name, each with its best settings; another set of cells of the same suite.
     more = holdfast(*ask, "--methods", "si_merge,vanilla", "--dry-run")
     assert more.out.splitlines() == [
-        "si_merge 4", "si_merge 5", "vanilla 4", "vanilla 5", "4 cells of 3 tasks of symbol_qa"
-    ]  # fmt: skip
+        *[f"{name} seed {seed}" for name in ("si_merge", "vanilla") for seed in (4, 5)],
+        "4 cells of 3 tasks of symbol_qa",
+    ]
     for wrong, message in (
         (("--methods", "replay"), "no candidate replay has a score"),
         (("--dataset", "x"), "--dataset is for recipes"),

@@ -77,5 +77,5 @@ def test_in_a_log_there_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     err = capsys.readouterr().err.splitlines()
     assert err == [
         "suite: replay[0.5], seed 3: lost its worker",
-        "suite: 16 of 16, 2 of 4 cells done, 1 running, 1 failed",
+        "suite, tasks: 16 of 16, 2 of 4 cells done, 1 running, 1 failed",
     ]

@@ -131,7 +131,7 @@ def test_the_first_lost_come_first_and_one_is_picked(folder: Path, opened: Opene
     table = lives(read_items(folder / f"{method}-{seed}").to_frame())
     lost = table["lost_after"].notna().sum()
     expect(page.locator('[data-draw="items"] > div > p').first).to_contain_text(
-        f"Of {len(table)} items {len(table) - lost} are recalled at the end, {lost} were lost"
+        f"Of {len(table)} items: {len(table) - lost} recalled at the end, {lost} lost"
     )
     rows = page.locator(".items tbody tr")
     assert rows.count() == 50

@@ -32,6 +32,12 @@ def test_the_papers_methods_look_different_and_always_the_same():
     assert all(looks([method])[method] == look for method, look in together.items())
 
 
+def test_settings_look_the_same_in_whatever_order_they_come():
+    methods = ["merge lr=1", "vanilla lr=2", "merge lr=2", "vanilla lr=1"]
+    assert looks(methods) == looks(methods[::-1])
+    assert list(looks(methods)) == methods
+
+
 def test_a_method_of_another_package_takes_no_look_of_one_beside_it():
     drawn = looks(["vanilla", "my_anchor", "your_anchor", "si"])
     assert len(set(drawn.values())) == 4

@@ -239,8 +239,8 @@ def test_one_reason_for_all_is_told_once(tmp_path):
     with pytest.raises(HoldfastError) as refused:
         load_stream(path)
     assert str(refused.value) == (
-        f'{path} line 1 and all 39 others: "question" is missing; every item needs a question and '
-        "an answer, this has query, reply"
+        f'{path} line 1 and all others, 40 in all: "question" is missing; every item needs a '
+        "question and an answer, this has query, reply"
     )
 
 

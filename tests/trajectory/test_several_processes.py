@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from holdfast import RunConfig, Trajectory, recipe
+from holdfast import HoldfastError, RunConfig, Trajectory, recipe
 from holdfast.cli.main import app
 from holdfast.core import processes
 from holdfast.results.items import read_rows
@@ -235,3 +235,16 @@ def test_a_verb_that_is_no_run_refuses_to_be_started_twice(
     told = CliRunner().invoke(app, ["ask", str(tmp_path / "memory"), "Who?"])
     assert told.exit_code == 2 and told.stderr.count("\n") == 1
     assert told.stderr.startswith("holdfast: ask is work for one process, and 2 were started")
+
+
+def test_a_rank_that_nobody_has_is_refused_before_anyone_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = {"RANK": "5", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(HoldfastError, match="RANK = 5 is none of WORLD_SIZE = 2"),
+        processes.joined(),
+    ):
+        pass

@@ -199,10 +199,17 @@ def _joined(parameters: Sequence[nn.Parameter]) -> Tensor:
     return joined
 
 
+def silence_bitsandbytes() -> None:
+    """Call it before what imports bitsandbytes, as PEFT does where it is installed.
+
+    On a processor it warns of a kernel that is missing, which nothing here calls.
+    """
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+
 @cache
 def _bitsandbytes() -> Any:
-    # On a processor it warns of a kernel that is missing, which nothing here calls.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+    silence_bitsandbytes()
     import bitsandbytes.functional
 
     return bitsandbytes.functional

@@ -33,11 +33,14 @@ def inspect(
     if source is not None:
         _inspect_source(path, source, backbone, examples)
         return
-    from holdfast.streams import load_stream
+    from holdfast.cli.progress import loading
 
-    stream = load_stream(path)
-    items = [item for task in stream.tasks for item in task.items]
-    tokenizer = _tokenizer(backbone)
+    with loading("reading the stream"):
+        from holdfast.streams import load_stream
+
+        stream = load_stream(path)
+        items = [item for task in stream.tasks for item in task.items]
+        tokenizer = _tokenizer(backbone)
     _say("stream", f"{stream.name}, {_sizes(stream)}")
     _say("fingerprint", stream.fingerprint)
     for key in sorted(set(stream.about) & _TOLD):

@@ -150,7 +150,7 @@ function summary(items) {
   const lost = items.filter((item) => item.lost !== null).length;
   const never = items.filter((item) => item.never).length;
   const kept = items.length - lost - never;
-  return `Of ${items.length} items ${kept} are recalled at the end, ${lost} were lost, ${never} were never recalled. ` +
+  return `Of ${items.length} items: ${kept} recalled at the end, ${lost} lost, ${never} never recalled. ` +
     "Lost: not recalled again up to the last row.";
 }
 

@@ -54,11 +54,14 @@ function lifeMap(items, tasks, pick) {
     role: "img",
     "aria-label": `The lives of ${items.length} items. Arrow keys read them, Enter picks one.`,
   });
-  // Many lives are averaged where they are more than the screen has lines; ages stay sharp.
+  // Many lives are averaged where they are more than the screen has lines; ages, and few lives, stay sharp.
   const href = lifePicture(items, tasks, Math.ceil((2 * width) / tasks)).toDataURL();
   svg.append(
     shape("rect", { class: "ground", x: left, y: top, width, height }),
-    shape("image", { x: left, y: top, width, height, href, preserveAspectRatio: "none" }),
+    shape("image", {
+      x: left, y: top, width, height, href, preserveAspectRatio: "none",
+      class: items.length <= height ? "sharp" : "averaged",
+    }),
   );
   for (const age of ticks(0, tasks - 1, 6)) {
     const x = left + ((age + 0.5) * width) / tasks;

@@ -119,7 +119,7 @@ def configuration_table(table: pd.DataFrame) -> dict[str, Any]:
     ]
     note = "Mean ± standard deviation over seeds. Click a heading to sort."
     if "half_life" in table and table["half_life"].isna().any():
-        note += " No half-life: recall does not halve within the horizon in every seed."
+        note += " Half-life –: in at least one seed recall does not halve within the horizon."
     return {"columns": columns, "rows": rows, "note": note}
 
 
