@@ -84,6 +84,7 @@ def doctor(
         raise typer.Exit(1)
     with loading():
         import torch  # noqa: F401 - what follows is quick once this is loaded
+    _print_plugins()
     _print_devices()
     embedded = _embedded()
     if embedded is None:
@@ -137,6 +138,21 @@ def _extra(members: list[Requirement]) -> str:
         return ", ".join(f"{one.name} {version(one.name)}" for one in members)
     lines = " ".join(shlex.quote(one.name + str(one.specifier)) for one in missing)
     return f"incomplete, and optional; pip install {lines}"
+
+
+def _print_plugins() -> None:
+    """Print what other packages add, and what of it cannot be loaded."""
+    from holdfast.core import plugins
+    from holdfast.core.errors import HoldfastError
+
+    for group in (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS):
+        for entry in plugins.installed(group):
+            try:
+                plugins.loaded(group, entry)
+            except HoldfastError as error:
+                _say(entry.name, f"BROKEN: {error}")
+            else:
+                _say(entry.name, f"{group}, {entry.value}")
 
 
 def _print_devices() -> None:

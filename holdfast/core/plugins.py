@@ -6,7 +6,7 @@ Installed packages add them by entry points, and a program, such as a notebook, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -49,23 +49,43 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def with_plugins(own: Mapping[str, Any], group: str) -> dict[str, Any]:
+class Added(Mapping[str, Any]):
     """What a group has by name: Holdfast's own first, then what is added to it.
 
-    Raises HoldfastError for a plug-in that hides one of Holdfast's own, or cannot be loaded.
+    A plug-in is loaded when it is asked for, so that a broken one stops only what uses it; that
+    raises HoldfastError, as does one here that hides one of Holdfast's own.
     """
-    found = dict(own)
-    for entry in installed(group):
-        if entry.name in own:
-            raise HoldfastError(
-                f"entry point {group}:{entry.name} of {entry.value} hides one of holdfast's own; "
-                "the package that defines it must rename it"
-            )
-        found[entry.name] = _loaded(group, entry)
-    return found | _registered.get(group, {})
+
+    def __init__(self, own: Mapping[str, Any], group: str) -> None:
+        self._own, self._group = own, group
+        self._packaged = {entry.name: entry for entry in installed(group)}
+        for name, entry in self._packaged.items():
+            if name in own:
+                raise HoldfastError(
+                    f"entry point {group}:{name} of {entry.value} hides one of holdfast's own; "
+                    "the package that defines it must rename it"
+                )
+
+    def __getitem__(self, name: str) -> Any:
+        registered = _registered.get(self._group, {})
+        if name in registered:
+            return registered[name]
+        if name in self._packaged:
+            return loaded(self._group, self._packaged[name])
+        return self._own[name]
+
+    def __contains__(self, name: object) -> bool:  # without loading it
+        return name in list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._own, *self._packaged, *_registered.get(self._group, {})])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
-def _loaded(group: str, entry: EntryPoint) -> Any:
+def loaded(group: str, entry: EntryPoint) -> Any:
+    """What an entry point names; HoldfastError, with the package, when it cannot be loaded."""
     try:
         return entry.load()
     except Exception as error:  # importing a plug-in may raise anything

@@ -253,9 +253,11 @@ class RunConfig(Config):
         if any(need.curvature for need in needs):
             sections.add("curvature")
         chosen = {key: value for key, value in values.items() if key in sections}
-        kinds = {**known_allocations(), **anchors}
+        rules = known_allocations()
         plugins = {
-            name: self._plugged(name, kinds[name]).model_dump(mode="json")
+            name: self._plugged(name, anchors[name] if name in anchors else rules[name]).model_dump(
+                mode="json"
+            )
             for name in mechanisms
             if name not in (*ANCHORS, *REFERENCE_POINTS, *ALLOCATIONS)
         }

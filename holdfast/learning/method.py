@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.allocation import ALLOCATIONS, Allocation
@@ -57,19 +57,19 @@ def parse_method(tag: str) -> Method:
     return Method(ordered, chosen_rules[0] if chosen_rules else SHARED)
 
 
-def known_anchors() -> dict[str, type[Anchor]]:
+def known_anchors() -> Mapping[str, type[Anchor]]:
     """The anchors of this package and of installed plug-ins, by name."""
-    return plugins.with_plugins(ANCHORS, plugins.ANCHORS)
+    return plugins.Added(ANCHORS, plugins.ANCHORS)
 
 
-def anchor_kinds() -> dict[str, type[Anchor]]:
+def anchor_kinds() -> Mapping[str, type[Anchor]]:
     """The known anchors and the reference points, by name."""
-    return {**known_anchors(), **REFERENCE_POINTS}
+    return plugins.Added({**ANCHORS, **REFERENCE_POINTS}, plugins.ANCHORS)
 
 
-def known_allocations() -> dict[str, type[Allocation]]:
+def known_allocations() -> Mapping[str, type[Allocation]]:
     """The allocation rules of this package and of installed plug-ins, by name."""
-    return plugins.with_plugins(ALLOCATIONS, plugins.ALLOCATIONS)
+    return plugins.Added(ALLOCATIONS, plugins.ALLOCATIONS)
 
 
 def plugged_in() -> set[str]:

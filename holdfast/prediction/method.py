@@ -90,6 +90,9 @@ def _samples(need: Needs) -> bool:
 
 def _of_other_packages(config: RunConfig) -> tuple[str, ...]:
     method = config.composition
-    kinds = {**anchor_kinds(), method.allocation: type(config.allocation())}
-    names = (*method.anchors, method.allocation)
-    return tuple(name for name in names if not kinds[name].__module__.startswith("holdfast."))
+    known = anchor_kinds()
+    kinds: dict[str, type] = {name: known[name] for name in method.anchors}
+    kinds[method.allocation] = type(config.allocation())
+    return tuple(
+        name for name, kind in kinds.items() if kind.__module__.split(".")[0] != "holdfast"
+    )

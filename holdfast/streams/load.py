@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.plugins import STREAMS, with_plugins
+from holdfast.core.plugins import STREAMS, Added
 from holdfast.streams.columns import Columns
 from holdfast.streams.hf_dataset import is_dataset, read_dataset
 from holdfast.streams.item import quoted
@@ -124,8 +124,8 @@ def is_generated(name: object) -> bool:
     return isinstance(name, str) and name in _sources()
 
 
-def _sources() -> dict[str, Callable[[StreamConfig], Stream]]:
-    return with_plugins(_BUILT_IN, STREAMS)
+def _sources() -> Mapping[str, Callable[[StreamConfig], Stream]]:
+    return Added(_BUILT_IN, STREAMS)
 
 
 def _whole(config: StreamConfig, columns: Columns) -> Stream:

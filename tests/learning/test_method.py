@@ -123,6 +123,8 @@ def test_what_is_refused(tag: str, message: str) -> None:
 class Entry:
     """An entry point of another package."""
 
+    dist = None
+
     def __init__(self, name: str, kind: Any) -> None:
         self.name, self.value, self._kind = name, f"elsewhere:{name}", kind
 
@@ -152,7 +154,11 @@ def test_a_package_that_cannot_be_loaded_is_named(installed: dict[str, list[Entr
 
     installed["holdfast.anchors"].append(Broken("tether", None))
     with pytest.raises(HoldfastError, match=r"elsewhere:tether cannot be loaded \(SyntaxError: "):
-        parse_method("si")
+        RunConfig.of({"method": "si_tether"})
+    # It stops nothing else.
+    config = RunConfig.of({"method": "si_olora"})
+    assert [type(one) for one in config.anchors()] == [known_anchors()["si"]]
+    assert config.numbers()
 
 
 def test_a_package_may_not_hide_ours(installed: dict[str, list[Entry]]) -> None:
