@@ -260,6 +260,14 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
         assert len(slurm.called("sbatch")) == 1
 
 
+def test_a_job_that_told_its_outcome_and_left_the_queue_is_not_lost(slurm, learn, cell, tmp_path):
+    """Between two looks: its last words are read after Slurm was asked who lives."""
+    one, jobs = cell(), tmp_path / "jobs"
+    slurm.job_tells(messages_of(jobs, one), "finished", horizon=4, error=None, sound=True)
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
+    assert outcome.error is None
+
+
 def test_while_slurm_does_not_answer_jobs_count_as_living(slurm, learn, cell, tmp_path):
     one, jobs = cell(), tmp_path / "jobs"
     (tmp_path / "bin" / "squeue-answer").unlink()
