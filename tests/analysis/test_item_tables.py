@@ -59,6 +59,9 @@ def test_samples_are_of_each_run_and_their_ages_of_each_method(study_directory: 
         assert row["samples"] == len(told)
         assert (row["right"], row["chimeras"], row["other"]) == (0.75, 0.25, 0)
         assert row["distinct"] == len(set(told)) / (ITEMS * (row["task"] - 1))
+        learned = row["task"] - 1
+        ages = [learned - on for number, (on, _) in enumerate(told) if number % 4]
+        assert row["newest"] == np.mean([age < learned / 4 for age in ages])
     ages = tables["samples_by_age"].set_index(["method", "age"])
     for age in range(TASKS - 1):
         shares = []
@@ -121,13 +124,13 @@ def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -
     corrected = type(again)(question="q", answer="new")
     tasks = (stream.tasks[0], type(stream.tasks[1])("2", (corrected,)), stream.tasks[2])
     template = Template(Template.Config(append_eos=True))
-    texts = [template.text(again), template.text(corrected)]
+    texts = [template.text(again), template.text(again), template.text(corrected)]
     own = type(items)(type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts})
     table = sampled(own).set_index("task")
-    assert (table.at[2, "right"], table.at[2, "chimeras"]) == (0.5, 0.5)  # the old answer
-    assert (table.at[3, "right"], table.at[3, "chimeras"]) == (0.5, 0.5)  # the new one
+    assert (table.at[2, "right"], table.at[2, "chimeras"]) == (2 / 3, 1 / 3)  # the old answer
+    assert (table.at[3, "right"], table.at[3, "chimeras"]) == (1 / 3, 2 / 3)  # the new one
     assert table.at[2, "distinct"] == table.at[3, "distinct"] == 1 / 2
-    assert [one.sum() for one in own.rehearsals().values()] == [4, 4, 0]
+    assert [one.sum() for one in own.rehearsals().values()] == [6, 6, 0]
 
 
 def test_lives_are_those_of_the_verdicts(study_directory: Path) -> None:

@@ -116,6 +116,13 @@ def test_a_curve_that_may_not_halve_has_no_upper_bound(tmp_path: Path) -> None:
     assert apart == []  # one seed in common
 
 
+def test_a_difference_is_of_the_seeds_that_both_have() -> None:
+    random = np.random.default_rng(3)
+    seeds = {seed: made(random, 20, 5.0, 0.3) for seed in (1, 2)}
+    (apart,) = lives_apart({"a": {**seeds, 3: made(random, 20, 40.0, 0.3)}, "b": seeds})
+    assert apart == ("a", "b", 0, 0, 0, 2)
+
+
 @pytest.mark.parametrize(("seed_spread", "least", "most"), [(0.05, 0.88, 1.0), (0.8, 0.3, 0.9)])
 def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(
     seed_spread: float, least: float, most: float

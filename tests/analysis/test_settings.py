@@ -113,6 +113,13 @@ def test_settings_are_in_the_name_and_the_first_keeps_the_methods_look() -> None
     assert len(set(drawn.values())) == 3
 
 
+def test_settings_are_told_apart_within_a_data_set(tmp_path: Path) -> None:
+    for dataset, rate in (("symbol_qa", 0.1), ("others", 0.2)):
+        settings = {"optim.lr": rate}
+        write_trajectory(tmp_path / dataset, "merge", 1, 3, dataset=dataset, settings=settings)
+    assert set(read_study(tmp_path).cells["method"]) == {"merge"}
+
+
 def test_a_setting_of_a_plug_in_is_called_as_a_user_writes_it(tmp_path: Path) -> None:
     for strength in (0.1, 1.0):
         write_trajectory(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.analysis.bootstrap import interval
+from holdfast.analysis.bootstrap import draws, interval, percentiles
 from holdfast.analysis.study import Study, read_study
 from holdfast.analysis.tables import analyse
 from holdfast.analysis.uncertainty import differences, effect_contrasts, means
@@ -33,11 +33,17 @@ def test_the_interval_is_that_of_drawing_seeds_and_tasks_anew() -> None:
     ]
     low, high = np.quantile(means, (0.025, 0.975))
     assert interval(values) == pytest.approx((low, high), abs=0.01)
-    assert interval(values) == interval(values.copy())
+    told = interval(values)
+    draws.cache_clear()  # as another process begins
+    assert interval(values) == told
 
 
 def test_without_spread_there_is_no_width() -> None:
     assert interval(np.full((3, 7), 0.25)) == pytest.approx((0.25, 0.25))
+
+
+def test_bounds_of_whole_numbers_go_outwards() -> None:
+    assert percentiles(np.arange(40.0), whole=True) == (0, 39)  # 0.975 and 38.025
 
 
 @pytest.mark.parametrize(("seeds", "least"), [(3, 0.93), (10, 0.93)])
@@ -91,6 +97,18 @@ def test_one_seed_has_means_and_no_interval(tmp_path: Path) -> None:
     table = means(read_study(tmp_path))
     assert set(table.loc[table["value"].isna(), "metric"]) == {"w10", "w50"}  # of five tasks
     assert table[["low", "high"]].isna().all(axis=None)
+
+
+def test_a_metric_that_one_seed_lacks_has_no_mean(tmp_path: Path) -> None:
+    """It was observed after the last task alone; a mean over the others would not compare."""
+    for seed in SEEDS:
+        write_trajectory(tmp_path / str(seed), "vanilla", seed, 4)
+    path = tmp_path / "41" / "matrix.csv"
+    header, *lines = path.read_text().splitlines(keepends=True)
+    path.write_text(header + "".join(line for line in lines if line.startswith("4,")))
+    table = means(read_study(tmp_path)).set_index("metric")
+    assert table.loc[["final", "diag"], "value"].isna().tolist() == [False, True]
+    assert np.isnan(table.at["diag", "low"])
 
 
 def test_the_same_tasks_are_drawn_for_both(tmp_path: Path) -> None:

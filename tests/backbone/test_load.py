@@ -19,6 +19,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
 from holdfast.backbone import load as load_module
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
+from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
 from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_llama
 
@@ -196,7 +197,10 @@ def test_processes_that_share_a_run_have_a_gpu_each(monkeypatch: pytest.MonkeyPa
     """Two GPUs are pretended: what is checked is which one a process takes."""
 
     def device(name: str, place: int | None) -> torch.device:
-        monkeypatch.setattr(load_module, "local_rank", lambda: place)
+        # On the second of two machines with two processes each.
+        group = None if place is None else processes._Group(2 + place, 4, None)
+        monkeypatch.setattr(processes, "_group", group)
+        monkeypatch.setenv("LOCAL_RANK", str(place))
         return load_module.device_of(Backbone.Config(device=name))
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

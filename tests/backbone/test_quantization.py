@@ -64,6 +64,15 @@ def test_int8_has_the_numbers_of_bitsandbytes() -> None:
     torch.testing.assert_close(ours(x), x @ ours.dense().t() + plain.bias)
 
 
+def test_a_matrix_in_half_precision_is_rounded_once_each_way() -> None:
+    """Its scales are those of float32, and so are the products that are rounded to bfloat16."""
+    plain = linear(256, 128).bfloat16()
+    narrow = QuantizedLinear(copy.deepcopy(plain), "int8", CPU)
+    wide = QuantizedLinear(copy.deepcopy(plain).float(), "int8", CPU)
+    assert torch.equal(narrow.packed, wide.packed) and torch.equal(narrow.scales, wide.scales)
+    assert torch.equal(narrow.dense(), wide.dense().bfloat16())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["qwen2", "gpt2"])
 @pytest.mark.parametrize("targets", ["all-linear", ("q_proj", "up_proj", "c_attn")])

@@ -53,6 +53,19 @@ class Forgetful(Tether):
         pass
 
 
+class Miscounting(Tether):
+    """What it forgets has not shown in what it learned."""
+
+    tasks = 0
+
+    def end(self, end: TaskEnd) -> None:
+        super().end(end)
+        self.tasks += 1
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"tasks": torch.tensor(self.tasks)}
+
+
 class Hasty(Tether):
     def loss(self, step: StepView) -> Tensor:
         return step.parameters.square().sum()
@@ -83,7 +96,8 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("kind", "broken"), [(Tether, None), (Forgetful, 0), (Hasty, 1), (Idle, 2)]
+    ("kind", "broken"),
+    [(Tether, None), (Forgetful, 0), (Miscounting, 0), (Hasty, 1), (Idle, 2)],
 )
 def test_what_is_broken_is_named(
     holdfast: Any, plugged: Any, kind: type[Anchor], broken: int | None

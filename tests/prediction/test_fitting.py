@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.prediction_error import SMALL, predicted
-from holdfast.prediction.fitting import SLOWER, remedies
+from holdfast.prediction.fitting import OTHER_DRAWS, SLOWER, remedies
 from holdfast.prediction.predict import Machine, Prediction
 
 WIDE = (*SMALL, "sampling.max_new_tokens=384", "sampling.samples=300")
@@ -34,6 +34,17 @@ def test_what_is_offered_fits() -> None:
         under = said.under(*one.overrides)
         assert under.fits
         assert under.needed == one.needed < said.needed
+
+
+def test_smaller_minibatches_take_as_many_items_a_step() -> None:
+    said = on_a_gpu().under("optim.batch_size=8", "optim.accumulation=3")
+    tensors = said.memory["training"].total - 1
+    room = Machine("cuda", tensors + said.machine.beside(tensors))
+    found = [one for one in remedies(replace(said, machine=room)) if one.says == OTHER_DRAWS]
+    assert found
+    for one in found:
+        optim = said.under(*one.overrides).config.optim
+        assert optim.batch_size < 8 and optim.batch_size * optim.accumulation == 8 * 3
 
 
 def test_settings_are_joined_where_none_is_enough() -> None:

@@ -16,10 +16,14 @@ from benchmarks.children import ask
 from benchmarks.prediction_error import (
     HUNDRED_MILLION,
     SMALL,
+    configured,
     observed,
     predicted,
     write_hundred_million,
 )
+from holdfast.backbone.load import load_backbone
+from holdfast.learning.state import Commit, Store
+from holdfast.learning.trajectory import Trajectory
 from holdfast.prediction.predict import Prediction
 
 TENSORS, PROCESS, FILES = 0.15, 0.25, 0.02
@@ -102,6 +106,56 @@ def test_what_matters_to_memory_moves_it() -> None:
     longer = replace(base, lengths=replace(base.lengths, item=100.0, longest=120, sample=385))
     for phase in ("sampling", "teacher", "training"):
         assert longer.memory[phase].total > 1.4 * base.memory[phase].total
+
+
+@pytest.mark.parametrize("merges", ["float32", "model"])
+def test_what_each_commit_writes_and_what_stands_there_at_once(
+    merges: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dense matrices are copied after every second task, in the precision of merges."""
+    settings = (
+        *SMALL, "stream.tasks=5", "stream.items_per_task=2", "evaluation.rows=horizon",
+        "backbone.precision=bfloat16", f"lora.merge_precision={merges}",
+    )  # fmt: skip
+    stood: list[dict[Path, int]] = []
+    sweep = Store.sweep
+
+    def swept(self: Store, commit: Commit) -> None:
+        stood.append(sizes(self.directory))
+        sweep(self, commit)
+        stood.append(sizes(self.directory))
+
+    monkeypatch.setattr(Store, "sweep", swept)
+    Trajectory(configured("embedded", "si_merge", settings), tmp_path / "run").advance()
+    disk = predicted("embedded", "si_merge", settings).disk
+    before, after = stood[2::2], stood[1::2]
+    for task, (full, left) in enumerate(zip(before, after, strict=False), start=1):
+        new = sum(full.values()) - sum(left.get(path, 0) for path in full)
+        assert disk.written(task) == pytest.approx(new, rel=FILES), task
+    assert max(map(disk.written, (2, 4))) > 2 * disk.written(3)
+    assert disk.most() == pytest.approx(max(sum(full.values()) for full in before), rel=FILES)
+    assert disk.most() > 1.2 * sum(disk.end().values())
+
+
+def sizes(directory: Path) -> dict[Path, int]:
+    return {path: path.stat().st_size for path in directory.rglob("*.safetensors")}
+
+
+def test_only_a_quantized_base_that_is_merged_into_has_masters() -> None:
+    for method, quantization, has in (
+        ("vanilla", "int8", False), ("merge", "int8", True), ("merge", "none", False),
+    ):  # fmt: skip
+        said = predicted("embedded", method, (*SMALL, f"backbone.quantization={quantization}"))
+        assert ("float32 masters" in said.memory["training"].device) == has, method
+
+
+@pytest.mark.parametrize("kind", ["none", "int8", "nf4"])
+def test_the_weights_are_those_of_the_loaded_model(kind: str) -> None:
+    settings = (*SMALL, f"backbone.quantization={kind}")
+    model = load_backbone(configured("embedded", "vanilla", settings).backbone).model
+    stored = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    said = predicted("embedded", "vanilla", settings)
+    assert said.shape.stored(kind) == pytest.approx(stored, rel=0.01)
 
 
 def test_the_largest_minibatch_is_not_the_mean_one() -> None:

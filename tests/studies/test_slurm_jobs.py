@@ -224,6 +224,10 @@ def test_a_job_too_short_for_a_task_is_not_queued_again(cell, job, tmp_path, mon
     with pytest.raises(TypeError):  # `None` is no outcome; but it was queued again
         stopped()
     assert told_in(tmp_path)[-1][0] == "event"
+    stopped = stopped.checkpoint().function
+    used, learned = 0.0, []  # the next job learns nothing more
+    with pytest.raises(HoldfastError, match=r"^no task ends within 1 minutes, "):
+        stopped()
 
 
 def test_messages_that_a_killed_job_left_half_are_passed_over(tmp_path):

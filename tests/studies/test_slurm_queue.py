@@ -95,6 +95,9 @@ def learn(tmp_path) -> Callable:
             def event(self, cell: Cell, text: str) -> None:
                 hears(text)
 
+            def task_done(self, cell: Cell, task: int) -> None:
+                hears(f"task {task}")
+
         return executor.map(cells, tmp_path / "store", Hearing())
 
     return of
@@ -224,9 +227,9 @@ def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tm
     assert slurm.called("scancel") == ["--state=PENDING 7_1", "--state=PENDING 7_2", "7"]
 
 
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_job_of_an_earlier_call_goes_on(lives, slurm, learn, cell, tmp_path):
-    """Only if Slurm still has it; then nothing is submitted."""
+@pytest.mark.parametrize(("lives", "told"), [(True, False), (False, False), (True, True)])
+def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_path):
+    """Only if Slurm still has it, and it has not told its outcome; then nothing is submitted."""
     one, jobs = cell(), tmp_path / "jobs"
     jobs.mkdir()
     earlier = [
@@ -236,6 +239,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, slurm, learn, cell, tmp_path):
         {"told": "begins"},
         {"told": "opened", "horizon": 1},
         {"told": "task", "task": 2},
+        *([{"told": "finished", "horizon": 2, "error": "its node is full"}] if told else []),
     ]
     path = messages_of(jobs, one)
     path.write_text("".join(json.dumps(message) + "\n" for message in earlier))
@@ -247,13 +251,21 @@ def test_a_job_of_an_earlier_call_goes_on(lives, slurm, learn, cell, tmp_path):
 
     slurm.answers("squeue", "5_1\n" if lives else "9\n")
     (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one], hears)
-    if lives:
+    if lives and not told:
         assert (outcome.learned, outcome.error) == (3, None)
         assert heard == ["its job 5_1 of an earlier call goes on"]
         assert slurm.called("sbatch") == []
     else:
         assert outcome.error == "lost its worker once, the last time job 7 ended"
         assert len(slurm.called("sbatch")) == 1
+
+
+def test_a_job_that_told_its_outcome_and_left_the_queue_is_not_lost(slurm, learn, cell, tmp_path):
+    """Between two looks: its last words are read after Slurm was asked who lives."""
+    one, jobs = cell(), tmp_path / "jobs"
+    slurm.job_tells(messages_of(jobs, one), "finished", horizon=4, error=None, sound=True)
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
+    assert outcome.error is None
 
 
 def test_while_slurm_does_not_answer_jobs_count_as_living(slurm, learn, cell, tmp_path):

@@ -87,6 +87,33 @@ def test_a_grid_that_cannot_be_is_refused(changes, words: str) -> None:
         build(SuiteRecipe, values, source="suite")
 
 
+@pytest.mark.parametrize(
+    ("setting", "another"),
+    [
+        ("backbone.checkpointing=true", False),
+        ("backbone.offload=true", False),
+        ("backbone.device=cpu", False),
+        ("evaluation.items=true", False),
+        ("evaluation.capability=[text]", False),
+        ("evaluation.capability_every=3", False),
+        ("evaluation.tokens_per_batch=64", False),
+        ("sampling.batch=3", False),
+        ("sampling.keep=true", False),
+        ("evaluation.rows=horizon", True),
+        ("optim.lr=0.5", True),
+    ],
+)
+def test_what_changes_no_result_makes_no_other_study(
+    base, tmp_path: Path, setting: str, another: bool
+) -> None:
+    """So a suite that does not fit goes on with less memory."""
+    one, other = (
+        Suite(configurations(["replay"], [1], base, settings), tmp_path, None, 2).question()
+        for settings in ([], [setting])
+    )
+    assert (one != other) == another
+
+
 def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"grid: function\.strength changes no result"):
         suite(base, tmp_path, {"function.strength": [1, 2]}, methods=("vanilla",))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
+import torch
 
 from holdfast import RunConfig, Trajectory
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.progress import Progress, Several
+from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import final, retention_by_age
 from holdfast.tracking import tracking
 from holdfast.tracking.clients import Client, Run, check_tracker
-from holdfast.tracking.tracking import Tracking
+from holdfast.tracking.tracking import Tracking, tracked
 from tests.tracking.readers import READERS
 
 
@@ -27,7 +30,7 @@ def config(backbone_directory) -> RunConfig:
             "backbone": {"name": str(backbone_directory)},
             "stream": {"tasks": 9, "items_per_task": 8},
             "lora": {"rank": 2, "alpha": 8},
-            "optim": {"epochs": 3, "batch_size": 2, "lr": 0.03},
+            "optim": {"epochs": 3, "batch_size": 2, "lr": 0.03, "warmup": 0.5},
             "sampling": {"samples": 4, "max_new_tokens": 6},
             "evaluation": {"max_new_tokens": 8},
         }
@@ -54,6 +57,20 @@ class Heard(Progress):
 
     def committed(self, event):
         self.names.append(f"committed {event['task']}")
+
+
+class Taken(Progress):
+    """The numbers of every step."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+
+    def optimised(self, step):
+        (terms,) = step.terms
+        norm = float(step.gradient_norm)
+        self.steps.append(
+            {"rate": step.rate, "gradient_norm": norm, "loss/sft": float(terms["sft"])}
+        )
 
 
 def advanced(config: RunConfig, place: Path, to: int, listener: Progress | None) -> Trajectory:
@@ -87,23 +104,31 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
     told: list[str] = []
     place = offline / "run"
     settings = config.model_dump(mode="json")
+    taken = Taken()
     steps = 0
     for horizon in (2, 3):
         tracker = Tracking(
             name, Run(place, "0123456789abcdef", settings, "run"), told.append, steps=steps
         )
-        trajectory = advanced(config, place, horizon, tracker)
+        trajectory = advanced(config, place, horizon, Several(tracker, taken))
         tracker.close()
         steps = 2 * 12
     assert told == []
     points = READERS[name](offline)
-    assert sorted(points["step/rate"]) == [10, 12, 22, 24, 34, 36]
+    ends = [10, 12, 22, 24, 34, 36]
+    assert sorted(points["step/rate"]) == ends
+    for begin, end in pairwise([0, *ends]):
+        part = taken.steps[begin:end]
+        for key in ("rate", "gradient_norm", "loss/sft"):
+            mean = fmean(step[key] for step in part)
+            assert points[f"step/{key}"][end] == pytest.approx(mean, rel=1e-5)
     assert set(points["task/recall/on_task_1"]) == {1, 2, 3}
     matrix = trajectory.matrix
     for task in (1, 2, 3):
         upto = matrix.up_to(task)
         assert points["task/recall_of_all"][task] == pytest.approx(final(upto))
-        assert points["task/retention/age_0"][task] == pytest.approx(retention_by_age(upto)[0])
+        for age, share in enumerate(retention_by_age(upto)):
+            assert points[f"task/retention/age_{age}"][task] == pytest.approx(share)
         assert points[f"task/recall/on_task_{task}"][3] == pytest.approx(matrix[3, task])
     events = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
     for event in events:
@@ -115,6 +140,33 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
         )
     assert all(math.isfinite(value) for series in points.values() for value in series.values())
     assert {"step/loss/sft", "step/gradient_norm", "task/state_bytes"} <= set(points)
+
+
+def test_a_continued_run_is_the_same_one_and_counts_what_is_committed(
+    config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From any folder; the log may hold a task whose commit did not come any more."""
+    runs: list[Run] = []
+    sent: list[tuple[int, dict[str, float]]] = []
+
+    def opened(name: str, run: Run) -> Client:
+        runs.append(run)
+        return Client(lambda numbers, place: sent.append((place, dict(numbers))), lambda: None)
+
+    monkeypatch.setattr(tracking, "open_client", opened)
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    lines = [{"event": "task", "task": task, "steps": 12} for task in (1, 2)]
+    Path("run/log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for place in (Path("run"), tmp_path / "run"):
+        with tracked("wandb", config, place, 1, Progress()) as progress:
+            progress.task_begun(2, 2)
+            progress.optimised(OptimiserStep(2, 1, [{"sft": torch.ones(())}], 0.1, torch.ones(())))
+            progress.row_observed(2, {1: math.nan, 2: 0.5})
+    assert runs[0].identity == runs[1].identity and runs[0].name == runs[1].name == "run"
+    row = (2, {"task/recall/on_task_2": 0.5})  # without what is not known
+    step = (13, {"step/rate": 0.1, "step/gradient_norm": 1.0, "step/loss/sft": 1.0})
+    assert sent == 2 * [row, step]
 
 
 @pytest.mark.parametrize("fails", ["open", "log", "close"])

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,8 @@ from holdfast.backbone.decoder import forward_pass
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Share
 from holdfast.core import processes
+from holdfast.core.files import InUseError
+from holdfast.learning.schedule import TaskOptimizer
 from tests.tiny import exact_backbone, exact_gpt2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +48,8 @@ BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2, "int8": quantized_back
 class Job:
     """A trajectory to advance.
 
-    altered: the part of the sharing that is left out, or "chunks" for losses in small chunks.
+    altered: the part of the sharing that is left out; or "chunks" for losses in small chunks,
+    "rounding" for a process that rounds otherwise.
     """
 
     place: str
@@ -73,8 +77,22 @@ def learn(job: Job) -> Trajectory:
             patch.setattr(Share, "of", whole)
         if job.altered == "chunks":
             patch.setitem(projection._LOGITS_AT_ONCE, "cpu", 257 * 5)
+        if job.altered == "rounding":
+            patch.setattr(TaskOptimizer, "step", _rounding_by_rank(TaskOptimizer.step))
         trajectory.advance(job.horizon)
+    if job.altered == "rounding":
+        factors = trajectory.learner().adapters.parameters.detach()
+        assert processes.same(factors.clone()).equal(factors), "the processes drift apart"
     return trajectory
+
+
+def _rounding_by_rank(step: Callable[[TaskOptimizer], None]) -> Callable[[TaskOptimizer], None]:
+    def rounding(self: TaskOptimizer) -> None:
+        step(self)
+        if not processes.first():
+            self._adamw.param_groups[0]["params"][0].data.mul_(1 + 1e-9)
+
+    return rounding
 
 
 def _counted(share: Share | None) -> Share | None:
@@ -146,6 +164,12 @@ def _check_what_they_tell() -> None:
 
     with pytest.raises(HoldfastError, match="the first process says so"):
         processes.told(fail)
+
+    def held() -> None:
+        raise InUseError("by a third process")
+
+    with pytest.raises(InUseError, match="by a third process"):
+        processes.told(held)
 
 
 def _check_that_a_loss_is_noticed() -> NoReturn:

@@ -160,5 +160,10 @@ def test_what_is_damaged_or_does_not_fit_is_named(learned: Trajectory) -> None:
 def test_lengths_are_thirds(learned: Trajectory) -> None:
     frame = read_items(learned.directory).to_frame()
     assert by_length(frame).empty  # the questions of this stream are equally long
-    frame["length"] = range(len(frame))
-    assert len(by_length(frame)) == 3
+    frame["length"] = frame["item"]
+    frame["recalled"] = (frame["item"] > 3) & (frame["after_task"] == 4)
+    assert by_length(frame).to_dict("list") == {
+        "length": ["1-3", "4-6", "7-8"],
+        "recalled": [0, 1, 1],  # after the last row
+        "observed": [12, 12, 8],
+    }

@@ -86,7 +86,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     jobs.append(job_of(two, "si_sd_replay_merge", place="turns", horizon=2))
     jobs.append(job_of(two, "vanilla", horizon=1))
     jobs += [job_of(two, "vanilla", place=part, horizon=1, altered=part) for part in PARTS]
-    jobs.append(job_of(two, "vanilla", place="chunks", horizon=1, altered="chunks"))
+    for part in ("chunks", "rounding"):
+        jobs.append(job_of(two, "vanilla", place=part, horizon=1, altered=part))
     do(jobs, two)
     return one, two
 
@@ -161,6 +162,12 @@ def test_without_a_part_of_the_sharing_something_else_is_learned(
 def test_a_loss_in_chunks_is_shared_too(places: tuple[Path, Path]) -> None:
     one, two = places
     assert_near(two / "chunks", one / "vanilla")
+
+
+def test_processes_that_round_otherwise_do_not_drift_apart(places: tuple[Path, Path]) -> None:
+    """That their factors are the same bits at the end, they have found out themselves."""
+    one, two = places
+    assert_near(two / "rounding", one / "vanilla", rounding=1e-6)
 
 
 def torchrun(words: str, folder: Path) -> subprocess.Popen[str]:
