@@ -225,7 +225,7 @@ def _print_time(prediction: Prediction) -> None:
     if times is None:
         _say("time", "not predicted: the device is not here; say its --gflops and --bandwidth")
         return
-    from holdfast.cli.progress import duration
+    from holdfast.learning.task_lines import duration
 
     last = prediction.lengths.tasks
     by_phase, counted = times.of_task(last), times.counted(last)

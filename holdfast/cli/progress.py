@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,69 +17,11 @@ from rich.text import Text
 
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.learning.progress import Progress
-from holdfast.results import RecallMatrix, final
+from holdfast.learning.task_lines import Clock, Pace, TaskLines, recalled
+from holdfast.results import RecallMatrix
 from holdfast.results.commit import completed_in
 
-Clock = Callable[[], float]
 _SECONDS_PER_LINE = 10.0
-
-
-class Pace:
-    """Estimate the time left from the pace of the latest quarter of this process's work.
-
-    The quarter has at least three units. The first unit is ignored once there is a second: it
-    includes loading the model, and task 1 of a stream has no earlier tasks to preserve.
-
-    done: units done before this process began; None takes the first count that is reported.
-    """
-
-    def __init__(self, done: int | None = None, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
-        self._marks = [] if done is None else [(done, self._began)]  # (units done, time)
-        self._total = 0
-
-    def reached(self, done: int, total: int) -> None:
-        """Record that ``done`` of ``total`` units are done."""
-        self._total = total
-        if not self._marks:
-            self._marks.append((done, self._began))
-        elif done > self._marks[-1][0]:
-            self._marks.append((done, self._clock()))
-
-    @property
-    def latest(self) -> float:
-        """Seconds between the last two reported counts."""
-        return self._marks[-1][1] - self._marks[-2][1]
-
-    def __str__(self) -> str:
-        """The time left, in words; empty while unknown, and when nothing remains."""
-        if len(self._marks) < 2 or self._marks[-1][0] >= self._total:
-            return ""
-        done, now = self._marks[-1]
-        recent = max(3, (done - self._marks[0][0]) // 4)
-        first = 1 if len(self._marks) > 2 else 0
-        start = bisect_right(self._marks, done - recent, key=lambda mark: mark[0]) - 1
-        before, since = self._marks[max(start, first)]
-        each = (now - since) / (done - before)
-        left = max(each - (self._clock() - now), 0.0) + each * (self._total - done - 1)
-        return f"about {duration(left)} left"
-
-
-class Lines(Progress):
-    """For logs: one line per task."""
-
-    def __init__(self, label: str, pace: Pace) -> None:
-        self._label = label
-        self._pace = pace
-
-    def event(self, text: str) -> None:
-        print(f"{self._label}: {text}", file=sys.stderr, flush=True)
-
-    def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        self._pace.reached(task, horizon)
-        parts = [f"task {task} of {horizon} in {duration(self._pace.latest)}", recalled(matrix)]
-        self.event(", ".join([*parts, *filter(None, [str(self._pace)])]))
 
 
 class TaskBars(Progress):
@@ -91,7 +31,8 @@ class TaskBars(Progress):
         self._bars = bars
         self._pace = pace
         label = escape(label)
-        self._tasks = bars.add_task(label, total=horizon, completed=learned, note="", pace=pace)
+        total = max(learned, horizon)
+        self._tasks = bars.add_task(label, total=total, completed=learned, note="", pace=pace)
         self._phase = bars.add_task("  loading", total=None, note="", pace="")
         self._shown = ("", 0)
 
@@ -116,23 +57,6 @@ class _Left(ProgressColumn):
         return Text(str(task.fields["pace"]), style="cyan")
 
 
-def recalled(matrix: RecallMatrix) -> str:
-    """The mean recall of all tasks learned so far, in words."""
-    share = final(matrix)
-    return "recall not measured" if math.isnan(share) else f"recall of all so far {share:.2f}"
-
-
-def duration(seconds: float) -> str:
-    """Format a number of seconds: 8 s, 2:05 min, 3:10 h."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}:{rest:02} min"
-    return f"{minutes // 60}:{minutes % 60:02} h"
-
-
 @contextmanager
 def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator[Progress]:
     """Show progress during the block: bars if standard error is a terminal, else lines.
@@ -147,7 +71,7 @@ def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator
             with bars_on(console) as bars:
                 yield TaskBars(label, learned, horizon, pace, bars)
         else:
-            yield Lines(label, pace)
+            yield TaskLines(label, pace)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{completed_in(directory)} of {horizon} tasks are kept")
         raise

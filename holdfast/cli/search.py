@@ -101,7 +101,7 @@ def _print_funnel(plan: Search) -> None:
 
 
 def _print_cost(cost: dict[str, Any]) -> None:
-    from holdfast.cli.progress import duration
+    from holdfast.learning.task_lines import duration
 
     print(
         f"learned {cost['tasks']:,} tasks instead of {cost['exhaustive']:,} "

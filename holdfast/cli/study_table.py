@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.progress import Clock, Pace, counting, duration
+from holdfast.cli.progress import counting
+from holdfast.learning.task_lines import Clock, Pace, duration
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch
 

@@ -9,18 +9,9 @@ import math
 import pytest
 from rich.console import Console
 
-from holdfast.cli.progress import (
-    Lines,
-    Pace,
-    TaskBars,
-    bars_on,
-    counting,
-    duration,
-    loading,
-    recalled,
-    showing,
-)
+from holdfast.cli.progress import TaskBars, bars_on, counting, loading, showing
 from holdfast.cli.summary import half_life_words, matrix_text
+from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.commit import write_commit
 from tests.results.matrices import dense
@@ -75,7 +66,7 @@ def test_durations(seconds, words):
 
 def test_a_log_has_one_plain_line_a_task(capsys):
     clock = Clock()
-    lines = Lines("vanilla", Pace(0, clock))
+    lines = TaskLines("vanilla", Pace(0, clock))
     lines.step("training", 1, 5, 10)
     clock.now += 7
     lines.task_done(1, 3, dense([[1.0]]))
@@ -88,6 +79,18 @@ def test_a_log_has_one_plain_line_a_task(capsys):
         "vanilla: task 1 of 3 in 7 s, recall of all so far 1.00, about 14 s left",
         "vanilla: task 2 of 3 in 9 s, recall of all so far 0.75, about 9 s left",
         "vanilla: something [odd]",
+    ]
+
+
+def test_lines_of_a_listener_of_ones_own_begin_where_the_run_is(capsys):
+    lines = TaskLines()
+    lines.task_begun(3, 9)
+    for task in (3, 4):
+        lines.task_done(task, 9, dense([[1.0] * n for n in range(1, task + 1)]))
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "holdfast: task 3 of 9 in 0 s, recall of all so far 1.00, about 0 s left",
+        "holdfast: task 4 of 9 in 0 s, recall of all so far 1.00, about 0 s left",
     ]
 
 
@@ -113,7 +116,7 @@ def test_bars_follow_tasks_and_phases_and_keep_brackets():
 def test_elsewhere_than_on_a_terminal_no_bars_are_drawn(capsys, tmp_path):
     with showing("vanilla", 0, 3, tmp_path) as progress:
         progress.step("training", 1, 1, 2)
-    assert isinstance(progress, Lines)
+    assert isinstance(progress, TaskLines)
     assert capsys.readouterr() == ("", "")
 
 
