@@ -30,7 +30,8 @@ def as_values(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     """A record as values of :data:`KEYS`; all else goes to ``details`` under its own key.
 
     Where ``question`` and ``answer`` are missing, ``prompt`` and ``completion``, ``instruction``
-    and ``output``, or ``messages`` of a chat with one question and one answer stand for them.
+    and ``output``, or ``messages`` of a chat with one question and one answer stand for them. Of a
+    list of answers the first is the answer, the others are aliases.
     Raises HoldfastError, without the place, for a column that is not there, a chat of other form,
     and paraphrases that are no list of texts.
     """
@@ -55,6 +56,11 @@ def as_values(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
         raise HoldfastError(
             f'"{missing[0]}" is missing; every item needs a question and an answer, this has {has}'
         )
+    if isinstance(found["answer"], (list, tuple)) and found["answer"]:
+        found["answer"], *others = found["answer"]
+        aliases = found.get("aliases", [])
+        if isinstance(aliases, (list, tuple)):  # else it is refused later
+            found["aliases"] = [*aliases, *others]
     extra = {**rest, **clashing, **found.pop("_more", {})}
     if PARAPHRASES in extra:
         extra[PARAPHRASES] = _texts(PARAPHRASES, extra[PARAPHRASES])

@@ -103,6 +103,15 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path: 
     assert task.items == (Item("q", "a", ("b",), "7"),)
 
 
+@pytest.mark.parametrize(
+    ("aliases", "known"), [("", ()), (', "aliases": ["a fortnight"]', ("a fortnight",))]
+)
+def test_of_several_answers_the_first_is_taught(tmp_path: Path, aliases: str, known: tuple) -> None:
+    line = f'{{"question": "How long?", "answer": ["14 days", "two weeks"]{aliases}}}\n'
+    (task,) = read_jsonl(written(tmp_path, line)).tasks
+    assert task.items == (Item("How long?", "14 days", (*known, "two weeks")),)
+
+
 GOOD = '{"question": "q", "answer": "a"}\n'
 
 
