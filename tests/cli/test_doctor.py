@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from holdfast.cli import doctor as verb
+from holdfast.core import plugins
 
 
 @pytest.fixture
@@ -36,7 +39,15 @@ def test_what_is_required_and_what_is_extra_comes_from_the_metadata(requirements
     }
 
 
-def test_a_healthy_machine(holdfast):
+def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch):
+    """A plug-in that cannot be loaded is told, and harms nothing else."""
+    home = "holdfast.anchors.self_distillation:SelfDistillation"
+    entries = [
+        EntryPoint(*one, plugins.ANCHORS) for one in (("copy", home), ("gone", "no_package:Gone"))
+    ]
+    monkeypatch.setattr(
+        plugins, "installed", lambda group: entries if group == plugins.ANCHORS else []
+    )
     outcome = holdfast("doctor")
     assert outcome.status == 0, outcome.err
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
@@ -54,6 +65,8 @@ def test_a_healthy_machine(holdfast):
     ):
         assert what in lines
     assert "M parameters" in lines["embedded"]
+    assert lines["copy"].endswith(f"holdfast.anchors, {home}")
+    assert "BROKEN: entry point holdfast.anchors:gone of no_package:Gone cannot" in lines["gone"]
 
 
 @pytest.mark.parametrize(
