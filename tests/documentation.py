@@ -40,7 +40,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "holdfast ask memory": ("minutes",),
         "holdfast export memory exports/memory --to hf": ("minutes",),
-        "from holdfast import RunConfig, Trajectory, load_stream, recipe": ("minutes",),
+        "from holdfast import RunConfig, TaskLines, Trajectory, load_stream, recipe": ("minutes",),
         "holdfast demo": ("minutes",),  # run by .ci/run
         "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
         "holdfast run demo --out runs/demo": ("minutes",),
