@@ -114,6 +114,11 @@ def test_what_changes_no_result_makes_no_other_study(
     assert (one != other) == another
 
 
+def test_revisions_of_a_model_are_cells_of_their_own(base, tmp_path: Path) -> None:
+    cells = suite(base, tmp_path, {"backbone.revision": ["v1", "v2"]}, methods=("vanilla",)).cells
+    assert {cell.config.backbone.revision for cell in cells} == {"v1", "v2"}
+
+
 def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"grid: function\.strength changes no result"):
         suite(base, tmp_path, {"function.strength": [1, 2]}, methods=("vanilla",))
