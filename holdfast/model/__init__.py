@@ -1,0 +1,1 @@
+"""A language model by its name: fetched, converted once, kept in a cache, loaded."""

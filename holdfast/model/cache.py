@@ -1,0 +1,179 @@
+"""The cache: converted models as directories with a manifest, downloads, digests of files.
+
+models/NAME/            what save_pretrained writes, and holdfast.json, the manifest
+downloads/              wheels that have arrived in part
+digests/                sha256 of files elsewhere, by path, size and time of modification
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import json_text, write_json
+
+FORMAT = 1  # of the cache's directories and manifests
+MANIFEST = "holdfast.json"
+_BLOCK = 1 << 20  # bytes
+
+# report(done, total, what): bytes done of a total, and the work; a total of 0 is a plain message.
+Report = Callable[[int, int, str], None]
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """A report that shows nothing."""
+
+
+def cache_directory() -> Path:
+    """``$HOLDFAST_CACHE``, else ``$XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``."""
+    if named := os.environ.get("HOLDFAST_CACHE"):
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification of XDG has relative paths ignored.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "holdfast"
+
+
+def model_directory(key: str) -> Path:
+    """Where the cache keeps the model of this key, whether or not it is there."""
+    return cache_directory() / "models" / key
+
+
+def write_manifest(folder: Path, **facts: Any) -> None:
+    """Write the manifest of a finished directory: ``facts``, and the size of each file in bytes."""
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    manifest = {"format": FORMAT, **facts, "files": sizes}
+    (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
+
+
+def read_manifest(directory: Path) -> dict[str, Any] | None:
+    """The manifest of a directory that holds every file it names, at its size; else None.
+
+    Raises HoldfastError when it is of another format.
+    """
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        kind, sizes = manifest["format"], manifest["files"]
+        if kind == FORMAT:
+            whole = all((directory / name).stat().st_size == sizes[name] for name in sizes)
+            return dict(manifest) if whole and "config.json" in sizes else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    raise HoldfastError(
+        f"{directory}: is of format {kind} of the cache, and this Holdfast knows {FORMAT}; "
+        "remove that directory, or name another cache in HOLDFAST_CACHE"
+    )
+
+
+def remove_incomplete(directory: Path) -> None:
+    """Remove what is left of a model; the caller has found that it is not complete.
+
+    Raises HoldfastError for a symbolic link, which is never followed, and where it cannot.
+    """
+    if directory.is_symlink():
+        raise HoldfastError(
+            f"{directory}: is a link to something that is no complete model; remove the link"
+        )
+    try:
+        if directory.is_dir():
+            shutil.rmtree(directory)
+        else:
+            directory.unlink(missing_ok=True)
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory}: is incomplete and cannot be removed ({error.strerror}); remove it"
+        ) from error
+
+
+@contextmanager
+def locked(key: str, report: Report) -> Iterator[None]:
+    """Hold the lock of a model's key during the block, after waiting for whoever holds it.
+
+    Raises HoldfastError when the cache cannot be written.
+    """
+    path = cache_directory() / "models" / f".{key}.lock"
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            report(0, 0, f"another process is fetching {key}; waiting for it")
+            lock.acquire()
+    except (OSError, NotImplementedError) as error:
+        raise unwritable(path.parent, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def unwritable(place: Path, error: BaseException) -> HoldfastError:
+    """The line for a place that cannot be written, a full disk first of all."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return HoldfastError(
+        f"{place}: cannot be written ({reason}); free some space or name another cache in "
+        "HOLDFAST_CACHE, then run the same command again"
+    )
+
+
+def check_space(needed: int) -> None:
+    """Raise HoldfastError when the cache's disk has fewer than ``needed`` bytes free."""
+    place = cache_directory()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise HoldfastError(
+            f"{cache_directory()}: {needed / 1e6:,.0f} MB are needed while converting, and "
+            f"{free / 1e6:,.0f} MB are free; free some space or name another cache in "
+            "HOLDFAST_CACHE"
+        )
+
+
+def sha256_of_file(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex. Raises HoldfastError when it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()
+
+
+def remembered_sha256(path: Path, compute: bool = True) -> str | None:
+    """:func:`sha256_of_file`, computed once for a path, size and time of modification.
+
+    compute: else None for a file that was not seen as it is. Raises HoldfastError when the file
+    cannot be read; a cache that cannot be written costs only time.
+    """
+    real = Path(os.path.realpath(path))
+    try:
+        status = real.stat()
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    seen = {"path": str(real), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
+    record = cache_directory() / "digests" / f"{name}.json"
+    try:
+        known = json.loads(record.read_text(encoding="utf-8"))
+        if {key: known[key] for key in seen} == seen:
+            return str(known["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # unknown, or damaged: computed again
+    if not compute:
+        return None
+    digest = sha256_of_file(real)
+    with suppress(HoldfastError):
+        write_json(record, {**seen, "sha256": digest})
+    return digest

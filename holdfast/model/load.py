@@ -1,0 +1,68 @@
+"""Load a model and its tokenizer: plain transformers, float32, frozen, in evaluation mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.pytorch_utils import Conv1D
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model.check import check_directory
+from holdfast.model.fetch import find
+from holdfast.model.quiet import quiet
+
+
+def load_model(name: str | Path) -> tuple[Any, Any]:
+    """The model of a name or directory, and its tokenizer; nothing is downloaded.
+
+    The model is in float32 and evaluation mode, and no parameter requires a gradient. Raises
+    HoldfastError with one line: a name that has to be fetched first, files that are missing or
+    damaged, a model that cannot be adapted.
+    """
+    directory = find(name)
+    if directory is None:
+        if Path(name).is_dir():
+            check_directory(Path(name))  # says what is missing
+        raise HoldfastError(f"{name}: is not here; `holdfast fetch {name}` makes it ready")
+    check_directory(directory)
+    try:
+        with quiet():
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                directory, dtype=torch.float32, use_safetensors=True, local_files_only=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(
+            f"{directory}: no causal language model could be loaded ({reason}); name a directory "
+            "written by save_pretrained"
+        ) from error
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise HoldfastError(
+            f"{directory}: holds an adapter beside the model; merge it first (merge_and_unload, "
+            "then save_pretrained)"
+        )
+    if not maps_of_layers(model):
+        raise HoldfastError(
+            f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "
+            "linear maps"
+        )
+    return model.eval().requires_grad_(False), tokenizer
+
+
+def maps_of_layers(model: Any) -> list[str]:
+    """The names of the linear maps in a model's decoder layers, in the model's order."""
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+    for name, stack in model.named_modules():
+        if isinstance(stack, nn.ModuleList) and len(stack) == count:
+            return [
+                f"{name}.{inner}"
+                for inner, module in stack.named_modules()
+                if isinstance(module, nn.Linear | Conv1D)
+            ]
+    return []

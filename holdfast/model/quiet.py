@@ -1,0 +1,28 @@
+"""Keep transformers quiet while it loads."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging
+
+from holdfast.core.collecting import nothing_to_collect
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings, log lines or progress bars of transformers during the block."""
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings(), nothing_to_collect():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
