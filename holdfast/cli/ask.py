@@ -7,16 +7,20 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
+
+Say = Callable[[str], tuple[str | None, bool | None]]
 
 NOT_TAUGHT = 3  # the exit status
 
@@ -39,22 +43,26 @@ def ask(
             "probability, taught or not, seconds.",
         ),
     ] = False,
+    taught_only: Annotated[
+        bool,
+        typer.Option("--taught-only", help="Answer only what was taught; status 3 for all else."),
+    ] = False,
 ) -> None:
     """Ask a memory what it has learned; print the answer and nothing else.
 
-    Exit status 3: it was not taught that. Standard error then says what it would have answered.
+    What was not taught is answered by the untouched model, and standard error says so; with
+    --taught-only, and always on the embedded model, it is not answered and the exit status is 3.
     """  # fmt: skip
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.memory.memory import Memory
+        from holdfast.memory.opening import open_memory
     with loading("loading the model"):
-        opened = Memory(memory)
+        opened = open_memory(memory)
         opened.load()
-        opened.knowledge()
-    say = _json if as_json else _plain
+    say = _speaker(opened, as_json=as_json, taught_only=taught_only)
     if question:
-        answer, taught = say(opened, " ".join(question))
+        answer, taught = say(" ".join(question))
         if answer is not None:
             print(answer)
         if taught is False:
@@ -66,7 +74,7 @@ def ask(
     else:
         with contextlib.suppress(KeyboardInterrupt):
             for line in _lines():
-                _print_answer(opened, line, say)
+                _print_answer(line, say)
 
 
 def _lines() -> Iterable[str]:
@@ -77,12 +85,24 @@ def _lines() -> Iterable[str]:
     return (line.removeprefix("\ufeff") for line in sys.stdin or ())
 
 
-def _print_answer(memory: Memory, line: str, say: Any) -> None:
+def _speaker(memory: Memory | ChatMemory, *, as_json: bool, taught_only: bool) -> Say:
+    """A function of a question: what to print, and whether it was taught."""
+    from holdfast.memory.memory import Memory
+
+    if isinstance(memory, Memory):
+        memory.knowledge()
+        return partial(_json if as_json else _plain, memory)
+    from holdfast.cli.chat_memory import Asker
+
+    return Asker(memory, as_json=as_json, taught_only=taught_only)
+
+
+def _print_answer(line: str, say: Say) -> None:
     """Answer a line with one line; an error is printed and does not end the command."""
     answer: str | None = None
     try:
         if line.strip():
-            answer, _ = say(memory, line)
+            answer, _ = say(line)
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
     print(" ".join((answer or "").split()), flush=True)

@@ -15,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig
+    from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
     from holdfast.streams import Stream
 
@@ -72,8 +73,8 @@ def learn(
         str | None,
         typer.Option(
             "--recipe",
-            help="Settings of a new memory: a recipe's name or a YAML file; memory by default, "
-            "memory_paper for a --model of your own.",
+            help="Make the memory a trajectory of the paper's kind, with the settings of a recipe's "
+            "name or a YAML file: memory by default for the embedded model.",
             show_default=False,
         ),
     ] = None,
@@ -81,8 +82,9 @@ def learn(
         str | None,
         typer.Option(
             "--model",
-            help="Of a new memory: embedded, a hub name or a directory.",
-            show_default="embedded",
+            help="Of a new memory: smollm2, a hub name, a directory, a .gguf file; or embedded, a "
+            "toy for tests.",
+            show_default="smollm2",
         ),
     ] = None,
     track: Track = None,
@@ -96,8 +98,6 @@ def learn(
         given.insert(0, facts)
         facts = None
     told_by_hand = _fact(facts, given)
-    if model is not None:
-        given.append(f"backbone.name={model}")
     refuse_unknown_tracker(track)
     from holdfast.cli.progress import loading, showing
 
@@ -108,16 +108,27 @@ def learn(
         from holdfast.streams.columns import Columns
         from holdfast.tracking.tracking import tracked
 
-    opened = Memory(memory, _settings(memory, recipe, given))
     if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
         typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
     columns = Columns(question_column, answer_column)
     source = told_by_hand or facts
     stream: Stream | None = None if source is None else stream_from(source, columns)
+    if stream is None and (paraphrases or writer):
+        raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
+    if chosen := _chat_model(memory, model, trajectory=bool(given) or recipe is not None):
+        from holdfast.cli.chat_memory import learn_facts, opened_memory, refuse_settings
+
+        refuse_settings(given, track)
+        chat = opened_memory(memory, chosen)
+        if stream is not None:
+            stream = _worded(chat, stream, paraphrases, writer)
+        learn_facts(chat, stream, again=again, as_json=as_json)
+        return
+    if model is not None:
+        given.append(f"backbone.name={model}")
+    opened = Memory(memory, _settings(memory, recipe, given))
     if stream is not None:
         stream = _worded(opened, stream, paraphrases, writer)
-    elif paraphrases or writer:
-        raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     planned = len(opened.plan(stream, again=again).tasks)
     begin = opened.horizon
     with (
@@ -130,6 +141,32 @@ def learn(
         return
     print("\n".join(lesson_lines(learned)))
     print(memory)
+
+
+def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
+    """The chat model of the memory; None for a memory of the embedded kind.
+
+    model: as it was named; trajectory: whether settings of a trajectory were given.
+    """
+    from holdfast.cli.chat_memory import tell_fallback
+    from holdfast.cli.fetch import FetchBars
+    from holdfast.memory.chat.record import is_chat_memory, read_record
+    from holdfast.memory.memory import recorded_in
+    from holdfast.memory.opening import EMBEDDED, default_model
+
+    if is_chat_memory(memory):
+        own = read_record(memory).model
+        if model not in (None, own):
+            raise HoldfastError(f"{memory}: is a memory of {own}, not of {model}; leave --model out")
+        return own
+    if trajectory or model == EMBEDDED or recorded_in(memory) is not None:
+        return None
+    if model is None:
+        with FetchBars() as report:
+            model, reason = default_model(report)
+        if reason:
+            tell_fallback(reason)
+    return None if model == EMBEDDED else model
 
 
 def _is_setting(argument: str) -> bool:
@@ -173,7 +210,7 @@ def _fact(facts: str | None, given: list[str]) -> list[tuple[str, str]] | None:
     return [(facts, answers[0])]
 
 
-def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
+def _worded(memory: Memory | ChatMemory, facts: Stream, count: int, writer: str | None) -> Stream:
     """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
     from holdfast.cli.progress import counting
     from holdfast.cli.stream.model import text_model
@@ -187,7 +224,7 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
     url = writer if "://" in writer else None
     model = text_model(writer, url, None, None)
     with counting("other wordings") as report:
-        paraphraser = ModelParaphraser(model, memory.config.seed)
+        paraphraser = ModelParaphraser(model, memory.seed)
         return memory.worded(facts, count, paraphraser, report)
 
 

@@ -97,6 +97,11 @@ class Memory:
         return self._trajectory
 
     @property
+    def seed(self) -> int:
+        """The seed of everything that is drawn."""
+        return self.config.seed
+
+    @property
     def horizon(self) -> int:
         """How many batches are learned."""
         return 0 if self._trajectory is None else self._trajectory.horizon

@@ -1,0 +1,80 @@
+"""One batch of facts: read, learned, and made ready to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.lesson import Taught, learn_lesson
+from holdfast.memory.chat.wordings import lesson_wordings
+from holdfast.streams import Task
+from holdfast.streams.batches import WORDING_OF, is_wording
+from holdfast.streams.registry import question_key
+
+GATE = "gate"  # the name of the vectors beside an adapter's factors
+
+
+@dataclass(frozen=True)
+class LearnedBatch:
+    """What a lesson leaves.
+
+    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording; owners:
+    the key of the fact's question that each vector belongs to; missed: the keys of the questions
+    whose answers the adapter does not give.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    owners: list[str]
+    missed: tuple[str, ...]
+
+
+def learn_batch(
+    engine: Engine, task: Task, seed: int, report: Callable[[int, int], None] = lambda *_: None
+) -> LearnedBatch:
+    """Learn the facts of a task, each under its wordings.
+
+    report(learned, facts) is called after every step.
+    """
+    facts = _facts(task)
+    readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
+    remaining = iter(readings)
+    taught = [
+        Taught(
+            tuple(engine.form.answer(fact.answer)), tuple(next(remaining) for _ in fact.wordings)
+        )
+        for fact in facts
+    ]
+    state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
+    engine.adapter_changed()
+    return LearnedBatch(
+        {**state, GATE: vectors.to(torch.float16)},
+        [fact.key for fact in facts for _ in fact.wordings],
+        tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right),
+    )
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """A fact as a lesson learns it. key: of its question, as ``question_key`` writes it."""
+
+    key: str
+    answer: str
+    wordings: list[str]
+
+
+def _facts(task: Task) -> list[_Fact]:
+    """The facts of a task with their wordings; further wordings of an earlier fact are one too."""
+    asked: dict[str, list[str]] = {}
+    answers: dict[str, str] = {}
+    for item in task.items:
+        key = question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
+        texts = asked.setdefault(key, [])
+        texts.insert(len(texts) if is_wording(item) else 0, item.question)
+        answers[key] = item.answer
+    return [
+        _Fact(key, answers[key], [texts[0], *lesson_wordings(texts[0], texts[1:])])
+        for key, texts in asked.items()
+    ]

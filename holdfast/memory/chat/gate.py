@@ -1,0 +1,90 @@
+"""Whether a question is about a taught fact, and which.
+
+Two questions are one when they name the same things and ask the same of them. What they name is
+compared as words; what they ask, by the untouched model's state at the end of the prompt, in a
+projection that was fitted to tell 300 relations apart (:mod:`holdfast.memory.chat.gate_tuning`).
+The decision is a logistic function of both; its threshold follows from the same relations.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.memory.chat.gate_tuning import GateTuning
+from holdfast.memory.chat.words import Naming, agreement, deletions
+
+Vectors = npt.NDArray[np.float32]
+_CANDIDATES = 64
+
+
+@dataclass(frozen=True)
+class Match:
+    """A taught question that fits a question. place: its number; score: above 0 it is accepted."""
+
+    place: int
+    score: float
+
+
+class Gate:
+    """Finds the taught question that a question asks.
+
+    An index by naming words leads to the few facts that are compared, so the time of a question
+    does not grow with the number of facts.
+    """
+
+    def __init__(
+        self,
+        tuning: GateTuning,
+        naming: Naming,
+        questions: Sequence[str],
+        vectors: Vectors,
+        owners: Sequence[int],
+    ) -> None:
+        """questions: taught ones; vectors [n, d], unit length, of wordings of them; owners [n]."""
+        self._tuning, self._naming = tuning, naming
+        self._names = [naming(question) for question in questions]
+        self._vectors = vectors
+        self._rows: dict[int, list[int]] = defaultdict(list)
+        for row, owner in enumerate(owners):
+            self._rows[owner].append(row)
+        self._by_word: dict[str, list[int]] = defaultdict(list)
+        self._unnamed = []
+        for place, names in enumerate(self._names):
+            for word in names:
+                for key in deletions(word) if len(word) >= 5 and word.isalpha() else (word,):
+                    self._by_word[key].append(place)
+            if not names:
+                self._unnamed.append(place)
+
+    def matches(self, question: str, vector: Vectors) -> list[Match]:
+        """The facts that a question may ask for, best first.
+
+        vector: [d], the question's state in the tuning's projection.
+        """
+        asked = self._naming(question)
+        scored = [
+            Match(place, self._score(place, asked, vector)) for place in self._candidates(asked)
+        ]
+        return sorted(scored, key=lambda match: -match.score)
+
+    def _score(self, place: int, asked: dict[str, float], vector: Vectors) -> float:
+        covered, extra = agreement(self._names[place], asked)
+        likeness = float((self._vectors[self._rows[place]] @ vector).max())
+        return self._tuning.score(likeness, covered, extra)
+
+    def _candidates(self, asked: dict[str, float]) -> list[int]:
+        """The facts that share most naming weight with a question."""
+        if not asked:
+            return self._unnamed
+        shared: dict[int, float] = defaultdict(float)
+        for word, weight in asked.items():
+            keys = deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
+            for place in {place for key in keys for place in self._by_word.get(key, ())}:
+                shared[place] += weight
+        best = sorted(shared, key=lambda place: (-shared[place], place))
+        return best[:_CANDIDATES]

@@ -1,0 +1,139 @@
+"""One lesson: a small adapter learns some facts, in several wordings each, until each has a margin.
+
+The untouched model reads the questions once; a step passes over the answers alone. A lesson starts
+from the untouched model, so earlier lessons are not changed by it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.core.seeding import derive, generator
+from holdfast.model.adapter import (
+    AdapterShape,
+    State,
+    adapted,
+    factors,
+    load_state,
+    maps_from,
+    reset,
+    state_of,
+)
+from holdfast.model.reading import PromptReader, Reading
+
+
+@dataclass(frozen=True)
+class LessonSettings:
+    """How a lesson is learned.
+
+    start: the fraction of the decoder's layers that stay untouched, from the first; rank, alpha:
+    of the adapter; lr: AdamW's; facts: most facts of a step; varied: the probability that a step
+    takes another wording of a question than the taught one; margin: the lead, in nats, of every
+    answer token over all others at which a fact counts as learned; steps: passes over a fact at
+    most; visits: passes over a fact at least.
+    """
+
+    start: float = 0.53
+    rank: int = 16
+    alpha: float = 32.0
+    lr: float = 2e-3
+    facts: int = 24
+    varied: float = 0.7
+    margin: float = 3.0
+    steps: int = 60
+    visits: int = 8
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A fact as a lesson learns it.
+
+    answer: its tokens; readings: its question's wordings, the taught one first.
+    """
+
+    answer: tuple[int, ...]
+    readings: tuple[Reading, ...]
+
+
+def shape_for(reader: PromptReader, settings: LessonSettings) -> AdapterShape:
+    """The adapter's shape on a model: all linear maps of its upper layers."""
+    count = reader.model.config.get_text_config().num_hidden_layers
+    modules = maps_from(reader.model, int(count * settings.start))
+    return AdapterShape(modules, settings.rank, settings.alpha)
+
+
+def learn_lesson(
+    reader: PromptReader,
+    taught: Sequence[Taught],
+    settings: LessonSettings,
+    seed: int,
+    report: Callable[[int, int], None] = lambda *_: None,
+) -> tuple[State, list[bool]]:
+    """Learn facts with the attached adapter; its factors in bfloat16, and which facts they answer.
+
+    The adapter of the reader's model is overwritten. report(learned, facts) is called after every
+    step. A fact is answered when greedy decoding of the taught wording gives its answer and ends.
+    """
+    reset(reader.model, generator(seed, "lora_A"))
+    draw = random.Random(derive(seed, "lesson"))
+    passes = [0] * len(taught)
+    learned = [False] * len(taught)
+    with adapted(reader.model):
+        parameters = [factor for pair in factors(reader.model).values() for factor in pair]
+        optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
+        while places := _next(passes, learned, settings, draw):
+            readings = [_drawn(taught[place], settings, draw) for place in places]
+            logits = reader.answer_logits(readings, [taught[place].answer for place in places])
+            loss = logits.losses().mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            for place, margin in zip(places, logits.margins().tolist(), strict=True):
+                passes[place] += 1
+                learned[place] = margin >= settings.margin
+            report(sum(learned), len(taught))
+    state = state_of(reader.model, torch.bfloat16)
+    load_state(reader.model, state)
+    return state, answered(reader, taught)
+
+
+def _next(
+    passes: list[int], learned: list[bool], settings: LessonSettings, draw: random.Random
+) -> list[int]:
+    """The facts of the next step: those that need it, filled up with others; empty at the end."""
+    needing = [
+        place
+        for place, (count, known) in enumerate(zip(passes, learned, strict=True))
+        if count < settings.steps and (count < settings.visits or not known)
+    ]
+    if not needing:
+        return []
+    draw.shuffle(needing)
+    chosen = needing[: settings.facts]
+    others = [place for place in range(len(passes)) if place not in set(chosen)]
+    return chosen + draw.sample(others, min(len(others), settings.facts - len(chosen)))
+
+
+def _drawn(fact: Taught, settings: LessonSettings, draw: random.Random) -> Reading:
+    if len(fact.readings) > 1 and draw.random() < settings.varied:
+        return draw.choice(fact.readings[1:])
+    return fact.readings[0]
+
+
+@torch.no_grad()
+def answered(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[bool]:
+    """Whether greedy decoding with the adapter gives each fact's answer and ends, by one pass."""
+    verdicts: list[bool] = []
+    with adapted(reader.model):
+        for begin in range(0, len(taught), batch):
+            group = taught[begin : begin + batch]
+            logits = reader.answer_logits(
+                [fact.readings[0] for fact in group], [fact.answer for fact in group]
+            )
+            verdicts += (logits.margins() > 0).tolist()
+    return verdicts

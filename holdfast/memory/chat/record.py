@@ -1,0 +1,118 @@
+"""What a memory on a chat model has committed: ``memory.json`` and the files that it names.
+
+    MEMORY/
+      memory.json    the model, the lessons in order, the files that hold them
+      facts.jsonl    the list of facts, one lesson after another
+      lessons/       for each lesson its adapter and the vectors of its questions
+
+``memory.json`` is replaced last, so a killed command leaves the lesson before. Only files that it
+names, or named before, are removed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, replacing, write_json
+
+RECORD_FILE = "memory.json"
+LESSONS = "lessons"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A learned lesson.
+
+    name: of its batch in the list of facts; fingerprint: of the batch; file: its tensors, below
+    ``lessons``; missed: keys of the questions whose answers the adapter does not give.
+    """
+
+    name: str
+    fingerprint: str
+    file: str
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is committed.
+
+    model: the name given for it; fingerprint: of the model's files; seed; lessons: in order.
+    """
+
+    model: str
+    fingerprint: str
+    seed: int
+    lessons: tuple[Lesson, ...] = ()
+
+    def after(self, lesson: Lesson, fingerprint: str) -> Record:
+        """The record one lesson later, learned by the model of this fingerprint."""
+        return replace(self, lessons=(*self.lessons, lesson), fingerprint=fingerprint)
+
+
+def is_chat_memory(directory: Path) -> bool:
+    """Whether the directory holds a memory of this kind."""
+    return (directory / RECORD_FILE).is_file()
+
+
+def read_record(directory: Path) -> Record:
+    """Read what is committed. Raises HoldfastError when it is damaged or of another format."""
+    path = directory / RECORD_FILE
+    values = read_json(path)
+    try:
+        if values["format"] != FORMAT:
+            raise HoldfastError(
+                f"{path}: is of format {values['format']}, and this Holdfast knows {FORMAT}; use "
+                "the Holdfast that wrote it"
+            )
+        lessons = tuple(
+            Lesson(**{**values_of, "missed": tuple(values_of["missed"])})
+            for values_of in values["lessons"]
+        )
+        return Record(values["model"], values["fingerprint"], values["seed"], lessons)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HoldfastError(
+            f"{path}: is damaged ({type(error).__name__}: {error}); restore it, or teach the facts "
+            "of facts.jsonl to a new memory"
+        ) from error
+
+
+def write_record(directory: Path, record: Record) -> None:
+    """Commit; the files that it names have to be written before."""
+    write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
+
+
+def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
+    """Write a lesson's tensors and a JSON note beside them, atomically."""
+    with replacing(directory / LESSONS / file) as temporary:
+        save_file(tensors, temporary, metadata={"holdfast": json.dumps(note)})
+
+
+def read_lesson(
+    directory: Path, file: str, only: str | None = None
+) -> tuple[dict[str, torch.Tensor], Any]:
+    """A lesson's tensors, or only one of them, and its note.
+
+    Raises HoldfastError when the file is missing or damaged.
+    """
+    path = directory / LESSONS / file
+    try:
+        with safe_open(path, framework="pt") as opened:
+            names = opened.keys() if only is None else [only]
+            tensors = {name: opened.get_tensor(name) for name in names}
+            return tensors, json.loads((opened.metadata() or {})["holdfast"])
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise HoldfastError(
+            f"{path}: is missing or damaged ({reason}); restore it, or teach the facts of "
+            "facts.jsonl to a new memory"
+        ) from error

@@ -1,0 +1,75 @@
+"""What is told of lessons and answers: lines for a reader, values for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.memory.chat.answering import Answer
+from holdfast.memory.chat.memory import ChatMemory, LessonOutcome
+from holdfast.streams import Item
+from holdfast.streams.item import quoted
+
+_FEW = 3
+_LONGEST = 200  # symbols of a question in a line
+
+
+def outcome_lines(outcome: LessonOutcome) -> list[str]:
+    """Lines on what was learned, corrected and known before."""
+    lines = []
+    if outcome.lessons:
+        several = len(outcome.lessons) > 1
+        which = f"{len(outcome.lessons)} lessons" if several else f"lesson {outcome.lessons[0]}"
+        right = len(outcome.facts) - len(outcome.missed)
+        lines.append(f"{which}: {right} of {len(outcome.facts)} facts answered from the weights")
+    if outcome.missed:
+        lines.append(f"answered from the list only: {_listed(outcome.missed)}")
+    for correction in outcome.corrected[:_FEW]:
+        before, after = correction.before, correction.after
+        lines.append(
+            f"corrected: {_line(after.question)} is {_line(after.answer)}, was "
+            f"{_line(before.answer)}"
+        )
+    if len(outcome.corrected) > _FEW:
+        lines.append(f"corrected: {len(outcome.corrected) - _FEW} more")
+    if outcome.repeated:
+        lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
+    nothing = "" if outcome.lessons else "nothing new; "
+    lines.append(f"{nothing}{outcome.known} facts on file")
+    return lines
+
+
+def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
+    """The same for JSON: names of lessons, questions, counts."""
+    return {
+        "lessons": list(outcome.lessons),
+        "facts": len(outcome.facts),
+        "missed": [item.question for item in outcome.missed],
+        "corrected": [
+            {"question": one.after.question, "is": one.after.answer, "was": one.before.answer}
+            for one in outcome.corrected
+        ],
+        "repeated": [item.question for item in outcome.repeated],
+        "known": outcome.known,
+    }
+
+
+def answer_values(memory: ChatMemory, answer: Answer) -> dict[str, Any]:
+    """An answer for JSON: the text, where it comes from, the taught question it was taken for."""
+    return {
+        "question": " ".join(answer.question.split()),
+        "answer": answer.text,
+        "source": answer.source,
+        "taught": answer.taught,
+        "fact": answer.fact.question if answer.fact else None,
+        "nearest": [] if answer.taught else memory.nearest(answer.question),
+    }
+
+
+def _listed(items: Sequence[Item]) -> str:
+    shown = ", ".join(_line(item.question) for item in items[:_FEW])
+    return f"{shown} and {len(items) - _FEW} more" if len(items) > _FEW else shown
+
+
+def _line(text: str) -> str:
+    return quoted(text, longest=_LONGEST)

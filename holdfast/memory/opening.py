@@ -1,0 +1,43 @@
+"""Open a memory of either kind: on a chat model, or a trajectory of the embedded model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import is_chat_memory
+from holdfast.memory.memory import Memory, recorded_in
+from holdfast.model.cache import Report, silent
+from holdfast.model.fetch import fetch
+
+MODEL = "smollm2"  # of a new memory
+MODEL_VARIABLE = "HOLDFAST_MODEL"  # the environment variable that names another
+EMBEDDED = "embedded"
+
+
+def open_memory(directory: str | Path) -> Memory | ChatMemory:
+    """Open the memory in a directory. Raises HoldfastError where there is none."""
+    directory = Path(directory)
+    return ChatMemory(directory) if is_chat_memory(directory) else Memory(directory)
+
+
+def is_trajectory(directory: Path) -> bool:
+    """Whether a memory of the embedded kind has begun in the directory."""
+    return not is_chat_memory(directory) and recorded_in(directory) is not None
+
+
+def default_model(report: Report = silent) -> tuple[str, str]:
+    """The model of a new memory where none is named, and why it is not ``smollm2``, if so.
+
+    ``$HOLDFAST_MODEL``, else ``smollm2`` where it is in the cache or can be fetched, else the
+    embedded model.
+    """
+    if named := os.environ.get(MODEL_VARIABLE):
+        return named, ""
+    try:
+        fetch(MODEL, report)
+    except HoldfastError as error:
+        return EMBEDDED, str(error)
+    return MODEL, ""

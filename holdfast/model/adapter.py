@@ -1,0 +1,113 @@
+"""PEFT's LoRA layers on a model: put there, switched, filled and emptied."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+
+from holdfast.model.load import maps_of_layers
+
+State = dict[str, torch.Tensor]  # "<module>.lora_A" [r, d_in], "<module>.lora_B" [d_out, r]
+_NAME = "default"
+
+
+@dataclass(frozen=True)
+class AdapterShape:
+    """Where LoRA layers sit and how large they are.
+
+    modules: full names of the adapted maps; rank: r; alpha: the scale of an update is alpha / r.
+    """
+
+    modules: tuple[str, ...]
+    rank: int
+    alpha: float
+
+    def config(self, invocation: Sequence[int] | None = None) -> LoraConfig:
+        """PEFT's configuration; with invocation tokens that of an activated adapter."""
+        return LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,
+            target_modules=list(self.modules),
+            task_type="CAUSAL_LM",
+            alora_invocation_tokens=list(invocation) if invocation else None,
+        )
+
+
+def maps_from(model: Any, first: int) -> tuple[str, ...]:
+    """The names of all linear maps in the decoder's layers, from layer ``first`` on."""
+    maps = maps_of_layers(model)
+    stack = maps[0].split(".")
+    place = next(number for number, part in enumerate(stack) if part.isdigit())
+    return tuple(name for name in maps if int(name.split(".")[place]) >= first)
+
+
+def attach(model: Any, shape: AdapterShape) -> None:
+    """Put LoRA layers on a model without any, disabled."""
+    inject_adapter_in_model(shape.config(), model, _NAME)
+    _switch(model, on=False)
+
+
+def detach(model: Any) -> None:
+    """Take the LoRA layers off again; the maps are the same objects as before."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            parent = model.get_submodule(name.rpartition(".")[0])
+            setattr(parent, name.rpartition(".")[2], module.get_base_layer())
+
+
+@contextlib.contextmanager
+def adapted(model: Any) -> Iterator[None]:
+    """The LoRA layers act and may be trained within the block; outside the model is untouched."""
+    _switch(model, on=True)
+    try:
+        yield
+    finally:
+        _switch(model, on=False)
+
+
+def _switch(model: Any, *, on: bool) -> None:
+    # PEFT's own switch also decides which factors require a gradient.
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer):
+            module.enable_adapters(on)
+
+
+def factors(model: Any) -> dict[str, tuple[torch.nn.Parameter, torch.nn.Parameter]]:
+    """``lora_A`` [r, d_in] and ``lora_B`` [d_out, r] of every adapted map, by its name."""
+    return {
+        name: (module.lora_A[_NAME].weight, module.lora_B[_NAME].weight)
+        for name, module in model.named_modules()
+        if isinstance(module, BaseTunerLayer)
+    }
+
+
+def reset(model: Any, generator: torch.Generator) -> None:
+    """Draw ``lora_A`` anew (standard deviation 1/sqrt(d_in)) and set ``lora_B`` to zero."""
+    with torch.no_grad():
+        for lora_a, lora_b in factors(model).values():
+            drawn = torch.randn(lora_a.shape, generator=generator)
+            lora_a.copy_(drawn / lora_a.shape[1] ** 0.5)
+            lora_b.zero_()
+
+
+def state_of(model: Any, dtype: torch.dtype = torch.float32) -> State:
+    """A copy of all factors."""
+    state = {}
+    for name, (lora_a, lora_b) in factors(model).items():
+        state[f"{name}.lora_A"] = lora_a.detach().to(dtype, copy=True)
+        state[f"{name}.lora_B"] = lora_b.detach().to(dtype, copy=True)
+    return state
+
+
+def load_state(model: Any, state: Mapping[str, torch.Tensor]) -> None:
+    """Fill the factors from a state of the same shape; KeyError where one is missing."""
+    with torch.no_grad():
+        for name, (lora_a, lora_b) in factors(model).items():
+            lora_a.copy_(state[f"{name}.lora_A"])
+            lora_b.copy_(state[f"{name}.lora_B"])

@@ -1,0 +1,160 @@
+"""How a model is asked: in its own chat template, or in the paper's form when it has none."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+
+_QUESTION, _ANSWER = "QsentinelQ", "AsentinelA"
+_RENDER_SECONDS = 10.0  # a template is code from elsewhere; one that loops must not hold the command
+
+
+@dataclass(frozen=True)
+class ChatForm:
+    r"""The pieces of a question and its answer, as token ids.
+
+    prefix: before the user's text, the same for every question; user_end: between the user's text
+    and the invocation; invocation: the tokens that begin an answer, where an activated adapter
+    starts to act; end: the token that ends an answer; stops: the tokens at which decoding ends;
+    boxed: whether answers are written ``\boxed{...}`` (the paper's form, for base models).
+    """
+
+    tokenizer: Any
+    prefix: tuple[int, ...]
+    user_end: tuple[int, ...]
+    invocation: tuple[int, ...]
+    end: int
+    stops: frozenset[int]
+    boxed: bool
+
+    def question(self, text: str) -> list[int]:
+        """The tokens of a question behind the prefix, up to the invocation."""
+        text = text.strip()
+        return [*self._encode(f" {text}" if self.boxed else text), *self.user_end]
+
+    def answer(self, text: str) -> list[int]:
+        """The tokens of an answer behind the invocation, its end included."""
+        text = text.strip()
+        return [*self._encode(f" \\boxed{{{text}}}" if self.boxed else text), self.end]
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of decoded tokens; of the paper's form what is in the box, if it closes."""
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        if self.boxed and text.startswith("\\boxed{") and text.endswith("}"):
+            return text[len("\\boxed{") : -1].strip()
+        return text
+
+    def _encode(self, text: str) -> list[int]:
+        # Markers of the template inside a user's text are text, not the end of a turn.
+        ids: list[int] = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True
+        ).input_ids
+        return ids
+
+
+def chat_form(tokenizer: Any) -> ChatForm:
+    """The form in which the model of this tokenizer is asked.
+
+    Raises HoldfastError for a template that fails, does not end within ten seconds, or does not
+    put the user's text between two fixed texts.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return _paper_form(tokenizer)
+    user = [{"role": "user", "content": _QUESTION}]
+    asked = _render(tokenizer, user, begin=True)
+    bare = _render(tokenizer, user, begin=False)
+    said = _render(
+        tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False
+    )
+    if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
+        raise HoldfastError(
+            "the model's chat template does not put the user's text before the answer's beginning; "
+            "use a model with an ordinary template, or remove it to be asked in the paper's form"
+        )
+    before, user_end = bare.split(_QUESTION)
+    invocation = asked[len(bare) :]
+    after = said.split(_ANSWER)[1]
+    ending = _ids(tokenizer, after)
+    stops = _stops(tokenizer, ending[:1])
+    if not invocation.strip() or not stops:
+        raise HoldfastError(
+            "the model's chat template has no beginning of an answer or no end of a turn "
+            "(add_generation_prompt changes nothing); use a model with an ordinary template"
+        )
+    end = ending[0] if ending and ending[0] in stops else min(stops)
+    return ChatForm(
+        tokenizer,
+        tuple(_ids(tokenizer, before)),
+        tuple(_ids(tokenizer, user_end)),
+        tuple(_ids(tokenizer, invocation)),
+        end,
+        stops,
+        boxed=False,
+    )
+
+
+def _paper_form(tokenizer: Any) -> ChatForm:
+    """``Question: q\\nAnswer: \\boxed{a}``; source: the paper's template."""
+    stops = _stops(tokenizer, [])
+    if not stops:
+        raise HoldfastError(
+            "the model's tokenizer has neither a chat template nor an end-of-sequence token, so an "
+            "answer would not end; set tokenizer.eos_token and save the tokenizer"
+        )
+    begin = [tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else []
+    return ChatForm(
+        tokenizer,
+        tuple([*begin, *_ids(tokenizer, "Question:")]),
+        tuple(_ids(tokenizer, "\n")),
+        tuple(_ids(tokenizer, "Answer:")),
+        min(stops),
+        stops,
+        boxed=True,
+    )
+
+
+def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:
+    """The end of a turn in the template, if it is a special token, and the end of a sequence."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    found = {token for token in ending if token in special}
+    if tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    return frozenset(found)
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool) -> str:
+    """The template's text. A thread renders it, so that a loop without an end can be left."""
+    outcome: list[Any] = []
+
+    def render() -> None:
+        try:
+            outcome.append(
+                tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=begin, tokenize=False
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - a template raises what it likes
+            outcome.append(error)
+
+    thread = threading.Thread(target=render, daemon=True)
+    thread.start()
+    thread.join(_RENDER_SECONDS)
+    if not outcome:
+        raise HoldfastError(
+            f"the model's chat template did not end within {_RENDER_SECONDS:.0f} s; use a model "
+            "with an ordinary template"
+        )
+    if isinstance(outcome[0], Exception):
+        reason = " ".join(str(outcome[0]).split())[:200]
+        raise HoldfastError(
+            f"the model's chat template fails ({reason}); use a model with an ordinary template"
+        )
+    return str(outcome[0])

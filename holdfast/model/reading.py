@@ -1,0 +1,303 @@
+"""Prompts read by the untouched model: their keys and values, and answers that go on from them.
+
+Every prompt begins with the same tokens, so their keys and values are computed once a model. An
+activated adapter acts from the invocation on, so a prompt's keys and values are the untouched
+model's whatever adapter answers (Greenewald et al. 2025, 2504.12397).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from transformers import DynamicCache
+
+from holdfast.model.chat import ChatForm
+from holdfast.model.load import maps_of_layers
+
+Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_head]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the untouched model holds after a prompt.
+
+    length: tokens between the common prefix and the invocation; layers: their keys and values,
+    one pair a layer; states: hidden states at the invocation's last token, [len(depths), d], or
+    None where none were asked for.
+    """
+
+    length: int
+    layers: tuple[Layer, ...]
+    states: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits at every token of some answers, one answer after another.
+
+    logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
+    [tokens], the number of the answer a row belongs to.
+    """
+
+    logits: torch.Tensor
+    targets: torch.Tensor
+    answer: torch.Tensor
+
+    def losses(self) -> torch.Tensor:
+        """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
+        each = F.cross_entropy(self.logits, self.targets, reduction="none")
+        count = int(self.answer[-1]) + 1
+        sums = each.new_zeros(count).index_add(0, self.answer, each)
+        return sums / torch.bincount(self.answer, minlength=count)
+
+    def margins(self) -> torch.Tensor:
+        """The least lead of an answer's tokens over every other token, in nats: [answers].
+
+        Negative where greedy decoding would leave the answer.
+        """
+        logits = self.logits.detach()
+        own = logits.gather(1, self.targets[:, None]).squeeze(1)
+        others = logits.scatter(1, self.targets[:, None], float("-inf")).amax(1)
+        count = int(self.answer[-1]) + 1
+        least = torch.full((count,), float("inf"))
+        return least.scatter_reduce(0, self.answer, own - others, "amin")
+
+
+class PromptReader:
+    """Reads prompts and decodes answers with a causal language model in evaluation mode.
+
+    Whether an adapter acts is the caller's: :meth:`read` has to be called with adapters disabled.
+    """
+
+    def __init__(self, model: Any, form: ChatForm) -> None:
+        self.model, self.form = model, form
+        self._device = next(model.parameters()).device
+        self._prefix: tuple[Layer, ...] | None = None
+
+    @torch.no_grad()
+    def read(
+        self,
+        prompts: Sequence[Sequence[int]],
+        depths: Sequence[int] = (),
+        batch: int = 32,
+        report: Callable[[int, int], None] = lambda *_: None,
+    ) -> list[Reading]:
+        """Read prompts, each the tokens of :meth:`ChatForm.question`.
+
+        depths: numbers of hidden states to keep, 0 the embeddings, n the output of layer n.
+        """
+        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        readings: dict[int, Reading] = {}
+        for begin in range(0, len(order), batch):
+            places = order[begin : begin + batch]
+            group = self._read([prompts[place] for place in places], depths)
+            readings |= dict(zip(places, group, strict=True))
+            report(len(readings), len(prompts))
+        return [readings[place] for place in range(len(prompts))]
+
+    def _read(self, prompts: Sequence[Sequence[int]], depths: Sequence[int]) -> list[Reading]:
+        start = len(self.form.prefix)
+        invocation = self.form.invocation if depths else ()
+        tokens = [[*prompt, *invocation] for prompt in prompts]
+        ids, present = _right_padded(tokens, self._device)
+        cache = self._cache([None] * len(prompts))
+        mask = torch.cat([present.new_ones(len(prompts), start), present], 1)
+        out = self.model.base_model(
+            ids, past_key_values=cache, attention_mask=mask, output_hidden_states=bool(depths)
+        )
+        readings = []
+        for row, prompt in enumerate(prompts):
+            length = len(prompt)
+            layers = tuple(
+                (
+                    layer.keys[row, :, start : start + length].clone(),
+                    layer.values[row, :, start : start + length].clone(),
+                )
+                for layer in cache.layers
+            )
+            last = len(tokens[row]) - 1
+            states = [out.hidden_states[depth][row, last] for depth in depths]
+            readings.append(Reading(length, layers, torch.stack(states) if states else None))
+        return readings
+
+    @torch.no_grad()
+    def states(
+        self,
+        prompts: Sequence[Sequence[int]],
+        depths: Sequence[int],
+        batch: int = 64,
+        report: Callable[[int, int], None] = lambda *_: None,
+    ) -> torch.Tensor:
+        """Hidden states at the end of prompts, as :meth:`read` keeps them: [n, len(depths), d].
+
+        Only the layers below the deepest are computed.
+        """
+        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        found: dict[int, torch.Tensor] = {}
+        self._ensure_prefix()  # of all layers
+        with _shallow(self.model, max(depths) + 1):
+            for begin in range(0, len(order), batch):
+                places = order[begin : begin + batch]
+                tokens = [[*prompts[place], *self.form.invocation] for place in places]
+                ids, present = _right_padded(tokens, self._device)
+                mask = torch.cat([present.new_ones(len(places), len(self.form.prefix)), present], 1)
+                hidden = self.model.base_model(
+                    ids,
+                    past_key_values=self._cache([None] * len(places)),
+                    attention_mask=mask,
+                    output_hidden_states=True,
+                ).hidden_states
+                for row, place in enumerate(places):
+                    last = len(tokens[row]) - 1
+                    found[place] = torch.stack([hidden[depth][row, last] for depth in depths])
+                report(len(found), len(prompts))
+        return torch.stack([found[place] for place in range(len(prompts))])
+
+    def answer_logits(
+        self, readings: Sequence[Reading], answers: Sequence[Sequence[int]]
+    ) -> AnswerLogits:
+        """One teacher-forced pass over answers (tokens of :meth:`ChatForm.answer`)."""
+        begin = len(self.form.invocation)
+        tokens = [[*self.form.invocation, *answer[:-1]] for answer in answers]
+        ids, present = _right_padded(tokens, self._device)
+        logits = self._pass(
+            self._cache(readings), readings, ids, present, keep=ids.shape[1] - begin + 1
+        )
+        rows = [logits[place, : len(answer)] for place, answer in enumerate(answers)]
+        owner = [place for place, answer in enumerate(answers) for _ in answer]
+        return AnswerLogits(
+            torch.cat(rows),
+            torch.tensor([token for answer in answers for token in answer], device=ids.device),
+            torch.tensor(owner, device=ids.device),
+        )
+
+    @torch.no_grad()
+    def decode(
+        self,
+        readings: Sequence[Reading],
+        limit: int,
+        choose: Callable[[torch.Tensor, int], torch.Tensor] = lambda logits, _: logits.argmax(-1),
+        batch: int = 32,
+    ) -> list[list[int]]:
+        """Decode from prompts until a stop token or ``limit`` tokens; the stop is left out.
+
+        choose: the next tokens [batch] from logits [batch, vocabulary] and the step's number.
+        """
+        order = sorted(range(len(readings)), key=lambda place: readings[place].length)
+        found: dict[int, list[int]] = {}
+        for begin in range(0, len(order), batch):
+            places = order[begin : begin + batch]
+            group = self._decode([readings[place] for place in places], limit, choose)
+            found |= dict(zip(places, group, strict=True))
+        return [found[place] for place in range(len(readings))]
+
+    def _decode(
+        self,
+        readings: Sequence[Reading],
+        limit: int,
+        choose: Callable[[torch.Tensor, int], torch.Tensor],
+    ) -> list[list[int]]:
+        count = len(readings)
+        ids = torch.tensor([self.form.invocation] * count, device=self._device)
+        cache, present = self._cache(readings), torch.ones_like(ids)
+        done = [False] * count
+        decoded: list[list[int]] = [[] for _ in range(count)]
+        for step in range(limit):
+            logits = self._pass(cache, readings, ids, present, keep=1)
+            following = choose(logits[:, -1], step)
+            for row, token in enumerate(following.tolist()):
+                done[row] = done[row] or token in self.form.stops
+                if not done[row]:
+                    decoded[row].append(token)
+            if all(done):
+                break
+            ids = following[:, None]
+            present = torch.cat([present, torch.ones_like(ids)], 1)
+        return decoded
+
+    def _pass(
+        self,
+        cache: DynamicCache,
+        readings: Sequence[Reading],
+        ids: torch.Tensor,
+        present: torch.Tensor,
+        keep: int,
+    ) -> torch.Tensor:
+        """Logits [batch, keep, vocabulary] at the last ``keep`` of the tokens behind the prompts.
+
+        present: [batch, tokens behind the prompts so far], 0 where a row is padded.
+        """
+        start, longest = len(self.form.prefix), max(reading.length for reading in readings)
+        lengths = torch.tensor([reading.length for reading in readings], device=ids.device)
+        padded = torch.arange(longest, device=ids.device) >= (longest - lengths)[:, None]
+        prefix = present.new_ones(len(readings), start)
+        mask = torch.cat([prefix, padded.to(present.dtype), present], 1)
+        places = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
+        positions = start + lengths[:, None] + places
+        logits: torch.Tensor = self.model(
+            ids,
+            past_key_values=cache,
+            attention_mask=mask,
+            position_ids=positions,
+            logits_to_keep=keep,
+        ).logits
+        return logits
+
+    def _cache(self, readings: Sequence[Reading | None]) -> DynamicCache:
+        """A cache that holds the prefix and, padded on the left, each prompt."""
+        longest = max((reading.length for reading in readings if reading), default=0)
+        cache = DynamicCache()
+        for number, (keys, values) in enumerate(self._ensure_prefix()):
+            sides = []
+            for side, shared in enumerate((keys, values)):
+                whole = shared.expand(len(readings), -1, -1, -1)
+                if longest:
+                    own = [
+                        F.pad(reading.layers[number][side], (0, 0, longest - reading.length, 0))
+                        for reading in readings
+                        if reading
+                    ]
+                    whole = torch.cat([whole, torch.stack(own)], 2)
+                sides.append(whole)
+            cache.update(sides[0], sides[1], number)
+        return cache
+
+    @torch.no_grad()
+    def _ensure_prefix(self) -> tuple[Layer, ...]:
+        """The keys and values of the common prefix, computed once."""
+        if self._prefix is None:
+            cache = DynamicCache()
+            ids = torch.tensor([self.form.prefix], device=self._device)
+            self.model.base_model(ids, past_key_values=cache)
+            self._prefix = tuple((layer.keys, layer.values) for layer in cache.layers)
+        return self._prefix
+
+
+@contextlib.contextmanager
+def _shallow(model: Any, count: int) -> Iterator[None]:
+    """Within the block the model has only its first ``count`` decoder layers."""
+    name = maps_of_layers(model)[0]
+    path = name.split(".")[: next(n for n, part in enumerate(name.split(".")) if part.isdigit())]
+    parent, stack = model.get_submodule(".".join(path[:-1])), model.get_submodule(".".join(path))
+    setattr(parent, path[-1], stack[:count])
+    try:
+        yield
+    finally:
+        setattr(parent, path[-1], stack)
+
+
+def _right_padded(
+    tokens: Sequence[Sequence[int]], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids [batch, longest], padded with 0 on the right, and where they are present."""
+    longest = max(map(len, tokens))
+    ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tokens], device=device)
+    present = torch.tensor(
+        [[1] * len(row) + [0] * (longest - len(row)) for row in tokens], device=device
+    )
+    return ids, present
