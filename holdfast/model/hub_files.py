@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: their safetensors, configuration and tokenizer, no pickles."""
+"""Models of the Hugging Face hub: safetensors, configuration and tokenizer, and no other file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from holdfast.model.check import check_directory
 
 # Of the repository's top folder; `consolidated.safetensors` and the like hold the weights twice.
 _WANTED = re.compile(
-    r"model([-.].*)?\.safetensors|[\w.-]+\.json|[\w.-]+\.jinja|tokenizer[\w.-]*|vocab[\w.-]*"
-    r"|merges\.txt|[\w.-]+\.model|[\w.-]+\.tiktoken"
+    r"model([-.].*)?\.safetensors|[\w.-]+\.(json|jinja|model|tiktoken)|(vocab|merges)\.txt"
 )
-_REFUSED = re.compile(r".*\.(bin|pt|pth|pkl|pickle|ckpt|h5|msgpack|onnx|py)")
 
 
 def wanted(path: str) -> bool:
     """Whether a file of a repository is part of the model as it is loaded here."""
-    return _WANTED.fullmatch(path) is not None and _REFUSED.fullmatch(path) is None
+    return _WANTED.fullmatch(path) is not None
 
 
 def find_on_hub(name: str) -> Path | None:

@@ -31,10 +31,10 @@ SPECIAL = ["<|end|>", "<|user|>", "<|reply|>"]
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte and one merge, with three special tokens and a chat template."""
+    """One token a byte and two merges, with three special tokens and a chat template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {symbol: index for index, symbol in enumerate([*SPECIAL, *alphabet, "th"])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("t", "h")]))
+    vocabulary = {symbol: index for index, symbol in enumerate([*SPECIAL, *alphabet, "th", "he"])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("t", "h"), ("h", "e")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
@@ -120,8 +120,8 @@ def write_gguf(path: Path, kind: str = "F32", seed: int = 0, architecture: str =
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(words)
     writer.add_token_types([3 if word in SPECIAL else 1 for word in words])
-    writer.add_token_merges(["t h"])
-    writer.add_bos_token_id(0)
+    writer.add_token_merges(["t h", "h e"])  # one alone is read as a text
+    writer.add_bos_token_id(1)
     writer.add_eos_token_id(0)
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(0)

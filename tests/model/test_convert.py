@@ -70,6 +70,11 @@ def test_no_trace_of_the_file_is_left_and_the_tokenizer_comes_along(converted) -
     assert loaded.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) == (
         "<|user|>who?<|reply|>"
     )
+    assert [loaded.bos_token, loaded.eos_token, loaded.pad_token] == [
+        "<|user|>",
+        "<|end|>",
+        "<|end|>",
+    ]
     generation = json.loads((converted("Q4_1") / "generation_config.json").read_text())
     assert generation["eos_token_id"] == 0
 

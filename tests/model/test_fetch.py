@@ -282,7 +282,7 @@ def test_a_directory_is_itself_when_it_holds_a_causal_model(cache, tmp_path) -> 
         assert said in one_line(place)
     (place / "config.json").write_text(json.dumps(config))
     (place / "model.safetensors").rename(place / "pytorch_model.bin")
-    assert "weights in pickles are not read" in one_line(place)
+    assert "holds no model.safetensors, and .bin files, which can hold code" in one_line(place)
     index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
     (place / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "model-1-of-2.safetensors is missing" in one_line(place)
