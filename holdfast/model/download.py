@@ -104,6 +104,11 @@ class Network:
         context = ssl.create_default_context(
             cafile=None if folder else cert, capath=cert if folder else None
         )
+        if cert is None:  # some builds of Python bring no certificates, so pip brings its own
+            with contextlib.suppress(ImportError):
+                import certifi
+
+                context.load_verify_locations(certifi.where())
         if self.settings.client_cert:
             context.load_cert_chain(self.settings.client_cert)
         if host in {one.partition(":")[0] for one in self.settings.trusted}:

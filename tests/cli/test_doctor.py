@@ -55,7 +55,7 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch):
     for what in (
         "holdfast",
         "torch",
-        "peft",
+        "[quantization]",
         "processor",
         "embedded",
         "bfloat16",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -325,7 +324,7 @@ def test_the_embedded_model_needs_no_fetching(cache) -> None:
     assert not cache.exists()
 
 
-def test_the_lock_is_free_after_an_error(known, cache) -> None:
-    os.environ["PIP_INDEX_URL"] = "http://127.0.0.1:9/simple"
+def test_the_lock_is_free_after_an_error(known, cache, monkeypatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     one_line("tiny")
     FileLock(cache / "models" / ".tiny.lock", timeout=0).acquire().lock.release()
