@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 LOWEST := .venv-lowest
 # Those that need no optional library but bitsandbytes.
-CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning results trajectory)
+CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning model results trajectory)
 PYTEST_ARGS ?=
 SPHINX_ARGS ?=
 

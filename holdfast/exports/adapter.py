@@ -134,7 +134,7 @@ def _peft() -> Any:
         silence_bitsandbytes()
         import peft
     except ImportError:
-        raise HoldfastError('adapters are written by PEFT; pip install "holdfast[peft]"') from None
+        raise HoldfastError("adapters are written by PEFT; pip install peft") from None
     return peft
 
 

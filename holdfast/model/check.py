@@ -16,7 +16,7 @@ def check_directory(directory: Path) -> None:
     """Raise HoldfastError with one line where no causal model can be loaded from a directory.
 
     Missing files, an adapter without its model, an encoder-decoder, an architecture that does not
-    continue text, weights that only a pickle holds.
+    continue text, weights that are not safetensors.
     """
     if not (directory / "config.json").is_file():
         if (directory / "adapter_config.json").is_file():
@@ -56,8 +56,9 @@ def _check_weights(directory: Path) -> None:
         if missing:
             raise HoldfastError(f"{directory}: {missing[0]} is missing; copy the model again")
     elif not (directory / "model.safetensors").is_file():
-        pickled = ", and weights in pickles are not read" if list(directory.glob("*.bin")) else ""
+        other = any(directory.glob("*.bin"))
+        reason = ", and .bin files, which can hold code, are not read" if other else ""
         raise HoldfastError(
-            f"{directory}: holds no model.safetensors{pickled}; save the model again with "
+            f"{directory}: holds no model.safetensors{reason}; save the model again with "
             "save_pretrained"
         )

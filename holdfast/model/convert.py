@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.cache import Report, unwritable
+from holdfast.model.cache import Report, cache_directory, unwritable
 from holdfast.model.quiet import quiet
 
 _CONVERTING = "converting (20 seconds for 100 MB)"  # measured on one core without AVX-512
@@ -38,6 +38,7 @@ def convert(gguf: Path, folder: Path, report: Report) -> None:
         )
         report(size * 3 // 4, size, _CONVERTING)
         tokenizer: Any = AutoTokenizer.from_pretrained(place.parent, gguf_file=place.name)
+    _name_special_tokens(tokenizer, model.config)
     plain = _without_quantization(model)
     report(size * 19 // 20, size, _CONVERTING)
     try:
@@ -45,8 +46,19 @@ def convert(gguf: Path, folder: Path, report: Report) -> None:
             plain.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     except (OSError, SafetensorError) as error:
-        raise unwritable(folder, error) from error
+        raise unwritable(cache_directory(), error) from error
     report(size, size, _CONVERTING)
+
+
+def _name_special_tokens(tokenizer: Any, config: Any) -> None:
+    """Give a tokenizer the special tokens whose numbers the file gave the configuration.
+
+    Older versions of transformers take others for some files, `<|im_start|>` as the last one.
+    """
+    for name in ("bos", "eos", "unk", "pad"):
+        number = getattr(config, f"{name}_token_id", None)
+        if isinstance(number, int) and 0 <= number < len(tokenizer):
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(number))
 
 
 def _without_quantization(model: Any) -> Any:

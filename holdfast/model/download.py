@@ -84,7 +84,12 @@ class Network:
             # Not sent on to where the server redirects.
             request.add_unredirected_header("Authorization", authorization)
         opener = self._opener(urlsplit(url).hostname or "")
-        with opener.open(request, timeout=self.settings.timeout) as reply:
+        try:
+            reply = opener.open(request, timeout=self.settings.timeout)
+        except HTTPError as error:
+            error.close()
+            raise
+        with reply:
             yield reply
 
     def _opener(self, host: str) -> OpenerDirector:
@@ -99,6 +104,11 @@ class Network:
         context = ssl.create_default_context(
             cafile=None if folder else cert, capath=cert if folder else None
         )
+        if cert is None:  # some builds of Python bring no certificates, so pip brings its own
+            with contextlib.suppress(ImportError):
+                import certifi
+
+                context.load_verify_locations(certifi.where())
         if self.settings.client_cert:
             context.load_cert_chain(self.settings.client_cert)
         if host in {one.partition(":")[0] for one in self.settings.trusted}:
@@ -168,7 +178,7 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
     try:
         with network.open(url, headers) as reply:
             resumed = getattr(reply, "status", None) == 206 and _starts_at(reply, start)
-            with part.open("ab" if resumed else "wb", buffering=0) as file:
+            with part.open("ab" if resumed else "wb") as file:
                 done = start if resumed else 0
                 report(done, size, "downloading")
                 while block := _read(reply):

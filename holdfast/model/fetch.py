@@ -77,6 +77,8 @@ def fetch(name: str | Path, report: Report = silent) -> Path:
         return _fetch_file(path, report)
     if not _may_be_on_hub(name):
         raise HoldfastError(f"{name}: no such directory; {did_you_mean(name, CATALOGUE)}")
+    if ready := find_on_hub(name):
+        return ready
     folder = fetch_from_hub(name, report)
     check_directory(folder)
     return folder

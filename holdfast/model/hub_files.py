@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: their safetensors, configuration and tokenizer, no pickles."""
+"""Models of the Hugging Face hub: safetensors, configuration and tokenizer, and no other file."""
 
 from __future__ import annotations
 
@@ -11,68 +11,71 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.model.cache import Report
+from holdfast.model.check import check_directory
 
 # Of the repository's top folder; `consolidated.safetensors` and the like hold the weights twice.
 _WANTED = re.compile(
-    r"model([-.].*)?\.safetensors|[\w.-]+\.json|[\w.-]+\.jinja|tokenizer[\w.-]*|vocab[\w.-]*"
-    r"|merges\.txt|[\w.-]+\.model|[\w.-]+\.tiktoken"
+    r"model([-.].*)?\.safetensors|[\w.-]+\.(json|jinja|model|tiktoken)|(vocab|merges)\.txt"
 )
-_REFUSED = re.compile(r".*\.(bin|pt|pth|pkl|pickle|ckpt|h5|msgpack|onnx|py)")
-# Without a list of the files: what the cache is asked for.
-_PATTERNS = ("model*.safetensors", "*.json", "*.jinja", "tokenizer*", "vocab*", "merges.txt")
 
 
 def wanted(path: str) -> bool:
     """Whether a file of a repository is part of the model as it is loaded here."""
-    return _WANTED.fullmatch(path) is not None and _REFUSED.fullmatch(path) is None
+    return _WANTED.fullmatch(path) is not None
 
 
 def find_on_hub(name: str) -> Path | None:
     """The folder of the hub's cache that holds this model, if it does; no request is sent."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     try:
-        folder = snapshot_download(name, allow_patterns=list(_PATTERNS), local_files_only=True)
-    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        config = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
         return None
-    return Path(folder)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    try:
+        check_directory(folder)
+    except HoldfastError:  # in part
+        return None
+    return folder
 
 
 def fetch_from_hub(name: str, report: Report) -> Path:
     """Download a model of the hub into the hub's own cache; return its folder.
 
-    Raises HoldfastError with one line: no such model, no access to it, the hub does not answer and
-    its cache does not have it.
+    Raises HoldfastError with one line: no such model, no access to it, the hub does not answer or
+    is turned off.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    with hub_or_cache() as answers, _one_line(name, answers):
+    with hub_or_cache() as answers, _one_line(name):
         if not answers or constants.HF_HUB_OFFLINE:
-            return Path(
-                snapshot_download(name, allow_patterns=list(_PATTERNS), local_files_only=True)
+            why = "the hub is turned off (HF_HUB_OFFLINE)" if answers else "the hub does not answer"
+            raise HoldfastError(
+                f"{name}: no such directory, not in the hub's cache, and {why}; copy the model's "
+                "directory or its .gguf file here and name that; --model embedded works offline"
             )
         info = HfApi().model_info(name, files_metadata=True)
-        files = {
-            one.rfilename: one.size or 0 for one in info.siblings or () if wanted(one.rfilename)
+        sizes = {
+            file.rfilename: file.size or 0 for file in info.siblings or () if wanted(file.rfilename)
         }
-        total = sum(files.values())
+        total = sum(sizes.values())
         licence = getattr(info.card_data, "license", None) or "no licence is named"
-        report(0, 0, f"{name}: {licence}, {total / 1e6:,.0f} MB from the hub")
-        folder = snapshot_download(
-            name, revision=info.sha, allow_patterns=list(files), tqdm_class=_bar(total, report)
-        )
+        report(0, 0, f"{name}: licence {licence}, {total / 1e6:,.0f} MB to download from the hub")
+        folder = snapshot_download(name, allow_patterns=list(sizes), tqdm_class=_bar(total, report))
         return Path(folder)
 
 
 @contextmanager
-def _one_line(name: str, answers: bool) -> Iterator[None]:
+def _one_line(name: str) -> Iterator[None]:
     """Turn the hub's exceptions into one line."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
-        LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
 
@@ -87,12 +90,6 @@ def _one_line(name: str, answers: bool) -> Iterator[None]:
         raise HoldfastError(f"{name}: the hub has no such model, or not for you") from error
     except HFValidationError as error:
         raise HoldfastError(f"{name}: is no name of a model, no file and no directory") from error
-    except LocalEntryNotFoundError as error:
-        why = "the hub is turned off (HF_HUB_OFFLINE)" if answers else "the hub does not answer"
-        raise HoldfastError(
-            f"{name}: no such directory, not in the hub's cache, and {why}; copy the model's "
-            "directory or its .gguf file here and name that; --model embedded works offline"
-        ) from error
     except (HfHubHTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(f"{name}: cannot be fetched from the hub ({reason})") from error

@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 
 from holdfast.cli import doctor as verb
 from holdfast.core import plugins
+from holdfast.model.cache import write_manifest
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch):
     for what in (
         "holdfast",
         "torch",
-        "[peft]",
+        "[quantization]",
         "processor",
         "embedded",
         "bfloat16",
@@ -67,6 +68,19 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch):
     assert "M parameters" in lines["embedded"]
     assert lines["copy"].endswith(f"holdfast.anchors, {home}")
     assert "BROKEN: entry point holdfast.anchors:gone of no_package:Gone cannot" in lines["gone"]
+
+
+def test_whether_the_small_chat_model_is_here(holdfast, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    said = "not here; holdfast fetch smollm2 (SmolLM2-135M-Instruct, 93 MB, Apache-2.0)"
+    assert f"smollm2          {said}" in holdfast("doctor").out.splitlines()
+    place = tmp_path / "models" / "smollm2"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text("{}")
+    write_manifest(place)
+    assert f"smollm2          {place}" in holdfast("doctor").out.splitlines()
+    (place / "holdfast.json").write_text('{"format": 99, "files": {}}')
+    assert f"BROKEN: {place}: is of format 99" in holdfast("doctor").out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""A download goes on where it stopped, is checked, and is looked for where pip would look."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model import download as module
+from holdfast.model import index
+from holdfast.model.cache import silent
+from holdfast.model.download import Network, UnreachableError, download
+from holdfast.model.index import IndexSettings, index_settings
+from tests.model.standins import Server
+
+BODY = bytes(range(251)) * 4_000  # 1,004,000 bytes without a period that a block has
+DIGEST = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAUSES", (0.0, 0.0))
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    server.files["/file"] = BODY
+    return f"{server.url}/file"
+
+
+def arrived(url: str, to: Path, digest: str = DIGEST, report=silent) -> bytes:
+    download(Network(IndexSettings(())), url, to, len(BODY), digest, report)
+    return to.read_bytes()
+
+
+def test_what_is_there_already_is_not_sent_again(server, url, tmp_path) -> None:
+    (tmp_path / "x.part").write_bytes(BODY[:700_001])
+    assert arrived(url, tmp_path / "x") == BODY
+    assert sum(server.sent) == len(BODY) - 700_001
+    assert not (tmp_path / "x.part").exists()
+
+
+def test_a_dropped_connection_is_taken_up(server, url, tmp_path) -> None:
+    server.drop_at = 300_000
+    assert arrived(url, tmp_path / "x") == BODY
+    assert [ask for _, _, ask, _ in server.requests] == [None, "bytes=300000-"]
+
+
+def test_a_server_without_ranges_sends_all_again(server, url, tmp_path) -> None:
+    server.ranges = False
+    (tmp_path / "x.part").write_bytes(b"?" * 500)
+    assert arrived(url, tmp_path / "x") == BODY
+
+
+def test_progress_counts_bytes_of_the_whole(server, url, tmp_path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    (tmp_path / "x.part").write_bytes(BODY[:600_000])
+    arrived(url, tmp_path / "x", report=lambda *one: seen.append(one))
+    assert seen[0] == (600_000, len(BODY), "downloading")
+    assert seen[-1] == (len(BODY), len(BODY), "downloading")
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_another_digest_is_refused_and_nothing_is_left(url, tmp_path) -> None:
+    with pytest.raises(HoldfastError, match="is not the file that is expected") as raised:
+        arrived(url, tmp_path / "x", digest="0" * 64)
+    assert DIGEST in str(raised.value) and "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_beginning_is_refused_and_the_next_call_starts_again(url, tmp_path) -> None:
+    (tmp_path / "x.part").write_bytes(b"?" * 1000)
+    with pytest.raises(HoldfastError, match="is not the file"):
+        arrived(url, tmp_path / "x")
+    assert arrived(url, tmp_path / "x") == BODY
+
+
+def test_a_file_longer_than_the_whole_is_begun_again(url, tmp_path) -> None:
+    (tmp_path / "x.part").write_bytes(BODY + b"more")
+    with pytest.raises(HoldfastError, match="is not the file"):
+        arrived(url, tmp_path / "x")
+
+
+def test_a_server_that_refuses_is_named_and_what_came_is_kept(server, url, tmp_path) -> None:
+    (tmp_path / "x.part").write_bytes(BODY[:1000])
+    with pytest.raises(UnreachableError, match="/gone: 404"):
+        arrived(f"{server.url}/gone", tmp_path / "x")
+    assert len(server.requests) == 1
+    with pytest.raises(UnreachableError, match="refused"):
+        arrived("http://127.0.0.1:9/x", tmp_path / "x")
+    assert (tmp_path / "x.part").read_bytes() == BODY[:1000]
+
+
+def test_a_full_disk_is_one_line_and_what_came_is_kept(url, tmp_path, disk_of) -> None:
+    with disk_of(500_000), pytest.raises(HoldfastError, match=r"cannot be written .*too large"):
+        arrived(url, tmp_path / "x")
+    assert 0 < (tmp_path / "x.part").stat().st_size <= 500_000
+    assert arrived(url, tmp_path / "x") == BODY
+
+
+def page(server: Server, path: str, link: str) -> None:
+    server.files[path] = f'<a href="other-1.0.whl">o</a><a href="{link}">x</a>'.encode()
+
+
+def test_a_file_is_found_on_the_first_place_that_has_it(server, tmp_path) -> None:
+    page(server, "/empty/it/", "it-2.0.whl")
+    page(server, "/full/it/", "../../blobs/it-1.0.whl#sha256=12")
+    network = Network(IndexSettings((f"{server.url}/empty", f"{server.url}/full/")))
+    assert network.find("it", "it-1.0.whl") == f"{server.url}/blobs/it-1.0.whl"
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "it-1.0.whl").touch()
+    links = (str(tmp_path / "links"),)
+    network = Network(IndexSettings((f"{server.url}/full",), links))
+    assert network.find("it", "it-1.0.whl") == (tmp_path / "links" / "it-1.0.whl").as_uri()
+
+
+@pytest.mark.parametrize("with_page", [True, False])
+def test_an_index_may_be_a_directory(tmp_path, with_page: bool) -> None:
+    (tmp_path / "simple" / "it").mkdir(parents=True)
+    place = tmp_path / "simple" / "it" / "it-1.0.whl"
+    if with_page:
+        place = tmp_path / "it-1.0.whl"
+        (tmp_path / "simple" / "it" / "index.html").write_text('<a href="../../it-1.0.whl">it</a>')
+    place.write_bytes(BODY)
+    for base in ((tmp_path / "simple").as_uri(), str(tmp_path / "simple")):
+        network = Network(IndexSettings((base,)))
+        url = network.find("it", "it-1.0.whl")
+        assert url == place.as_uri()
+        download(network, url, tmp_path / "copy", len(BODY), DIGEST, silent)
+        assert (tmp_path / "copy").read_bytes() == BODY
+
+
+def test_nowhere_and_no_answer_are_two_things(server) -> None:
+    with pytest.raises(HoldfastError, match="is on none of the indexes") as raised:
+        Network(IndexSettings((server.url,))).find("it", "it-1.0.whl")
+    assert not isinstance(raised.value, UnreachableError)
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9"):
+        Network(IndexSettings(("http://127.0.0.1:9",))).find("it", "it-1.0.whl")
+
+
+def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
+    page(server, "/simple/it/", f"{server.url}/it-1.0.whl")
+    with_user = server.url.replace("//", "//me:s%20cret@")
+    network = Network(IndexSettings((f"{with_user}/simple",)))
+    url = network.find("it", "it-1.0.whl")
+    expected = f"Basic {base64.b64encode(b'me:s cret').decode()}"
+    with pytest.raises(UnreachableError) as raised:
+        download(network, url, Path("x"), 5, DIGEST, silent)
+    assert [authorization for *_, authorization in server.requests] == [expected] * 2
+    assert "cret" not in str(raised.value)
+
+
+def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
+    """Of its file and of the environment, which wins."""
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CERT", "PROXY"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://one.example/simple\ntimeout = 7\n"
+        "find-links =\n    /a\n    https://b.example/\n"
+        "[install]\ntrusted-host = c.example\n[download]\nproxy = http://p.example:1\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    settings = index_settings()
+    assert settings.indexes[0] == "https://one.example/simple"  # this machine may name more
+    assert settings.links == ("/a", "https://b.example/")
+    assert (settings.proxy, settings.timeout) == ("http://p.example:1", 7.0)
+    assert "c.example" in settings.trusted
+    monkeypatch.setenv("PIP_INDEX_URL", "https://two.example/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://three.example https://four.example")
+    assert index_settings().indexes == (
+        "https://two.example/simple",
+        "https://three.example",
+        "https://four.example",
+    )
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert index_settings().indexes == ()
+
+
+def test_without_settings_the_index_is_the_one_pip_takes(monkeypatch) -> None:
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    (known,) = index_settings().indexes
+    assert known.startswith("https://") and known.endswith("/simple")
+
+
+def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:
+    """In an environment without pip: another one, or the wheel that Python carries."""
+    real = index.importlib.util.find_spec
+    monkeypatch.setattr(
+        index.importlib.util, "find_spec", lambda name: None if name == "pip" else real(name)
+    )
+    monkeypatch.setattr(index.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://one.example/simple")
+    pip = index._pip()
+    if pip is None:
+        pytest.skip("this Python carries no pip")
+    assert index._configured(pip)["index-url"] == "https://one.example/simple"
+    monkeypatch.setattr(index, "_pip", lambda: None)
+    assert index_settings().indexes == ("https://one.example/simple",)
+    monkeypatch.delenv("PIP_INDEX_URL")
+    with pytest.raises(HoldfastError, match="set PIP_INDEX_URL"):
+        index_settings()

@@ -1,0 +1,150 @@
+"""What is loaded is plain, frozen and quiet; what cannot be adapted is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MambaConfig,
+    MambaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model import load
+from holdfast.model.fetch import fetch
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.load import load_model, maps_of_layers
+from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
+
+
+@pytest.fixture
+def directory(cache: Path, tmp_path: Path) -> Path:
+    tiny_model().to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def one_line(name: str | Path) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        load_model(name)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_model_is_float32_frozen_and_in_evaluation_mode(directory, capfd) -> None:
+    model, tokenizer = load_model(directory)
+    assert not model.training
+    expected = tiny_model().to(torch.bfloat16).state_dict()
+    for name, parameter in model.named_parameters():
+        assert parameter.dtype == torch.float32 and not parameter.requires_grad
+        assert torch.equal(parameter, expected[name].float())
+    assert tokenizer("the").input_ids == tiny_tokenizer()("the").input_ids
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_converted_file_is_loaded_by_its_name(cache, tmp_path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", seed=1)
+    assert one_line(path) == f"{path}: is not here; `holdfast fetch {path}` makes it ready"
+    fetch(path)
+    model, _ = load_model(path)
+    assert torch.equal(model.model.norm.weight, tiny_model(1).model.norm.weight)
+
+
+def test_the_maps_of_the_layers() -> None:
+    names = maps_of_layers(tiny_model())
+    assert len(names) == 2 * 7 and names[0] == "model.layers.0.self_attn.q_proj"
+    small = {"n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}
+    assert "transformer.h.1.mlp.c_fc" in maps_of_layers(GPT2LMHeadModel(GPT2Config(**small)))
+    bloom = BloomConfig(hidden_size=8, n_layer=2, n_head=2, vocab_size=9)
+    assert "transformer.h.0.mlp.dense_h_to_4h" in maps_of_layers(BloomForCausalLM(bloom))
+    mamba = MambaConfig(hidden_size=8, num_hidden_layers=2, state_size=4, vocab_size=9)
+    assert "backbone.layers.0.mixer.in_proj" in maps_of_layers(MambaForCausalLM(mamba))
+
+
+def test_a_model_without_linear_maps_cannot_be_adapted(directory, monkeypatch) -> None:
+    def bare(*_: object, **__: object) -> nn.Module:
+        model = tiny_model()
+        model.model.layers = nn.ModuleList([nn.LayerNorm(4), nn.LayerNorm(4)])
+        return model
+
+    monkeypatch.setattr(load.AutoModelForCausalLM, "from_pretrained", bare)
+    assert "cannot be adapted: the layers of its LlamaForCausalLM hold no" in one_line(directory)
+
+
+def test_an_encoder_decoder_cannot_be_adapted(cache, tmp_path) -> None:
+    config = T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert "is an encoder-decoder (t5)" in one_line(tmp_path)
+
+
+def test_an_adapter_is_no_model(directory, tmp_path) -> None:
+    with warnings.catch_warnings():  # PEFT reads what transformers has renamed
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        adapted = get_peft_model(tiny_model(), LoraConfig(target_modules="all-linear"))
+    adapted.save_pretrained(tmp_path / "adapter")
+    assert "is an adapter, not a model; merge it" in one_line(tmp_path / "adapter")
+    adapted.save_pretrained(directory)  # beside a model, which transformers would load with it
+    assert "adapter" in one_line(directory)
+
+
+def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
+    weights = (directory / "model.safetensors").read_bytes()
+    (directory / "model.safetensors").write_bytes(weights[:1000])
+    assert "no causal language model could be loaded" in one_line(directory)
+    (directory / "config.json").write_text('{"model_type": "never heard of"}')
+    assert "no causal language model could be loaded" in one_line(directory)
+    (directory / "config.json").write_text("[]")
+    assert "is no configuration of a model" in one_line(directory)
+    (directory / "config.json").unlink()
+    assert "holds no config.json" in one_line(directory)
+
+
+def test_a_fingerprint_is_of_the_weights_and_the_configuration(directory) -> None:
+    before = fingerprint(directory)
+    assert before == fingerprint(str(directory))
+    config = json.loads((directory / "config.json").read_text())
+    for changed, same in [
+        ({"transformers_version": "0", "_name_or_path": "elsewhere"}, True),
+        ({"rms_norm_eps": 0.5}, False),
+    ]:
+        (directory / "config.json").write_text(json.dumps({**config, **changed}))
+        assert (fingerprint(directory) == before) is same
+    (directory / "config.json").write_text(json.dumps(config))
+    tiny_model(seed=1).to(torch.bfloat16).save_pretrained(directory)
+    assert fingerprint(directory) != before
+
+
+def test_weights_are_read_once_for_their_fingerprint(directory, monkeypatch) -> None:
+    from holdfast.model import cache
+
+    before = fingerprint(directory)
+    monkeypatch.setattr(cache, "sha256_of_file", lambda path: pytest.fail("read again"))
+    assert fingerprint(directory) == before
+    monkeypatch.undo()
+    os.utime(directory / "model.safetensors", ns=(1, 1))
+    seen: list[Path] = []
+    monkeypatch.setattr(cache, "sha256_of_file", lambda path: seen.append(path) or "0")
+    assert fingerprint(directory) != before and len(seen) == 1
+
+
+def test_the_cache_keeps_the_fingerprint_of_its_models(cache, tmp_path, monkeypatch) -> None:
+    from holdfast.model import fingerprint as module
+
+    made = fetch(write_gguf(tmp_path / "tiny.gguf"))
+    expected = module.computed_fingerprint(made)
+    monkeypatch.setattr(module, "computed_fingerprint", lambda *_: pytest.fail("read again"))
+    assert fingerprint(made) == expected
