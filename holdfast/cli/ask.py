@@ -70,7 +70,7 @@ def ask(
     elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
         from holdfast.cli.conversation import converse
 
-        converse(opened)
+        converse(opened)  # type: ignore[arg-type]
     else:
         with contextlib.suppress(KeyboardInterrupt):
             for line in _lines():

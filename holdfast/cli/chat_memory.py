@@ -68,7 +68,7 @@ def learn_facts(memory: ChatMemory, facts: Stream | None, *, again: bool, as_jso
     from holdfast.cli.progress import loading
     from holdfast.memory.chat.telling import outcome_lines, outcome_values
 
-    if not len(memory.plan(facts, again=again).tasks) == memory.horizon:
+    if len(memory.plan(facts, again=again).tasks) != memory.horizon:
         with loading(f"loading {memory.model}"):
             memory.load()
     try:

@@ -73,8 +73,8 @@ def learn(
         str | None,
         typer.Option(
             "--recipe",
-            help="Make the memory a trajectory of the paper's kind, with the settings of a recipe's "
-            "name or a YAML file: memory by default for the embedded model.",
+            help="Settings of a new memory on the embedded model: a recipe's name or a YAML file; "
+            "memory by default.",
             show_default=False,
         ),
     ] = None,
@@ -157,7 +157,9 @@ def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | N
     if is_chat_memory(memory):
         own = read_record(memory).model
         if model not in (None, own):
-            raise HoldfastError(f"{memory}: is a memory of {own}, not of {model}; leave --model out")
+            raise HoldfastError(
+                f"{memory}: is a memory of {own}, not of {model}; leave --model out"
+            )
         return own
     if trajectory or model == EMBEDDED or recorded_in(memory) is not None:
         return None

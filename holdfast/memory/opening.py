@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import is_chat_memory
-from holdfast.memory.memory import Memory, recorded_in
 from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import fetch
+
+if TYPE_CHECKING:
+    from holdfast.memory.chat.memory import ChatMemory
+    from holdfast.memory.memory import Memory
 
 MODEL = "smollm2"  # of a new memory
 MODEL_VARIABLE = "HOLDFAST_MODEL"  # the environment variable that names another
@@ -19,13 +22,13 @@ EMBEDDED = "embedded"
 
 def open_memory(directory: str | Path) -> Memory | ChatMemory:
     """Open the memory in a directory. Raises HoldfastError where there is none."""
-    directory = Path(directory)
-    return ChatMemory(directory) if is_chat_memory(directory) else Memory(directory)
+    if is_chat_memory(Path(directory)):
+        from holdfast.memory.chat.memory import ChatMemory
 
+        return ChatMemory(directory)
+    from holdfast.memory.memory import Memory
 
-def is_trajectory(directory: Path) -> bool:
-    """Whether a memory of the embedded kind has begun in the directory."""
-    return not is_chat_memory(directory) and recorded_in(directory) is not None
+    return Memory(directory)
 
 
 def default_model(report: Report = silent) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.tuners.lora import LoraLayer
 
 from holdfast.model.load import maps_of_layers
 
@@ -26,7 +26,7 @@ class AdapterShape:
 
     modules: tuple[str, ...]
     rank: int
-    alpha: float
+    alpha: int
 
     def config(self, invocation: Sequence[int] | None = None) -> LoraConfig:
         """PEFT's configuration; with invocation tokens that of an activated adapter."""
@@ -56,7 +56,7 @@ def attach(model: Any, shape: AdapterShape) -> None:
 def detach(model: Any) -> None:
     """Take the LoRA layers off again; the maps are the same objects as before."""
     for name, module in list(model.named_modules()):
-        if isinstance(module, BaseTunerLayer):
+        if isinstance(module, LoraLayer):
             parent = model.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], module.get_base_layer())
 
@@ -74,17 +74,19 @@ def adapted(model: Any) -> Iterator[None]:
 def _switch(model: Any, *, on: bool) -> None:
     # PEFT's own switch also decides which factors require a gradient.
     for module in model.modules():
-        if isinstance(module, BaseTunerLayer):
+        if isinstance(module, LoraLayer):
             module.enable_adapters(on)
 
 
-def factors(model: Any) -> dict[str, tuple[torch.nn.Parameter, torch.nn.Parameter]]:
+def factors(model: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """``lora_A`` [r, d_in] and ``lora_B`` [d_out, r] of every adapted map, by its name."""
-    return {
-        name: (module.lora_A[_NAME].weight, module.lora_B[_NAME].weight)
-        for name, module in model.named_modules()
-        if isinstance(module, BaseTunerLayer)
-    }
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            lora_a: Any = module.lora_A[_NAME]
+            lora_b: Any = module.lora_B[_NAME]
+            found[name] = lora_a.weight, lora_b.weight
+    return found
 
 
 def reset(model: Any, generator: torch.Generator) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 
 _QUESTION, _ANSWER = "QsentinelQ", "AsentinelA"
-_RENDER_SECONDS = 10.0  # a template is code from elsewhere; one that loops must not hold the command
+_RENDER_SECONDS = (
+    10.0  # a template is code from elsewhere; one that loops must not hold the command
+)
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,7 @@ def chat_form(tokenizer: Any) -> ChatForm:
     user = [{"role": "user", "content": _QUESTION}]
     asked = _render(tokenizer, user, begin=True)
     bare = _render(tokenizer, user, begin=False)
-    said = _render(
-        tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False
-    )
+    said = _render(tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False)
     if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
         raise HoldfastError(
             "the model's chat template does not put the user's text before the answer's beginning; "
@@ -97,7 +97,7 @@ def chat_form(tokenizer: Any) -> ChatForm:
 
 
 def _paper_form(tokenizer: Any) -> ChatForm:
-    """``Question: q\\nAnswer: \\boxed{a}``; source: the paper's template."""
+    r"""``Question: q\\nAnswer: \\boxed{a}``; source: the paper's template."""
     stops = _stops(tokenizer, [])
     if not stops:
         raise HoldfastError(
@@ -107,7 +107,7 @@ def _paper_form(tokenizer: Any) -> ChatForm:
     begin = [tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else []
     return ChatForm(
         tokenizer,
-        tuple([*begin, *_ids(tokenizer, "Question:")]),
+        (*begin, *_ids(tokenizer, "Question:")),
         tuple(_ids(tokenizer, "\n")),
         tuple(_ids(tokenizer, "Answer:")),
         min(stops),
@@ -137,9 +137,7 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool) -> s
     def render() -> None:
         try:
             outcome.append(
-                tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=begin, tokenize=False
-                )
+                tokenizer.apply_chat_template(messages, add_generation_prompt=begin, tokenize=False)
             )
         except Exception as error:  # noqa: BLE001 - a template raises what it likes
             outcome.append(error)

@@ -115,10 +115,10 @@ class PromptReader:
             length = len(prompt)
             layers = tuple(
                 (
-                    layer.keys[row, :, start : start + length].clone(),
-                    layer.values[row, :, start : start + length].clone(),
+                    keys[row, :, start : start + length].clone(),
+                    values[row, :, start : start + length].clone(),
                 )
-                for layer in cache.layers
+                for keys, values in _layers(cache)
             )
             last = len(tokens[row]) - 1
             states = [out.hidden_states[depth][row, last] for depth in depths]
@@ -274,8 +274,13 @@ class PromptReader:
             cache = DynamicCache()
             ids = torch.tensor([self.form.prefix], device=self._device)
             self.model.base_model(ids, past_key_values=cache)
-            self._prefix = tuple((layer.keys, layer.values) for layer in cache.layers)
+            self._prefix = _layers(cache)
         return self._prefix
+
+
+def _layers(cache: Any) -> tuple[Layer, ...]:
+    """The keys and values that a cache holds, a pair a layer."""
+    return tuple((layer.keys, layer.values) for layer in cache.layers)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Vectors
 from holdfast.memory.chat.record import Record, read_lesson
-from holdfast.memory.spelling import taught_spellings, loose_key
+from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
@@ -115,19 +116,19 @@ class Answerer:
 
     def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
         """Whether the weights give each taught answer, by the question's number."""
-        by_file: dict[str, list[int]] = {}
+        by_file: dict[str, list[tuple[int, int]]] = {}
         for number, place in enumerate(places):
             if place is not None:
-                by_file.setdefault(self._lesson[place], []).append(number)
+                by_file.setdefault(self._lesson[place], []).append((number, place))
         given: dict[int, bool] = {}
-        for file, numbers in by_file.items():
+        for file, pairs in by_file.items():
             verdicts = self._engine.gives(
                 file,
-                lambda file=file: self._factors(file),
-                [readings[number] for number in numbers],
-                [self._facts[places[number]].answer for number in numbers],
+                partial(self._factors, file),
+                [readings[number] for number, _ in pairs],
+                [self._facts[place].answer for _, place in pairs],
             )
-            given |= dict(zip(numbers, verdicts, strict=True))
+            given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
         return given
 
     def _factors(self, file: str) -> State:

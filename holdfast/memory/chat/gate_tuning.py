@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
 
 from holdfast.core.config import sha256_of
-from holdfast.core.errors import HoldfastError
 from holdfast.core.files import replacing
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.chat.invented import invented_name
@@ -159,14 +157,14 @@ def _contrastive(
         logits = left @ right.T / _TEMPERATURE
         loss = (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return projection.detach()
 
 
 def _dropped(inputs: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
-    kept = torch.rand(inputs.shape, generator=drawn) > _DROP
-    return inputs * kept / (1 - _DROP)
+    dropped = torch.rand(inputs.shape, generator=drawn) < _DROP
+    return (inputs / (1 - _DROP)).masked_fill(dropped, 0.0)
 
 
 _Pair = tuple[tuple[float, float, float], bool, str]  # features, whether one question, what differs
@@ -211,7 +209,7 @@ def _related(draw: random.Random, name: str, kind: str) -> str:
 
 
 def _hurried(draw: random.Random, name: str) -> str:
-    """The name as a hurried person types it: as it is, in lower case, or with two letters swapped."""
+    """The name as it is, or as a hurried person types it: small letters, two of them swapped."""
     if draw.random() < 0.7:
         return name
     name = name.lower()

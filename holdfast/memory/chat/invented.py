@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 
 _SYLLABLES = (
-    "ka lo mi ren tor vel bru sha din wick mar os tin quil ha pel gro zan fer lu nor thi eb wyn cas "
-    "dro ul jar bex no"
-).split()
+    *("ka", "lo", "mi", "ren", "tor", "vel", "bru", "sha", "din", "wick", "mar", "os", "tin"),
+    *("quil", "ha", "pel", "gro", "zan", "fer", "lu", "nor", "thi", "eb", "wyn", "cas", "dro"),
+    *("ul", "jar", "bex", "no"),
+)
 _NOUNS = (
-    "key lamp kettle ledger clock boat garden cellar printer camera router scanner bridge mill tower "
-    "engine cabinet recipe parcel map ladder wagon"
-).split()
-_ADJECTIVES = "brass green old small northern red spare second upper silver broken new".split()
+    *("key", "lamp", "kettle", "ledger", "clock", "boat", "garden", "cellar", "printer"),
+    *("camera", "router", "scanner", "bridge", "mill", "tower", "engine", "cabinet"),
+    *("recipe", "parcel", "map", "ladder", "wagon"),
+)
+_ADJECTIVES = (
+    *("brass", "green", "old", "small", "northern", "red", "spare", "second", "upper"),
+    *("silver", "broken", "new"),
+)
 
 
 def invented_name(draw: random.Random, kind: str) -> str:

@@ -39,7 +39,7 @@ class LessonSettings:
 
     start: float = 0.53
     rank: int = 16
-    alpha: float = 32.0
+    alpha: int = 32
     lr: float = 2e-3
     facts: int = 24
     varied: float = 0.7
@@ -90,7 +90,7 @@ def learn_lesson(
             logits = reader.answer_logits(readings, [taught[place].answer for place in places])
             loss = logits.losses().mean()
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             for place, margin in zip(places, logits.margins().tolist(), strict=True):

@@ -131,7 +131,7 @@ class ChatMemory:
         return True
 
     def engine(self, report: Told = lambda *_: None) -> Engine:
-        """The loaded model. Raises HoldfastError when it cannot be had or is another than before."""
+        """The loaded model; HoldfastError when it cannot be had or is another than before."""
         if self._engine is None:
             engine = Engine(
                 fetch(self.model), report=lambda done, total: report("preparing", done, total)

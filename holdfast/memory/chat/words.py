@@ -54,9 +54,7 @@ class Naming:
     as the tokens that it takes, and one more with a capital or a digit.
     """
 
-    def __init__(
-        self, tokens: Callable[[str], int], plain: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, tokens: Callable[[str], int], plain: frozenset[str] | None = None) -> None:
         """tokens: how many tokens a word takes; plain: words that name nothing."""
         self._tokens, self._plain = tokens, plain_words() if plain is None else plain
 
@@ -76,8 +74,8 @@ def agreement(taught: dict[str, float], asked: dict[str, float]) -> tuple[float,
     """How far two questions name the same things.
 
     Returns the fraction of the taught question's naming weight that the asked one has, and the
-    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question. A word with
-    one typing error counts as the word.
+    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question. A word
+    with one typing error counts as the word.
     """
     shared = {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
     total, asked_total = sum(taught.values()), sum(asked.values())
