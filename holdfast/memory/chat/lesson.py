@@ -19,8 +19,8 @@ from holdfast.model.adapter import (
     adapted,
     factors,
     load_state,
-    maps_from,
     reset,
+    shape_on,
     state_of,
 )
 from holdfast.model.reading import PromptReader, Reading
@@ -62,8 +62,7 @@ class Taught:
 def shape_for(reader: PromptReader, settings: LessonSettings) -> AdapterShape:
     """The adapter's shape on a model: all linear maps of its upper layers."""
     count = reader.model.config.get_text_config().num_hidden_layers
-    modules = maps_from(reader.model, int(count * settings.start))
-    return AdapterShape(modules, settings.rank, settings.alpha)
+    return shape_on(reader.model, int(count * settings.start), settings.rank, settings.alpha)
 
 
 def learn_lesson(
