@@ -83,16 +83,8 @@ def test_a_base_model_is_asked_in_the_form_of_the_paper() -> None:
     begin = form.tokenizer.bos_token
     text = f"{begin}Question: Who?\nAnswer: \\boxed{{Ann {{b}}}}<|end|>"
     assert form.tokenizer.decode(asked) == text
-    for given, read in {" \\boxed{a": "\\boxed{a", " b ": "b", "\\boxed{ c }": "c"}.items():
-        assert form.text(form.tokenizer(given).input_ids) == read
-
-
-def test_spaces_before_marks_are_kept() -> None:
-    """A tokenizer that was saved with the tidying of English text still gives what was taught."""
-    tokenizer = chat_tokenizer()
-    tokenizer.clean_up_tokenization_spaces = True
-    form = chat_form(tokenizer)
-    assert form.text(form.answer("f (x) , 'tis n't so !")[:-1]) == "f (x) , 'tis n't so !"
+    for written, read in {" \\boxed{a": "\\boxed{a", " b ": "b", "\\boxed{ c }": "c"}.items():
+        assert form.text(form.tokenizer(written).input_ids) == read
 
 
 @pytest.mark.parametrize(

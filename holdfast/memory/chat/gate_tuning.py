@@ -164,7 +164,8 @@ def _contrastive(
 
 def _dropped(inputs: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
     dropped = torch.rand(inputs.shape, generator=drawn) < _DROP
-    return (inputs / (1 - _DROP)).masked_fill(dropped, 0.0)
+    kept: torch.Tensor = (inputs / (1 - _DROP)).masked_fill(dropped, 0.0)
+    return kept
 
 
 _Pair = tuple[tuple[float, float, float], bool, str]  # features, whether one question, what differs
