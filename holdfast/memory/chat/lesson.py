@@ -84,7 +84,9 @@ def learn_lesson(
     with adapted(reader.model):
         parameters = [factor for pair in factors(reader.model).values() for factor in pair]
         optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
-        while places := _next(passes, learned, settings, draw):
+        while places := _next(passes, learned, settings, draw) or _unsure(
+            reader, taught, passes, settings
+        ):
             readings = [_drawn(taught[place], settings, draw) for place in places]
             logits = reader.answer_logits(readings, [taught[place].answer for place in places])
             loss = logits.losses().mean()
@@ -118,21 +120,39 @@ def _next(
     return chosen + draw.sample(others, min(len(others), settings.facts - len(chosen)))
 
 
+def _unsure(
+    reader: PromptReader, taught: Sequence[Taught], passes: list[int], settings: LessonSettings
+) -> list[int]:
+    """Facts for one more step: the taught wording lacks the margin that another wording had."""
+    margins = _margins(reader, taught)
+    unsure = [
+        place
+        for place, (count, margin) in enumerate(zip(passes, margins, strict=True))
+        if count < settings.steps and margin < settings.margin
+    ]
+    return unsure[: settings.facts]
+
+
 def _drawn(fact: Taught, settings: LessonSettings, draw: random.Random) -> Reading:
     if len(fact.readings) > 1 and draw.random() < settings.varied:
         return draw.choice(fact.readings[1:])
     return fact.readings[0]
 
 
-@torch.no_grad()
-def answered(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[bool]:
-    """Whether greedy decoding with the adapter gives each fact's answer and ends, by one pass."""
-    verdicts: list[bool] = []
+def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
+    """Whether greedy decoding with the adapter gives each fact's answer and ends."""
     with adapted(reader.model):
-        for begin in range(0, len(taught), batch):
-            group = taught[begin : begin + batch]
-            logits = reader.answer_logits(
-                [fact.readings[0] for fact in group], [fact.answer for fact in group]
-            )
-            verdicts += (logits.margins() > 0).tolist()
-    return verdicts
+        return [margin > 0 for margin in _margins(reader, taught)]
+
+
+@torch.no_grad()
+def _margins(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[float]:
+    """The margin of each fact's answer behind its taught wording."""
+    margins: list[float] = []
+    for begin in range(0, len(taught), batch):
+        group = taught[begin : begin + batch]
+        logits = reader.answer_logits(
+            [fact.readings[0] for fact in group], [fact.answer for fact in group]
+        )
+        margins += logits.margins().tolist()
+    return margins
