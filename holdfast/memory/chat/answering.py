@@ -18,7 +18,7 @@ from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import WORDING_OF, is_wording
+from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.registry import question_key
 
 
@@ -56,7 +56,7 @@ class Answerer:
         self._asked: dict[str, int] = {}  # wordings on file, by key
         for task, lesson in zip(tasks, record.lessons, strict=True):
             for item in task.items:
-                key = question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
+                key = fact_key(item)
                 if key not in places:
                     places[key] = len(self._facts)
                     self._facts.append(item)
@@ -86,6 +86,8 @@ class Answerer:
 
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers, in order; HoldfastError for a question that is empty or too long."""
+        if not questions:
+            return []
         readings, vectors = self._engine.read(questions)
         places = [
             self._fact(question, vector)

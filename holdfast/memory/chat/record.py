@@ -5,12 +5,13 @@
       facts.jsonl    the list of facts, one lesson after another
       lessons/       for each lesson its adapter and the vectors of its questions
 
-``memory.json`` is replaced last, so a killed command leaves the lesson before. Only files that it
-names, or named before, are removed.
+``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
+its temporary files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -94,7 +95,20 @@ def write_record(directory: Path, record: Record) -> None:
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     with replacing(directory / LESSONS / file) as temporary:
-        save_file(tensors, temporary, metadata={"holdfast": json.dumps(note)})
+        try:
+            save_file(tensors, temporary, metadata={"holdfast": json.dumps(note)})
+        except SafetensorError as error:  # a full disk is its own error to safetensors
+            raise OSError(str(error)) from error
+        # safetensors makes files that only their owner may read; use the folder's permissions.
+        with contextlib.suppress(OSError):
+            temporary.chmod(temporary.parent.stat().st_mode & 0o666)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what killed writers left, whose names are hidden; nobody may be writing there."""
+    for path in (*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def read_lesson(

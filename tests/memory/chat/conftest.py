@@ -16,7 +16,9 @@ from tests.model.chat_models import write_chat_model
 
 @pytest.fixture(scope="session")
 def chat_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    """One for all workers of a session: a gate is fitted once."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "chat-cache"
 
 
 @pytest.fixture(autouse=True)
