@@ -13,7 +13,7 @@ import numpy as np
 from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Vectors
-from holdfast.memory.chat.record import Record, read_lesson
+from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -78,6 +78,8 @@ class Answerer:
         rows, owners = [], []
         for lesson in record.lessons:
             tensors, keys = read_lesson(self._directory, lesson.file, only=GATE)
+            if len(keys) != len(tensors[GATE]) or not places.keys() >= set(keys):
+                raise damaged_lesson(self._directory, lesson.file, "it is of other facts")
             for row, key in zip(tensors[GATE].float().numpy(), keys, strict=True):
                 if self._lesson[places[key]] == lesson.file:
                     rows.append(row)

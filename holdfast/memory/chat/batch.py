@@ -37,7 +37,7 @@ def learn_batch(
 
     report(learned, facts) is called after every step.
     """
-    facts = _facts(task)
+    facts = _facts(task, engine.fits)
     readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [
@@ -64,8 +64,8 @@ class _Fact:
     wordings: list[str]
 
 
-def _facts(task: Task) -> list[_Fact]:
-    """The facts of a task with their wordings; further wordings of an earlier fact are one too."""
+def _facts(task: Task, fits: Callable[[str], bool]) -> list[_Fact]:
+    """The facts of a task with their wordings that fit; further ones of an earlier fact too."""
     asked: dict[str, list[str]] = {}
     answers: dict[str, str] = {}
     for item in task.items:
@@ -76,6 +76,10 @@ def _facts(task: Task) -> list[_Fact]:
             texts.append(item.question)
         answers[key] = item.answer
     return [
-        _Fact(key, answers[key], [texts[0], *lesson_wordings(texts[0], texts[1:])])
+        _Fact(
+            key,
+            answers[key],
+            [texts[0], *filter(fits, lesson_wordings(texts[0], texts[1:]))],
+        )
         for key, texts in asked.items()
     ]

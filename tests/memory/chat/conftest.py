@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +24,11 @@ def chat_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(
     request: pytest.FixtureRequest, chat_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+) -> Path:
     """The cache of all tests here; those marked ``real`` use this user's."""
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setenv("HOLDFAST_CACHE", str(chat_cache))
-    yield chat_cache
+    return chat_cache
 
 
 @pytest.fixture(scope="session")
