@@ -118,7 +118,7 @@ def learn(
     if chosen := _chat_model(memory, model, trajectory=bool(given) or recipe is not None):
         from holdfast.cli.chat_memory import learn_facts, opened_memory, refuse_settings
 
-        refuse_settings(given, track)
+        refuse_settings(given, recipe, track)
         chat = opened_memory(memory, chosen)
         if stream is not None:
             stream = _worded(chat, stream, paraphrases, writer)
