@@ -69,8 +69,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo method=si_sd_replay_merge --out runs/composed": ("minutes",),
         "holdfast run facts.yaml --out runs/facts": ("minutes",),  # learned by test_docs.py
     },
-    "docs/memory.md": {
-        "holdfast learn memory facts.csv": ("minutes",),
+    "docs/embedded-memory.md": {
+        "holdfast learn memory facts.csv --model embedded": ("minutes",),
         'holdfast ask memory "Who keeps the lighthouse of Ostra?"': ("minutes",),
         'echo \'{"question": "What is the ferry called?", "answer": "Marigold"}\''
         " | holdfast learn memory -": ("minutes",),
@@ -81,7 +81,10 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast learn memory facts.csv --paraphrases 3": ("minutes",),
         "from holdfast import Memory": ("minutes",),
         "holdfast learn second facts.csv --recipe memory seed=42": ("minutes",),
-        "holdfast learn large facts.csv --model Qwen/Qwen3-4B-Base": ("hub", "gpu"),
+        "holdfast learn large facts.csv --recipe memory_paper backbone.name=Qwen/Qwen3-4B-Base": (
+            "hub",
+            "gpu",
+        ),
         "python -m benchmarks.remembering --out build/memories": ("minutes",),
     },
     # Run by tests/serving, which need a port of their own.

@@ -21,9 +21,9 @@ GATE = "gate"  # the name of the vectors beside an adapter's factors
 class LearnedBatch:
     """What a lesson leaves.
 
-    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording; owners:
-    the key of the fact's question that each vector belongs to; missed: the keys of the questions
-    whose answers the adapter does not give.
+    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording on file;
+    owners: the key of the fact's question that each vector belongs to; missed: the keys of the
+    questions whose answers the adapter does not give.
     """
 
     tensors: dict[str, torch.Tensor]
@@ -47,22 +47,28 @@ def learn_batch(
         )
         for fact in facts
     ]
+    on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
     engine.adapter_changed()
     return LearnedBatch(
-        {**state, GATE: vectors.to(torch.float16)},
-        [fact.key for fact in facts for _ in fact.wordings],
+        {**state, GATE: vectors[on_file].to(torch.float16)},
+        [fact.key for fact in facts for _ in range(fact.on_file)],
         tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right),
     )
 
 
 @dataclass(frozen=True)
 class _Fact:
-    """A fact as a lesson learns it. key: of its question, as ``question_key`` writes it."""
+    """A fact as a lesson learns it.
+
+    key: of its question, as ``question_key`` writes it; wordings: of its question, the first
+    ``on_file`` those that stand in the list of facts.
+    """
 
     key: str
     answer: str
     wordings: list[str]
+    on_file: int
 
 
 def _facts(task: Task) -> list[_Fact]:
@@ -75,6 +81,6 @@ def _facts(task: Task) -> list[_Fact]:
         texts.insert(len(texts) if is_wording(item) else 0, item.question)
         answers[key] = item.answer
     return [
-        _Fact(key, answers[key], [texts[0], *lesson_wordings(texts[0], texts[1:])])
+        _Fact(key, answers[key], [texts[0], *lesson_wordings(texts[0], texts[1:])], len(texts))
         for key, texts in asked.items()
     ]

@@ -61,16 +61,16 @@ class Gate:
             if not names:
                 self._unnamed.append(place)
 
-    def matches(self, question: str, vector: Vectors) -> list[Match]:
-        """The facts that a question may ask for, best first.
+    def best(self, question: str, vector: Vectors) -> Match | None:
+        """The fact that a question most probably asks for; None where none names the same.
 
         vector: [d], the question's state in the tuning's projection.
         """
         asked = self._naming(question)
-        scored = [
+        scored = (
             Match(place, self._score(place, asked, vector)) for place in self._candidates(asked)
-        ]
-        return sorted(scored, key=lambda match: -match.score)
+        )
+        return max(scored, key=lambda match: match.score, default=None)
 
     def _score(self, place: int, asked: dict[str, float], vector: Vectors) -> float:
         covered, extra = agreement(self._names[place], asked)
