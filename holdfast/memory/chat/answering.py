@@ -101,7 +101,7 @@ class Answerer:
         """The answers, in order; HoldfastError for a question that is empty or too long."""
         readings, vectors = self._engine.read(questions)
         matches = self._matches(questions, vectors.numpy())
-        given = self._given(readings, [match and match.place for match in matches])
+        given = self._given(readings, [match.place if match else None for match in matches])
         places = [
             match.place if match and _is_taught(match.score, given[number]) else None
             for number, match in enumerate(matches)
