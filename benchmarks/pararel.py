@@ -18,9 +18,9 @@ from holdfast.core.seeding import derive
 
 Fact = dict[str, Any]
 _LEAST = 3  # patterns of a relation: one is taught, two are held out
-# What a person would ask instead of giving a text to complete. Relations in which a subject has many
-# objects (borders, members, twin cities, diplomatic relations) are left out: another object need
-# not be false there.
+# What a person would ask instead of giving a text to complete. Relations in which a subject has
+# many objects (borders, members, twin cities, diplomatic relations) are left out: another object
+# need not be false there.
 _QUESTIONS = {
     "P101": "What field does {x} work in?",
     "P108": "Which company does {x} work for?",
