@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.memory.chat.batch import GATE
-from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.engine import LONGEST_ANSWER, Engine
 from holdfast.memory.chat.gate import Gate, Vectors
 from holdfast.memory.chat.record import Record, read_lesson
 from holdfast.memory.spelling import loose_key, taught_spellings
@@ -84,8 +84,34 @@ class Answerer:
                     owners.append(places[key])
         return np.stack(rows), owners
 
-    def replies(self, questions: Sequence[str]) -> list[Answer]:
-        """The answers, in order; HoldfastError for a question that is empty or too long."""
+    @property
+    def facts(self) -> tuple[Item, ...]:
+        """The facts, in the order of their numbers, each with its newest answer."""
+        return tuple(self._facts)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The adapters that answer at least one fact, in the order of their lessons."""
+        return tuple(dict.fromkeys(self._lesson))
+
+    def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
+        """The adapter that answers a fact: its name, and what reads its factors."""
+        file = self._lesson[place]
+        return file, partial(self._factors, file)
+
+    def accepted(self, questions: Sequence[str]) -> list[int | None]:
+        """The number of the fact that each question is taken to ask for, None for none."""
+        _, vectors = self._engine.read(questions)
+        return [
+            self._fact(question, vector)
+            for question, vector in zip(questions, vectors.numpy(), strict=True)
+        ]
+
+    def replies(self, questions: Sequence[str], longest: int = LONGEST_ANSWER) -> list[Answer]:
+        """The answers, in order; HoldfastError for a question that is empty or too long.
+
+        longest: tokens of an answer of the untouched model.
+        """
         readings, vectors = self._engine.read(questions)
         places = [
             self._fact(question, vector)
@@ -93,7 +119,7 @@ class Answerer:
         ]
         given = self._given(readings, places)
         unknown = [number for number, place in enumerate(places) if place is None]
-        texts = self._engine.untouched_answers([readings[number] for number in unknown])
+        texts = self._engine.untouched_answers([readings[number] for number in unknown], longest)
         own = dict(zip(unknown, texts, strict=True))
         answers = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
