@@ -10,7 +10,7 @@ import typer
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.evaluation.result import Evaluation
+    from holdfast.memory.chat.evaluation.result import MemoryEvaluation
 
 
 def evaluate(
@@ -59,7 +59,7 @@ def evaluate(
 
 def _measured(
     directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
-) -> Evaluation:
+) -> MemoryEvaluation:
     from holdfast.cli.chat_memory import WorkBars, opened_memory
     from holdfast.cli.progress import loading
 
@@ -81,13 +81,13 @@ def _measured(
         memory.load()
     kept = 0
 
-    def keep(evaluation: Evaluation) -> None:
+    def keep(evaluation: MemoryEvaluation) -> None:
         nonlocal kept
         if out is not None:
             result.write_evaluation(evaluation, out)
             kept = len(evaluation.stages)
 
-    def before(identity: str) -> Evaluation | None:
+    def before(identity: str) -> MemoryEvaluation | None:
         return None if out is None else result.read_evaluation(out, identity)
 
     try:
@@ -100,7 +100,7 @@ def _measured(
         raise
 
 
-def _print_table(evaluation: Evaluation) -> None:
+def _print_table(evaluation: MemoryEvaluation) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -13,7 +13,7 @@ _AT_ONCE = 32  # questions
 Report = Callable[[int, int], None]
 
 
-class Asker:
+class Sides:
     """Asks in groups of 32, greedily; a reply of the untouched model is decoded once.
 
     Weights alone are the adapter of a fact's lesson for questions about it, whatever the gate would

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.core.config import sha256_of
-from holdfast.memory.chat.evaluation.asking import Asker
+from holdfast.memory.chat.evaluation.asking import Sides
 from holdfast.memory.chat.evaluation.probes import (
     EverydayQuestion,
     Probe,
     as_json,
     without_taught,
 )
-from holdfast.memory.chat.evaluation.result import VERSION, Evaluation
+from holdfast.memory.chat.evaluation.result import VERSION, MemoryEvaluation
 from holdfast.memory.chat.evaluation.stages import stages
 from holdfast.memory.chat.memory import ChatMemory, Told
 
@@ -24,9 +24,9 @@ def evaluate(
     everyday: Sequence[EverydayQuestion],
     limit: int | None = None,
     report: Told = lambda *_: None,
-    before: Callable[[str], Evaluation | None] = lambda _: None,
-    keep: Callable[[Evaluation], None] = lambda _: None,
-) -> Evaluation:
+    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation], None] = lambda _: None,
+) -> MemoryEvaluation:
     """All measures; nothing is learned, and the memory's directory is not written.
 
     probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
@@ -46,10 +46,10 @@ def evaluate(
         "model": memory.model,
         "limit": limit,
     }
-    measured = found or Evaluation(identity, about)
-    asker = Asker(memory.engine(), answerer)
+    measured = found or MemoryEvaluation(identity, about)
+    sides = Sides(memory.engine(), answerer)
     asked = without_taught(probes, everyday, memory.wordings())
-    for name, stage in stages(memory, asker, *asked, limit).items():
+    for name, stage in stages(memory, sides, *asked, limit).items():
         if name not in measured.stages:
             measured = measured.after(name, stage(partial(report, name)))
             keep(measured)

@@ -154,9 +154,7 @@ def _filled(probe: Probe, values: Mapping[str, Any]) -> Probe:
     return filled
 
 
-def _texts(
-    values: Mapping[str, Any], key: str, otherwise: tuple[str, ...] = ()
-) -> tuple[str, ...]:
+def _texts(values: Mapping[str, Any], key: str, otherwise: tuple[str, ...] = ()) -> tuple[str, ...]:
     given = values.get(key, list(otherwise))
     if not isinstance(given, list) or not all(map(_is_text, given)):
         raise HoldfastError(f"{quoted(key)} is no list of texts")

@@ -15,7 +15,7 @@ VERSION = 1  # of the measures; what another one has written is measured anew
 
 
 @dataclass(frozen=True)
-class Row:
+class Measure:
     """One measure of a memory as it answers, of its weights alone and of its list alone.
 
     of: how many questions; None stands where a side has no such measure.
@@ -28,7 +28,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class MemoryEvaluation:
     """The rows by the names of their measures.
 
     identity: of the memory, the questions and their limit; about: facts, lessons, adapters, model,
@@ -37,15 +37,15 @@ class Evaluation:
 
     identity: str
     about: Mapping[str, Any]
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[str, Measure] = field(default_factory=dict)
     stages: tuple[str, ...] = ()
     finished: bool = False
 
-    def after(self, stage: str, rows: Mapping[str, Row]) -> Evaluation:
+    def after(self, stage: str, rows: Mapping[str, Measure]) -> MemoryEvaluation:
         """The evaluation with one more stage."""
         return replace(self, rows={**self.rows, **rows}, stages=(*self.stages, stage))
 
-    def done(self) -> Evaluation:
+    def done(self) -> MemoryEvaluation:
         """The evaluation with all stages measured."""
         return replace(self, finished=True)
 
@@ -58,12 +58,12 @@ class Evaluation:
         return json.dumps(self.values(), ensure_ascii=False)
 
 
-def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
+def write_evaluation(evaluation: MemoryEvaluation, folder: Path) -> None:
     """Write ``evaluation.json``; HoldfastError when the folder cannot be written."""
     write_json(folder / RESULT_FILE, evaluation.values())
 
 
-def read_evaluation(folder: Path, identity: str) -> Evaluation | None:
+def read_evaluation(folder: Path, identity: str) -> MemoryEvaluation | None:
     """What is kept in a folder of an evaluation of this identity; None of another or of none."""
     path = folder / RESULT_FILE
     if not path.is_file():
@@ -72,7 +72,7 @@ def read_evaluation(folder: Path, identity: str) -> Evaluation | None:
     try:
         if (values.pop("version"), values["identity"]) != (VERSION, identity):
             return None
-        rows = {name: Row(**row) for name, row in values.pop("rows").items()}
-        return Evaluation(**{**values, "rows": rows, "stages": tuple(values["stages"])})
+        rows = {name: Measure(**row) for name, row in values.pop("rows").items()}
+        return MemoryEvaluation(**{**values, "rows": rows, "stages": tuple(values["stages"])})
     except (KeyError, TypeError, AttributeError):  # damaged, so it is measured anew
         return None

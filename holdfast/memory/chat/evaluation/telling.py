@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.memory.chat.evaluation.result import Evaluation, Row
+from holdfast.memory.chat.evaluation.result import Measure, MemoryEvaluation
 
 # The rows of the table in order: the measure, what it is called, its unit.
 LABELS = (
@@ -30,7 +30,7 @@ LABELS = (
 )
 
 
-def about_lines(evaluation: Evaluation) -> list[str]:
+def about_lines(evaluation: MemoryEvaluation) -> list[str]:
     """What was measured, in one line."""
     about = evaluation.about
     adapters = "one adapter" if about["adapters"] == 1 else f"{about['adapters']} adapters"
@@ -40,11 +40,11 @@ def about_lines(evaluation: Evaluation) -> list[str]:
     return [line]
 
 
-def table_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]]:
-    """Rows of texts: the measure, how many questions, memory, weights alone, list alone."""
+def table_rows(evaluation: MemoryEvaluation) -> list[tuple[str, str, str, str, str]]:
+    """Measures of texts: the measure, how many questions, memory, weights alone, list alone."""
     rows = []
     for name, label, unit in LABELS:
-        row = evaluation.rows.get(name, Row())
+        row = evaluation.rows.get(name, Measure())
         memory, weights, listed = (
             _shown(value, unit) for value in (row.memory, row.weights, row.list)
         )
@@ -54,7 +54,7 @@ def table_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
-def notes(evaluation: Evaluation) -> list[str]:
+def notes(evaluation: MemoryEvaluation) -> list[str]:
     """What the reader of the table has to know."""
     lines = ["memory: as it answers. list: the gate and the stored answers, without weights."]
     if evaluation.about["adapters"] == 1:
