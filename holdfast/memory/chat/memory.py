@@ -17,7 +17,7 @@ from holdfast.memory.chat.batch import learn_batch, taught_wordings
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.record import (
     LESSONS,
-    Lesson,
+    LearnedLesson,
     Record,
     is_chat_memory,
     read_record,
@@ -228,7 +228,7 @@ class ChatMemory:
         )
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
         write_lesson(self.directory, file, learned.tensors, learned.owners)
-        lesson = Lesson(task.name, task.fingerprint, file, learned.missed)
+        lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
         self._record = self._record.after(lesson, engine.fingerprint)
         write_record(self.directory, self._record)
         self._answerer = None
