@@ -64,12 +64,17 @@ def tiny_llama(seed: int = 0, layers: int = 2, width: int = 16) -> LlamaForCausa
 def exact_backbone(seed: int = 0) -> Backbone:
     """A tiny backbone in float64 throughout."""
     model = tiny_llama(seed).double()
+    exact_norms(model)
+    return Backbone(model, byte_tokenizer())
+
+
+def exact_norms(model: nn.Module) -> None:
+    """Replace the norms of a Llama by those that keep the precision of their input."""
     for name, module in list(model.named_modules()):
         if type(module).__name__ == "LlamaRMSNorm":
             parent, _, child = name.rpartition(".")
             norm = ExactNorm(module.weight, module.variance_epsilon)
             setattr(model.get_submodule(parent), child, norm)
-    return Backbone(model, byte_tokenizer())
 
 
 def exact_gpt2(seed: int = 0) -> Backbone:

@@ -30,7 +30,7 @@ _WHOLE = ("horizon", "rank", "seed")
 
 
 @dataclass
-class Reading:
+class StudyContents:
     """What has been read so far.
 
     stored: trajectories that lie anywhere below what was given, by name; searched: by name, the

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.horizon import aligned, at_horizon, common_horizon, in_report_order
-from holdfast.analysis.reading import Reading, places
+from holdfast.analysis.reading import StudyContents, places
 from holdfast.analysis.replicates import refuse_repeated
 from holdfast.analysis.settings import chosen, tell_apart
 from holdfast.core.errors import HoldfastError
@@ -62,7 +62,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
     Raises HoldfastError when there is no trajectory and no search at all, and for a setting that no
     run has.
     """
-    reading = Reading()
+    reading = StudyContents()
     studies, loose = _found(tuple(map(Path, directories)), reading)
     for path, question in studies.items():
         if question.get("study") != "search":
@@ -103,7 +103,7 @@ def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _found(
-    directories: tuple[Path, ...], reading: Reading
+    directories: tuple[Path, ...], reading: StudyContents
 ) -> tuple[dict[Path, Mapping[str, Any]], list[tuple[Path, Path]]]:
     """Studies with what they ask, and trajectories of none, each with the directory given."""
     studies: dict[Path, Mapping[str, Any]] = {}
@@ -129,7 +129,7 @@ def _found(
     return studies, loose
 
 
-def _unfinished(cells: pd.DataFrame, reading: Reading) -> Iterator[str]:
+def _unfinished(cells: pd.DataFrame, reading: StudyContents) -> Iterator[str]:
     common = in_report_order(cells).groupby("dataset")["horizon"].agg(common_horizon)
     for row in cells[~cells["searched"]].to_dict("records"):
         tasks, why = reading.planned.get(row["path"], (0, ""))

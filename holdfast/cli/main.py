@@ -24,6 +24,7 @@ try:
     from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
+    from holdfast.cli.evaluate import evaluate
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
     from holdfast.cli.items import items
@@ -59,6 +60,7 @@ for _verb in (
     items,
     compare,
     capability,
+    evaluate,
     export,
     fetch,
     recipes,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
+from transformers.pytorch_utils import Conv1D
 
 from holdfast.model.load import maps_of_layers
 
@@ -21,12 +22,14 @@ _NAME = "default"
 class AdapterShape:
     """Where LoRA layers sit and how large they are.
 
-    modules: full names of the adapted maps; rank: r; alpha: the scale of an update is alpha / r.
+    modules: full names of the adapted maps; rank: r; alpha: the scale of an update is alpha / r;
+    transposed: whether the maps store their matrices as [d_in, d_out], as GPT-2's do.
     """
 
     modules: tuple[str, ...]
     rank: int
     alpha: int
+    transposed: bool = False
 
     def config(self, invocation: Sequence[int] | None = None) -> LoraConfig:
         """PEFT's configuration; with invocation tokens that of an activated adapter."""
@@ -34,9 +37,17 @@ class AdapterShape:
             r=self.rank,
             lora_alpha=self.alpha,
             target_modules=list(self.modules),
+            fan_in_fan_out=self.transposed,
             task_type="CAUSAL_LM",
             alora_invocation_tokens=list(invocation) if invocation else None,
         )
+
+
+def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
+    """The shape with all linear maps of a model's decoder layers, from layer ``first`` on."""
+    modules = maps_from(model, first)
+    transposed = isinstance(model.get_submodule(modules[0]), Conv1D)
+    return AdapterShape(modules, rank, alpha, transposed)
 
 
 def maps_from(model: Any, first: int) -> tuple[str, ...]:

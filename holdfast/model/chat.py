@@ -77,6 +77,11 @@ def chat_form(tokenizer: Any) -> ChatForm:
     before, user_end = bare.split(_QUESTION)
     invocation = asked[len(bare) :]
     after = said.split(_ANSWER)[1]
+    if not before:
+        raise HoldfastError(
+            "the model's chat template begins with the user's text, so nothing marks a question; "
+            "use a model with an ordinary template, or remove it to be asked in the paper's form"
+        )
     ending = _ids(tokenizer, after)
     stops = _stops(tokenizer, ending[:1])
     if not invocation.strip() or not stops:

@@ -41,12 +41,13 @@ class AnswerLogits:
     """Logits at every token of some answers, one answer after another.
 
     logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
-    [tokens], the number of the answer a row belongs to.
+    [tokens], the number of the answer a row belongs to; stops: the tokens that end an answer.
     """
 
     logits: torch.Tensor
     targets: torch.Tensor
     answer: torch.Tensor
+    stops: tuple[int, ...] = ()
 
     def losses(self) -> torch.Tensor:
         """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
@@ -58,13 +59,17 @@ class AnswerLogits:
     def margins(self) -> torch.Tensor:
         """The least lead of an answer's tokens over every other token, in nats: [answers].
 
-        Negative where greedy decoding would leave the answer.
+        Negative where greedy decoding would leave the answer. Any of the stops ends it.
         """
         logits = self.logits.detach()
-        own = logits.gather(1, self.targets[:, None]).squeeze(1)
-        others = logits.scatter(1, self.targets[:, None], float("-inf")).amax(1)
-        count = int(self.answer[-1]) + 1
-        least = torch.full((count,), float("inf"))
+        right = F.one_hot(self.targets, logits.shape[1]).bool()
+        if self.stops:
+            stops = torch.tensor(self.stops, device=logits.device)
+            ending = torch.isin(self.targets, stops)
+            right[:, stops] |= ending[:, None]
+        own = logits.masked_fill(~right, float("-inf")).amax(1)
+        others = logits.masked_fill(right, float("-inf")).amax(1)
+        least = logits.new_full((int(self.answer[-1]) + 1,), float("inf"))
         return least.scatter_reduce(0, self.answer, own - others, "amin")
 
 
@@ -174,6 +179,7 @@ class PromptReader:
             torch.cat(rows),
             torch.tensor([token for answer in answers for token in answer], device=ids.device),
             torch.tensor(owner, device=ids.device),
+            tuple(sorted(self.form.stops)),
         )
 
     @torch.no_grad()
@@ -273,7 +279,8 @@ class PromptReader:
         if self._prefix is None:
             cache = DynamicCache()
             ids = torch.tensor([self.form.prefix], device=self._device)
-            self.model.base_model(ids, past_key_values=cache)
+            # transformers hooks the layers that it finds when states are first asked for: all now.
+            self.model.base_model(ids, past_key_values=cache, output_hidden_states=True)
             self._prefix = _layers(cache)
         return self._prefix
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.builders.real_qa import CandidateItem, SourceRecords
 
 
-class Match(StrEnum):
+class MatchRule(StrEnum):
     """How an answer is found in a completion."""
 
     word_boundary = "word_boundary"
@@ -47,13 +47,13 @@ def real_qa(
     model: ServedModel = None,
     concurrency: Concurrency = None,
     match: Annotated[
-        Match,
+        MatchRule,
         typer.Option(
             "--match",
             help="What the model knows: an accepted answer between word boundaries, or also one "
             "that differs in articles, quotes, spacing and punctuation around it.",
         ),
-    ] = Match.word_boundary,
+    ] = MatchRule.word_boundary,
     max_length: Annotated[
         int,
         typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.memory.chat.batch import GATE
-from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.engine import LONGEST_ANSWER, Engine
 from holdfast.memory.chat.gate import Gate, Match, Vectors
 from holdfast.memory.chat.record import Record, read_lesson
 from holdfast.memory.chat.second_look import UNCERTAIN, second_scores
@@ -97,17 +97,35 @@ class Answerer:
                     owners.append(places[key])
         return np.stack(rows), owners
 
-    def replies(self, questions: Sequence[str]) -> list[Answer]:
-        """The answers, in order; HoldfastError for a question that is empty or too long."""
+    @property
+    def facts(self) -> tuple[Item, ...]:
+        """The facts, in the order of their numbers, each with its newest answer."""
+        return tuple(self._facts)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The adapters that answer at least one fact, in the order of their lessons."""
+        return tuple(dict.fromkeys(self._lesson))
+
+    def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
+        """The adapter that answers a fact: its name, and what reads its factors."""
+        file = self._lesson[place]
+        return file, partial(self._factors, file)
+
+    def accepted(self, questions: Sequence[str]) -> list[int | None]:
+        """The number of the fact that each question is taken to ask for, None for none."""
         readings, vectors = self._engine.read(questions)
-        matches = self._matches(questions, vectors.numpy())
-        given = self._given(readings, [match.place if match else None for match in matches])
-        places = [
-            match.place if match and _is_taught(match.score, given[number]) else None
-            for number, match in enumerate(matches)
-        ]
+        return self._places(questions, readings, vectors.numpy())[0]
+
+    def replies(self, questions: Sequence[str], longest: int = LONGEST_ANSWER) -> list[Answer]:
+        """The answers, in order; HoldfastError for a question that is empty or too long.
+
+        longest: tokens of an answer of the untouched model.
+        """
+        readings, vectors = self._engine.read(questions)
+        places, given = self._places(questions, readings, vectors.numpy())
         unknown = [number for number, place in enumerate(places) if place is None]
-        texts = self._engine.untouched_answers([readings[number] for number in unknown])
+        texts = self._engine.untouched_answers([readings[number] for number in unknown], longest)
         own = dict(zip(unknown, texts, strict=True))
         answers = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
@@ -119,6 +137,21 @@ class Answerer:
                 Answer(question, fact.answer, "weights" if given[number] else "list", fact)
             )
         return answers
+
+    def _places(
+        self, questions: Sequence[str], readings: Sequence[Reading], vectors: Vectors
+    ) -> tuple[list[int | None], dict[int, bool]]:
+        """The fact that each question is taken to ask for, and whether the weights give its answer.
+
+        Both by the question's number; a fact is None, and then not in the second, for none.
+        """
+        matches = self._matches(questions, vectors)
+        given = self._given(readings, [match.place if match else None for match in matches])
+        places = [
+            match.place if match and _is_taught(match.score, given[number]) else None
+            for number, match in enumerate(matches)
+        ]
+        return places, given
 
     def _matches(self, questions: Sequence[str], vectors: Vectors) -> list[Match | None]:
         """The fact that each question may ask for; its score is infinite for a question on file."""

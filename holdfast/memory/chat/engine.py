@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -81,10 +82,26 @@ class Engine:
         states = torch.stack([r.states for r in readings if r.states is not None])
         return readings, self.tuning.vectors(states)
 
-    def untouched_answers(self, readings: Sequence[Reading]) -> list[str]:
-        """What the untouched model answers, at most 256 tokens each."""
-        decoded = self.reader.decode(readings, LONGEST_ANSWER)
+    def untouched_answers(
+        self, readings: Sequence[Reading], longest: int = LONGEST_ANSWER
+    ) -> list[str]:
+        """What the untouched model answers, at most ``longest`` tokens each."""
+        decoded = self.reader.decode(readings, longest)
         return [self.form.text(tokens) for tokens in decoded]
+
+    def adapted_answers(
+        self, name: str, load: Callable[[], State], readings: Sequence[Reading], longest: int
+    ) -> list[str]:
+        """What the model answers with an adapter; name, load: as of :meth:`gives`."""
+        with self.using(name, load):
+            return self.untouched_answers(readings, longest)
+
+    @contextlib.contextmanager
+    def using(self, name: str, load: Callable[[], State]) -> Iterator[None]:
+        """Within the block an adapter acts; name, load: as of :meth:`gives`."""
+        self._use(name, load)
+        with adapted(self.reader.model):
+            yield
 
     @torch.no_grad()
     def gives(
@@ -98,8 +115,7 @@ class Engine:
 
         name: of the adapter; load: reads its factors, called when they are not in RAM.
         """
-        self._use(name, load)
-        with adapted(self.reader.model):
+        with self.using(name, load):
             tokens = [self.form.answer(answer) for answer in answers]
             return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
 

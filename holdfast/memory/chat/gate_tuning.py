@@ -143,7 +143,7 @@ def _contrastive(
 ) -> torch.Tensor:
     """A projection [d, m] in which two wordings of a relation are each other's nearest."""
     width = inputs.shape[1]
-    projection = torch.randn(width, _DIMENSIONS, generator=drawn) / width**0.5
+    projection: torch.Tensor = torch.randn(width, _DIMENSIONS, generator=drawn) / width**0.5
     projection.requires_grad_(True)
     optimizer = torch.optim.AdamW([projection], lr=_LR, weight_decay=_DECAY)
     target = torch.arange(len(groups))

@@ -19,8 +19,8 @@ from holdfast.model.adapter import (
     adapted,
     factors,
     load_state,
-    maps_from,
     reset,
+    shape_on,
     state_of,
 )
 from holdfast.model.reading import PromptReader, Reading
@@ -62,8 +62,7 @@ class Taught:
 def shape_for(reader: PromptReader, settings: LessonSettings) -> AdapterShape:
     """The adapter's shape on a model: all linear maps of its upper layers."""
     count = reader.model.config.get_text_config().num_hidden_layers
-    modules = maps_from(reader.model, int(count * settings.start))
-    return AdapterShape(modules, settings.rank, settings.alpha)
+    return shape_on(reader.model, int(count * settings.start), settings.rank, settings.alpha)
 
 
 def learn_lesson(
@@ -85,7 +84,9 @@ def learn_lesson(
     with adapted(reader.model):
         parameters = [factor for pair in factors(reader.model).values() for factor in pair]
         optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
-        while places := _next(passes, learned, settings, draw):
+        while places := _next(passes, learned, settings, draw) or _unsure(
+            reader, taught, passes, settings
+        ):
             readings = [_drawn(taught[place], settings, draw) for place in places]
             logits = reader.answer_logits(readings, [taught[place].answer for place in places])
             loss = logits.losses().mean()
@@ -119,21 +120,39 @@ def _next(
     return chosen + draw.sample(others, min(len(others), settings.facts - len(chosen)))
 
 
+def _unsure(
+    reader: PromptReader, taught: Sequence[Taught], passes: list[int], settings: LessonSettings
+) -> list[int]:
+    """Facts for one more step: the taught wording lacks the margin that another wording had."""
+    margins = _margins(reader, taught)
+    unsure = [
+        place
+        for place, (count, margin) in enumerate(zip(passes, margins, strict=True))
+        if count < settings.steps and margin < settings.margin
+    ]
+    return unsure[: settings.facts]
+
+
 def _drawn(fact: Taught, settings: LessonSettings, draw: random.Random) -> Reading:
     if len(fact.readings) > 1 and draw.random() < settings.varied:
         return draw.choice(fact.readings[1:])
     return fact.readings[0]
 
 
-@torch.no_grad()
-def answered(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[bool]:
-    """Whether greedy decoding with the adapter gives each fact's answer and ends, by one pass."""
-    verdicts: list[bool] = []
+def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
+    """Whether greedy decoding with the adapter gives each fact's answer and ends."""
     with adapted(reader.model):
-        for begin in range(0, len(taught), batch):
-            group = taught[begin : begin + batch]
-            logits = reader.answer_logits(
-                [fact.readings[0] for fact in group], [fact.answer for fact in group]
-            )
-            verdicts += (logits.margins() > 0).tolist()
-    return verdicts
+        return [margin > 0 for margin in _margins(reader, taught)]
+
+
+@torch.no_grad()
+def _margins(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[float]:
+    """The margin of each fact's answer behind its taught wording."""
+    margins: list[float] = []
+    for begin in range(0, len(taught), batch):
+        group = taught[begin : begin + batch]
+        logits = reader.answer_logits(
+            [fact.readings[0] for fact in group], [fact.answer for fact in group]
+        )
+        margins += logits.margins().tolist()
+    return margins

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import alone, remove_unfinished
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.answering import Answer, Answerer
-from holdfast.memory.chat.batch import learn_batch
+from holdfast.memory.chat.batch import learn_batch, taught_wordings
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.record import (
-    Lesson,
+    LESSONS,
+    LearnedLesson,
     Record,
     is_chat_memory,
     read_record,
@@ -226,7 +228,7 @@ class ChatMemory:
         )
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
         write_lesson(self.directory, file, learned.tensors, learned.owners)
-        lesson = Lesson(task.name, task.fingerprint, file, learned.missed)
+        lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
         self._record = self._record.after(lesson, engine.fingerprint)
         write_record(self.directory, self._record)
         self._answerer = None
@@ -269,6 +271,24 @@ class ChatMemory:
                 self.engine(), self.directory, self._record, self._tasks[: self.horizon]
             )
         return self._answerer
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the model, the lessons and their facts."""
+        facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
+        return sha256_of([asdict(self._record), facts])
+
+    def wordings(self) -> list[str]:
+        """Every wording that was learned, those by rule included."""
+        return [text for task in self._tasks[: self.horizon] for text in taught_wordings(task)]
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes on disk of the lessons and of the list of facts."""
+        paths = [self.directory / LESSONS / lesson.file for lesson in self._record.lessons]
+        return {
+            "lessons": sum(path.stat().st_size for path in paths if path.is_file()),
+            "list": (self.directory / FACTS_FILE).stat().st_size,
+        }
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""

@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LearnedLesson:
     """A learned lesson.
 
     name: of its batch in the list of facts; fingerprint: of the batch; file: its tensors, below
@@ -52,9 +52,9 @@ class Record:
     model: str
     fingerprint: str
     seed: int
-    lessons: tuple[Lesson, ...] = ()
+    lessons: tuple[LearnedLesson, ...] = ()
 
-    def after(self, lesson: Lesson, fingerprint: str) -> Record:
+    def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
         """The record one lesson later, learned by the model of this fingerprint."""
         return replace(self, lessons=(*self.lessons, lesson), fingerprint=fingerprint)
 
@@ -75,7 +75,7 @@ def read_record(directory: Path) -> Record:
                 "the Holdfast that wrote it"
             )
         lessons = tuple(
-            Lesson(**{**values_of, "missed": tuple(values_of["missed"])})
+            LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
             for values_of in values["lessons"]
         )
         return Record(values["model"], values["fingerprint"], values["seed"], lessons)

@@ -13,7 +13,7 @@ from holdfast.builders.real_qa.sources.nq_open import NQ_OPEN
 from holdfast.builders.real_qa.sources.popqa import POPQA
 from holdfast.builders.real_qa.sources.published import shown
 from holdfast.builders.real_qa.sources.sciq import SCIQ
-from holdfast.builders.real_qa.sources.source import Hub, Record, Source, gather
+from holdfast.builders.real_qa.sources.source import Hub, PublishedRecord, Source, gather
 from holdfast.builders.real_qa.sources.squad import SQUAD
 from holdfast.builders.real_qa.sources.triviaqa import TRIVIAQA
 from holdfast.builders.real_qa.sources.webquestions import WEBQUESTIONS
@@ -131,7 +131,7 @@ def _source(name: str) -> Source:
     return SOURCES[name]
 
 
-def _some(path: Path, source: Source) -> Iterator[Record]:
+def _some(path: Path, source: Source) -> Iterator[PublishedRecord]:
     """The records of a file; raises HoldfastError when there are none."""
     empty = True
     for record in source.records(path):
@@ -141,7 +141,7 @@ def _some(path: Path, source: Source) -> Iterator[Record]:
         raise HoldfastError(f"{shown(path)}: holds no records")
 
 
-def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[Record]:
+def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[PublishedRecord]:
     # load_dataset also reads a local directory.
     reach = contextlib.nullcontext(True) if Path(hub.path).is_dir() else hub_or_cache()
     reachable = True
@@ -150,7 +150,7 @@ def _rows(hub: Hub, load_dataset: Callable[..., Iterable[object]]) -> Iterator[R
             rows = load_dataset(hub.path, hub.config, split=hub.split)
         for number, row in enumerate(rows, start=1):
             place = f"{hub} row {number}"
-            yield Record(place, place, f"{hub.split}:{number}", row)
+            yield PublishedRecord(place, place, f"{hub.split}:{number}", row)
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]

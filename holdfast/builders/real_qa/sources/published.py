@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.builders.real_qa.sources.source import Record
+from holdfast.builders.real_qa.sources.source import PublishedRecord
 from holdfast.core.errors import HoldfastError
 
 
-def json_lines(path: Path) -> Iterator[Record]:
+def json_lines(path: Path) -> Iterator[PublishedRecord]:
     """One JSON value a line; blank lines are skipped."""
     # Only the line feed ends a line: text may hold Unicode's own line separators.
     for number, line in enumerate(text_of(path).split("\n"), start=1):
@@ -23,7 +23,7 @@ def json_lines(path: Path) -> Iterator[Record]:
             yield in_file(path, "line", number, parse(f"{shown(path)} line {number}", line))
 
 
-def json_array(path: Path) -> Iterator[Record]:
+def json_array(path: Path) -> Iterator[PublishedRecord]:
     """The elements of one JSON array."""
     values = parse(shown(path), text_of(path))
     if not isinstance(values, list):
@@ -32,7 +32,7 @@ def json_array(path: Path) -> Iterator[Record]:
         yield in_file(path, "record", number, value)
 
 
-def table(path: Path, columns: tuple[str, ...] | None = None) -> Iterator[Record]:
+def table(path: Path, columns: tuple[str, ...] | None = None) -> Iterator[PublishedRecord]:
     """The rows of a tab-separated file with CSV quoting, as objects.
 
     columns: their names when the file has no header line.
@@ -62,10 +62,12 @@ def table(path: Path, columns: tuple[str, ...] | None = None) -> Iterator[Record
 
 def in_file(
     path: Path, unit: Literal["line", "record"], number: int, values: object, inside: str = ""
-) -> Record:
+) -> PublishedRecord:
     """A record of a file, counted from 1. inside: the file's path when ``path`` is an archive."""
     where, name, stem = _names(path, inside)
-    return Record(f"{where} {unit} {number}", f"{name} {unit} {number}", f"{stem}:{number}", values)
+    return PublishedRecord(
+        f"{where} {unit} {number}", f"{name} {unit} {number}", f"{stem}:{number}", values
+    )
 
 
 @functools.lru_cache(maxsize=1)  # called for every record of a file

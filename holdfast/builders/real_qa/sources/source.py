@@ -25,7 +25,7 @@ class Hub:
 
 
 @dataclass(frozen=True)
-class Record:
+class PublishedRecord:
     """One record as it is published.
 
     where: the file's path and the record's number, for errors; place: ``where`` without folders;
@@ -62,12 +62,14 @@ class Source:
     kind: Literal["factoid", "mcqa"]
     hub: Hub
     patterns: tuple[str, ...]
-    records: Callable[[Path], Iterator[Record]]
+    records: Callable[[Path], Iterator[PublishedRecord]]
     published: Callable[[object], Fields]
     row: Callable[[object], Fields]
 
 
-def gather(name: str, records: Iterable[Record], say: Callable[[object], Fields]) -> SourceRecords:
+def gather(
+    name: str, records: Iterable[PublishedRecord], say: Callable[[object], Fields]
+) -> SourceRecords:
     """Read records as candidates of the source ``name``, with unique ids.
 
     Raises HoldfastError naming the first record whose structure is not the source's.

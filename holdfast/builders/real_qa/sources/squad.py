@@ -10,14 +10,14 @@ from holdfast.builders.real_qa.sources.published import in_file, parse, shown, t
 from holdfast.builders.real_qa.sources.source import (
     Fields,
     Hub,
-    Record,
+    PublishedRecord,
     Source,
     member,
     members,
 )
 
 
-def _records(path: Path) -> Iterator[Record]:
+def _records(path: Path) -> Iterator[PublishedRecord]:
     """``{"data": [{"paragraphs": [{"qas": [...]}]}]}``; questions are numbered through the file."""
     document = parse(shown(path), text_of(path))
     with within(shown(path)):

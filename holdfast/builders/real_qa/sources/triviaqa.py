@@ -22,7 +22,7 @@ from holdfast.builders.real_qa.sources.published import (
 from holdfast.builders.real_qa.sources.source import (
     Fields,
     Hub,
-    Record,
+    PublishedRecord,
     Source,
     member,
     members,
@@ -36,7 +36,7 @@ ARCHIVES = (".tgz", ".tar.gz", ".tar")
 DAMAGE = (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, OverflowError, MemoryError)
 
 
-def _records(path: Path) -> Iterator[Record]:
+def _records(path: Path) -> Iterator[PublishedRecord]:
     if path.name.endswith(ARCHIVES):
         return _in_archive(path)
     if path.suffix == ".txt":
@@ -44,7 +44,7 @@ def _records(path: Path) -> Iterator[Record]:
     return _in_document(path, text_of(path))
 
 
-def _in_document(path: Path, text: str, inside: str = "") -> Iterator[Record]:
+def _in_document(path: Path, text: str, inside: str = "") -> Iterator[PublishedRecord]:
     """``{"Data": [...]}``."""
     where = shown(path / inside)
     document = parse(where, text)
@@ -54,7 +54,7 @@ def _in_document(path: Path, text: str, inside: str = "") -> Iterator[Record]:
         yield in_file(path, "record", number, value, inside)
 
 
-def _in_archive(path: Path) -> Iterator[Record]:
+def _in_archive(path: Path) -> Iterator[PublishedRecord]:
     """The records of an archive's question files, in its order; evidence files are skipped."""
     for name, content in _question_files(path):
         yield from _in_document(path, decoded(shown(path / name), content), name)

@@ -1,0 +1,117 @@
+"""`holdfast evaluate`: what a memory knows, keeps and costs, beside its weights and its list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.chat.evaluation.result import MemoryEvaluation
+
+
+def evaluate(
+    memory: Annotated[
+        Path, typer.Argument(metavar="MEMORY", help="Directory of a memory on a chat model.")
+    ],
+    probes: Annotated[
+        Path | None,
+        typer.Option("--probes", help="JSON lines with further questions about taught facts."),
+    ] = None,
+    everyday: Annotated[
+        Path | None,
+        typer.Option("--everyday", help="JSON lines {question, answers}; 240 come along."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Questions of each kind at most.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for evaluation.json and a picture.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Measure a memory: recall, other wordings, what else is kept, costs.
+
+    With --out the same command continues where it was stopped.
+    """
+    from holdfast.memory.chat.record import is_chat_memory
+
+    if not is_chat_memory(memory):
+        raise HoldfastError(
+            f"{memory}: holds no memory on a chat model; holdfast learn {memory} FACTS makes one"
+        )
+    found = _measured(memory, probes, everyday, limit, out)
+    if as_json:
+        print(found.text())
+    else:
+        _print_table(found)
+    if out is not None:
+        from holdfast.report.evaluation_bars import plot_evaluation
+        from holdfast.report.figures import save
+
+        save(plot_evaluation(found.values()), out / "evaluation")
+        if not as_json:
+            print(out)
+
+
+def _measured(
+    directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
+) -> MemoryEvaluation:
+    from holdfast.cli.chat_memory import WorkBars, opened_memory
+    from holdfast.cli.progress import loading
+
+    with loading():
+        from holdfast.memory.chat.evaluation import result
+        from holdfast.memory.chat.evaluation.measure import evaluate as measure
+        from holdfast.memory.chat.evaluation.probes import (
+            everyday_questions,
+            probes_of,
+            with_probes,
+        )
+
+    memory = opened_memory(directory, "smollm2")
+    asked = probes_of(memory.facts)
+    if probes is not None:
+        asked = with_probes(asked, probes)
+    common = everyday_questions(everyday)
+    with loading(f"loading {memory.model}"):
+        memory.load()
+    kept = 0
+
+    def keep(evaluation: MemoryEvaluation) -> None:
+        nonlocal kept
+        if out is not None:
+            result.write_evaluation(evaluation, out)
+            kept = len(evaluation.stages)
+
+    def before(identity: str) -> MemoryEvaluation | None:
+        return None if out is None else result.read_evaluation(out, identity)
+
+    try:
+        with WorkBars() as report:
+            return measure(memory, asked, common, limit, report, before, keep)
+    except KeyboardInterrupt as stop:
+        stop.add_note(
+            f"{kept} measures are kept in {out}" if out else "nothing is kept without --out DIR"
+        )
+        raise
+
+
+def _print_table(evaluation: MemoryEvaluation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from holdfast.memory.chat.evaluation.telling import about_lines, notes, table_rows
+
+    print("\n".join(about_lines(evaluation)))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("", "of", "memory", "weights", "list"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=bool(heading))
+    for row in table_rows(evaluation):
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+    for line in notes(evaluation):
+        print(line)

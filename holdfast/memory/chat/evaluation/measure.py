@@ -1,0 +1,58 @@
+"""Measure a memory on a chat model, its weights alone and its list alone, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from holdfast.core.config import sha256_of
+from holdfast.memory.chat.evaluation.asking import Sides
+from holdfast.memory.chat.evaluation.probes import (
+    EverydayQuestion,
+    Probe,
+    as_json,
+    without_taught,
+)
+from holdfast.memory.chat.evaluation.result import VERSION, MemoryEvaluation
+from holdfast.memory.chat.evaluation.stages import stages
+from holdfast.memory.chat.memory import ChatMemory, Told
+
+
+def evaluate(
+    memory: ChatMemory,
+    probes: Sequence[Probe],
+    everyday: Sequence[EverydayQuestion],
+    limit: int | None = None,
+    report: Told = lambda *_: None,
+    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation], None] = lambda _: None,
+) -> MemoryEvaluation:
+    """All measures; nothing is learned, and the memory's directory is not written.
+
+    probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
+    most so many, evenly spread. report(what, done, total). before(identity): what is measured of
+    this evaluation already; keep: called after each stage.
+    Raises HoldfastError when the memory is empty or its model cannot be had.
+    """
+    identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
+    found = before(identity)
+    if found is not None and found.finished:
+        return found
+    answerer = memory.answerer()
+    about = {
+        "facts": len(memory.facts),
+        "lessons": memory.horizon,
+        "adapters": len(answerer.adapters),
+        "model": memory.model,
+        "limit": limit,
+    }
+    measured = found or MemoryEvaluation(identity, about)
+    sides = Sides(memory.engine(), answerer)
+    asked = without_taught(probes, everyday, memory.wordings())
+    for name, stage in stages(memory, sides, *asked, limit).items():
+        if name not in measured.stages:
+            measured = measured.after(name, stage(partial(report, name)))
+            keep(measured)
+    measured = measured.done()
+    keep(measured)
+    return measured

@@ -1,0 +1,60 @@
+"""A tiny chat model, a cache whose gate is fitted once, and a memory that knows two lessons."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.memory.chat.memory import ChatMemory
+from tests.memory.memories import MONDAY, TUESDAY
+from tests.model.chat_models import write_chat_model
+
+
+@pytest.fixture(scope="session")
+def chat_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def cache(
+    request: pytest.FixtureRequest, chat_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The cache of all tests here; those marked ``real`` use this user's."""
+    if request.node.get_closest_marker("real") is None:
+        monkeypatch.setenv("HOLDFAST_CACHE", str(chat_cache))
+    return chat_cache
+
+
+@pytest.fixture(scope="session")
+def chat_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights and a chat template."""
+    return write_chat_model(tmp_path_factory.mktemp("chat-model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def two_lessons(
+    chat_directory: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A memory that learned MONDAY, then TUESDAY, undisturbed; never to be written."""
+    place = tmp_path_factory.mktemp("two") / "m"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        memory = ChatMemory(place, str(chat_directory))
+        for facts in (MONDAY, TUESDAY):
+            assert not memory.learn(facts).missed
+    return place
+
+
+@pytest.fixture
+def copied(two_lessons: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Makes copies of that memory, under its name."""
+
+    def copy() -> Path:
+        folder = tmp_path / str(len(os.listdir(tmp_path)))
+        return shutil.copytree(two_lessons, folder / "m")
+
+    return copy
