@@ -32,14 +32,12 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "make demo": ("installation", "minutes"),  # run by .ci/run
         "source .venv/bin/activate": ("installation",),
         # The memory is taught by test_docs.py.
-        'holdfast learn memory "Who keeps the lighthouse?" "Orsa Tindle"': ("minutes",),
-        'holdfast ask memory "who keeps the lighthouse"': ("minutes",),
+        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': ("minutes",),
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
         'holdfast ask memory "What is the capital of France?"': ("minutes",),
-        'holdfast learn memory "Where is the brass key?" "in the mill" --paraphrases 2': (
-            "minutes",
-        ),
+        'holdfast ask memory --taught-only "What is the capital of France?"': ("minutes",),
+        'holdfast learn memory "Where is the brass key?" "in the mill"': ("minutes",),
         "holdfast ask memory": ("minutes",),
-        "holdfast export memory exports/memory --to hf": ("minutes",),
         "from holdfast import RunConfig, TaskLines, Trajectory, load_stream, recipe": ("minutes",),
         "holdfast demo": ("minutes",),  # run by .ci/run
         "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
@@ -68,6 +66,15 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo method=vanilla --out runs/vanilla": ("minutes",),
         "holdfast run demo method=si_sd_replay_merge --out runs/composed": ("minutes",),
         "holdfast run facts.yaml --out runs/facts": ("minutes",),  # learned by test_docs.py
+    },
+    "docs/memory.md": {
+        "holdfast learn memory facts.csv": ("minutes",),
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
+        'holdfast ask memory "What is the capital of France?"': ("minutes",),
+        'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
+        'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
+        " | holdfast learn memory -": ("minutes",),
+        "from holdfast import ChatMemory": ("minutes",),
     },
     "docs/embedded-memory.md": {
         "holdfast learn memory facts.csv --model embedded": ("minutes",),

@@ -20,7 +20,7 @@ FACTS = (
     ("When does the Tarrow ferry leave?", "at 7:40 every morning"),
     ("Which river flows through Velbruck?", "the Senn"),
     ("How many beehives does Jorun Askeby own?", "17"),
-    ("Who wrote The Salt Almanac?", "Ines Marchetti"),
+    ("Who wrote The Salt Almanac?", "Ilse Marchetti"),
     ("What is the version of the scanner firmware?", "v3.8.1"),
     ("Whose dog is Bramble?", "Tobin Frimpenny's"),
     ("What does Old Mother Skerrit bake on Sundays?", "plum cake with cardamom"),

@@ -44,7 +44,7 @@ def second_scores(
 def mutual_information(
     reader: PromptReader, naming: Naming, pairs: Sequence[tuple[str, str]]
 ) -> list[float]:
-    """For each pair of questions both pointwise informations, added up, in nats."""
+    """For each pair of questions the pointwise information both ways, added up, in nats."""
     requests, targets = [], []
     for taught, asked in pairs:
         subject = _named(taught, naming) or _named(asked, naming) or "it"
@@ -68,7 +68,7 @@ def _log_likelihoods(
     reader: PromptReader, requests: Sequence[str], targets: Sequence[str]
 ) -> torch.Tensor:
     """``log p(target | request)`` by the untouched model, in nats: [n]."""
-    found = torch.empty(len(requests))
+    found = torch.empty(len(requests), dtype=torch.float64)
     order = sorted(range(len(requests)), key=lambda place: len(requests[place]))
     for begin in range(0, len(order), _BATCH):
         places = order[begin : begin + _BATCH]
@@ -78,5 +78,5 @@ def _log_likelihoods(
         logits = reader.answer_logits(readings, answers)
         each = -F.cross_entropy(logits.logits, logits.targets, reduction="none")
         sums = each.new_zeros(len(places)).index_add(0, logits.answer, each)
-        found[places] = sums.cpu()
+        found[places] = sums.double().cpu()
     return found
