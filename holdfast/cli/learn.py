@@ -153,10 +153,11 @@ def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | N
     from holdfast.memory.chat.record import is_chat_memory, read_record
     from holdfast.memory.memory import recorded_in
     from holdfast.memory.opening import EMBEDDED, default_model
+    from holdfast.model.fetch import lasting_name
 
     if is_chat_memory(memory):
         own = read_record(memory).model
-        if model not in (None, own):
+        if model is not None and lasting_name(model) != own:
             raise HoldfastError(
                 f"{memory}: is a memory of {own}, not of {model}; leave --model out"
             )

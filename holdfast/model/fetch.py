@@ -84,6 +84,14 @@ def fetch(name: str | Path, report: Report = silent) -> Path:
     return folder
 
 
+def lasting_name(name: str | Path) -> str:
+    """The name under which the same model is found from any directory: a path becomes absolute."""
+    name = str(name)
+    path = Path(name).expanduser()
+    own = name == "embedded" or name in CATALOGUE
+    return name if own or not path.exists() else str(path.absolute())
+
+
 def _embedded() -> Path:
     return Path(str(files("holdfast"))) / "backbone" / "embedded"
 

@@ -48,6 +48,11 @@ def is_wording(item: Item) -> bool:
     return WORDING_OF in item.details
 
 
+def fact_key(item: Item) -> str:
+    """The key of the question of an item's fact; of a wording that of the fact that it asks for."""
+    return question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
+
+
 def newest(tasks: Iterable[Task]) -> list[Item]:
     """Every fact once, in order of first appearance, with its latest answer."""
     return [item for item in latest(tasks).values() if not is_wording(item)]

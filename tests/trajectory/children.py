@@ -21,7 +21,11 @@ from tests.trajectory.instants import heard
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Not this module: the server of Python 3.11 does not know the path of the tests.
 _CONTEXT.set_forkserver_preload(
-    ["holdfast.learning.trajectory", "transformers.models.llama.modeling_llama"]
+    [
+        "holdfast.learning.trajectory",
+        "holdfast.memory.chat.memory",
+        "transformers.models.llama.modeling_llama",
+    ]
 )
 
 Child = tuple[BaseProcess, Connection]

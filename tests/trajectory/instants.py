@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 
 from holdfast.learning import state
+from holdfast.memory.chat import record
 
 Hear = Callable[[str], None]
 
@@ -29,7 +30,8 @@ def heard(hear: Hear) -> Iterator[None]:
     removed, cut: after.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "save_file", _saving(state.save_file, hear))
+        for module in (state, record):
+            patch.setattr(module, "save_file", _saving(module.save_file, hear))
         patch.setattr(Path, "write_text", _writing(Path.write_text, hear))
         patch.setattr(Path, "open", _opening(Path.open, hear))
         patch.setattr(Path, "unlink", _then(Path.unlink, hear, "removed"))
@@ -40,10 +42,10 @@ def heard(hear: Hear) -> Iterator[None]:
 
 
 def _saving(real: Any, hear: Hear) -> Any:
-    def save_file(tensors: Any, path: Path) -> None:
+    def save_file(tensors: Any, path: Path, **more: Any) -> None:
         # As the library does: under a name of its own, beside the one it was given.
         partial = Path(path).with_name(".tmpAbCdEf")
-        content = save(tensors)
+        content = save(tensors, **more)
         partial.write_bytes(content[: len(content) // 2])
         try:
             hear("half")
@@ -51,7 +53,7 @@ def _saving(real: Any, hear: Hear) -> Any:
             raise SafetensorError(f"Error while serializing: I/O error: {error}") from None
         finally:
             os.unlink(partial)
-        real(tensors, path)
+        real(tensors, path, **more)
 
     return save_file
 

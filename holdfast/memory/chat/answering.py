@@ -12,15 +12,15 @@ from typing import Literal
 import numpy as np
 
 from holdfast.memory.chat.batch import GATE
-from holdfast.memory.chat.engine import LONGEST_ANSWER, Engine
+from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Match, Vectors
-from holdfast.memory.chat.record import Record, read_lesson
+from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.chat.second_look import UNCERTAIN, second_scores
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import WORDING_OF, is_wording
+from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.registry import question_key
 
 
@@ -69,7 +69,7 @@ class Answerer:
         self._asked: dict[str, int] = {}  # wordings on file, by key
         for task, lesson in zip(tasks, record.lessons, strict=True):
             for item in task.items:
-                key = question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
+                key = fact_key(item)
                 if key not in places:
                     places[key] = len(self._facts)
                     self._facts.append(item)
@@ -91,6 +91,8 @@ class Answerer:
         rows, owners = [], []
         for lesson in record.lessons:
             tensors, keys = read_lesson(self._directory, lesson.file, only=GATE)
+            if len(keys) != len(tensors[GATE]) or not places.keys() >= set(keys):
+                raise damaged_lesson(self._directory, lesson.file, "it is of other facts")
             for row, key in zip(tensors[GATE].float().numpy(), keys, strict=True):
                 if self._lesson[places[key]] == lesson.file:
                     rows.append(row)
@@ -117,11 +119,13 @@ class Answerer:
         readings, vectors = self._engine.read(questions)
         return self._places(questions, readings, vectors.numpy())[0]
 
-    def replies(self, questions: Sequence[str], longest: int = LONGEST_ANSWER) -> list[Answer]:
+    def replies(self, questions: Sequence[str], longest: int | None = None) -> list[Answer]:
         """The answers, in order; HoldfastError for a question that is empty or too long.
 
-        longest: tokens of an answer of the untouched model.
+        longest: tokens of an answer of the untouched model; the engine's limit by default.
         """
+        if not questions:
+            return []
         readings, vectors = self._engine.read(questions)
         places, given = self._places(questions, readings, vectors.numpy())
         unknown = [number for number, place in enumerate(places) if place is None]

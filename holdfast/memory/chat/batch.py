@@ -11,8 +11,7 @@ from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.lesson import Taught, learn_lesson
 from holdfast.memory.chat.wordings import lesson_wordings
 from holdfast.streams import Task
-from holdfast.streams.batches import WORDING_OF, is_wording
-from holdfast.streams.registry import question_key
+from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
 
 GATE = "gate"  # the name of the vectors beside an adapter's factors
 
@@ -38,7 +37,7 @@ def learn_batch(
 
     report(learned, facts) is called after every step.
     """
-    facts = _facts(task)
+    facts = _facts(task, engine.fits)
     readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [
@@ -48,8 +47,8 @@ def learn_batch(
         for fact in facts
     ]
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
+    engine.adapter_changed()  # also where the lesson is interrupted
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
-    engine.adapter_changed()
     return LearnedBatch(
         {**state, GATE: vectors[on_file].to(torch.float16)},
         [fact.key for fact in facts for _ in range(fact.on_file)],
@@ -76,16 +75,23 @@ class _Fact:
     on_file: int
 
 
-def _facts(task: Task) -> list[_Fact]:
-    """The facts of a task with their wordings; further wordings of an earlier fact are one too."""
+def _facts(task: Task, fits: Callable[[str], bool]) -> list[_Fact]:
+    """The facts of a task with their wordings that fit; further ones of an earlier fact too."""
     asked: dict[str, list[str]] = {}
     answers: dict[str, str] = {}
     for item in task.items:
-        key = question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
-        texts = asked.setdefault(key, [])
-        texts.insert(len(texts) if is_wording(item) else 0, item.question)
+        key = fact_key(item)
+        # A fact's question comes first, also where a lesson brings further wordings alone.
+        texts = asked.setdefault(key, [item.details.get(WORDING_OF, item.question)])
+        if is_wording(item):
+            texts.append(item.question)
         answers[key] = item.answer
     return [
-        _Fact(key, answers[key], [texts[0], *lesson_wordings(texts[0], texts[1:])], len(texts))
+        _Fact(
+            key,
+            answers[key],
+            [texts[0], *filter(fits, lesson_wordings(texts[0], texts[1:]))],
+            len(texts),
+        )
         for key, texts in asked.items()
     ]

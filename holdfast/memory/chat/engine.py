@@ -40,6 +40,7 @@ class Engine:
         model, tokenizer = load_model(directory)
         self.form = chat_form(tokenizer)
         self.reader = PromptReader(model, self.form)
+        self.longest_question, self.longest_answer = self._limits()
         attach(model, shape_for(self.reader, self.settings))
         self.naming = Naming(lambda word: len(tokenizer(word, add_special_tokens=False).input_ids))
         self.tuning: GateTuning = prepared_tuning(
@@ -48,26 +49,39 @@ class Engine:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._loaded: str | None = None
 
+    def _limits(self) -> tuple[int, int]:
+        """The longest question and answer, in tokens, that the model's context holds together."""
+        context = getattr(self.reader.model.config.get_text_config(), "max_position_embeddings", 0)
+        if not context:
+            return LONGEST_QUESTION, LONGEST_ANSWER
+        room = context - len(self.form.prefix) - len(self.form.invocation)
+        answer = min(LONGEST_ANSWER, room // 2)
+        return min(LONGEST_QUESTION, room - answer), answer
+
     def prompt(self, question: str) -> list[int]:
         """A question's tokens. Raises HoldfastError when it is empty or too long."""
         tokens = self.form.question(question)
         if not question.strip():
             raise HoldfastError("the question is empty")
-        if len(tokens) > LONGEST_QUESTION:
+        if len(tokens) > self.longest_question:
             raise HoldfastError(
-                f"the question has {len(tokens)} tokens, and at most {LONGEST_QUESTION} are read; "
-                "ask a shorter one"
+                f"the question has {len(tokens)} tokens, and at most {self.longest_question} are "
+                "read; ask a shorter one"
             )
         return tokens
+
+    def fits(self, question: str) -> bool:
+        """Whether a question is short enough."""
+        return len(self.form.question(question)) <= self.longest_question
 
     def check_fact(self, question: str, answer: str) -> None:
         """Raise HoldfastError for a fact that this model cannot be taught."""
         self.prompt(question)
         tokens = self.form.answer(answer)
-        if len(tokens) > LONGEST_ANSWER:
+        if len(tokens) > self.longest_answer:
             raise HoldfastError(
                 f"the answer to {quoted(question)} has {len(tokens)} tokens, and at most "
-                f"{LONGEST_ANSWER} are learned; shorten it, or split it into several facts"
+                f"{self.longest_answer} are learned; shorten it, or split it into several facts"
             )
         if self.form.text(tokens[:-1]) != answer.strip():
             raise HoldfastError(
@@ -83,10 +97,11 @@ class Engine:
         return readings, self.tuning.vectors(states)
 
     def untouched_answers(
-        self, readings: Sequence[Reading], longest: int = LONGEST_ANSWER
+        self, readings: Sequence[Reading], longest: int | None = None
     ) -> list[str]:
-        """What the untouched model answers, at most ``longest`` tokens each."""
-        decoded = self.reader.decode(readings, longest)
+        """What the untouched model answers, at most ``longest`` tokens each (256 by default)."""
+        limit = self.longest_answer if longest is None else min(longest, self.longest_answer)
+        decoded = self.reader.decode(readings, limit)
         return [self.form.text(tokens) for tokens in decoded]
 
     def adapted_answers(
@@ -126,7 +141,14 @@ class Engine:
                 self._states.popitem(last=False)
         self._states.move_to_end(name)
         if self._loaded != name:
-            load_state(self.reader.model, self._states[name])
+            self._loaded = None
+            try:
+                load_state(self.reader.model, self._states[name])
+            except (KeyError, RuntimeError) as error:
+                raise HoldfastError(
+                    f"lesson {name}: its adapter is of another shape than lessons have here; teach "
+                    "the facts of facts.jsonl to a new memory"
+                ) from error
             self._loaded = name
 
     def adapter_changed(self) -> None:

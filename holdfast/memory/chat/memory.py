@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, remove_unfinished
+from holdfast.core.files import alone
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.answering import Answer, Answerer
 from holdfast.memory.chat.batch import learn_batch, taught_wordings
@@ -21,6 +21,7 @@ from holdfast.memory.chat.record import (
     Record,
     is_chat_memory,
     read_record,
+    remove_leftovers,
     write_lesson,
     write_record,
 )
@@ -28,9 +29,9 @@ from holdfast.memory.facts import Facts, frame_of, stream_from
 from holdfast.memory.plan import Correction, Plan, plan
 from holdfast.memory.spelling import nearest
 from holdfast.memory.wordings import with_wordings
-from holdfast.model.fetch import fetch
+from holdfast.model.fetch import fetch, lasting_name
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
+from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
 from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
@@ -70,7 +71,7 @@ class ChatMemory:
         Raises HoldfastError when the directory holds something else or is damaged.
         """
         self.directory = Path(directory)
-        self._record = Record(model, "", seed)
+        self._record = Record(lasting_name(model), "", seed)
         self._tasks: tuple[Task, ...] = ()
         self._engine: Engine | None = None
         self._answerer: Answerer | None = None
@@ -86,7 +87,7 @@ class ChatMemory:
 
     @property
     def model(self) -> str:
-        """The model's name, as it was given."""
+        """The model's name; a path is absolute."""
         return self._record.model
 
     @property
@@ -138,14 +139,16 @@ class ChatMemory:
             engine = Engine(
                 fetch(self.model), report=lambda done, total: report("preparing", done, total)
             )
-            if self._record.fingerprint not in ("", engine.fingerprint):
-                raise HoldfastError(
-                    f"{self.directory}: was taught to another model than the {self.model} that is "
-                    "here now; fetch that one again, or teach the facts of facts.jsonl to a new "
-                    "memory"
-                )
+            self._check_model(engine)
             self._engine = engine
         return self._engine
+
+    def _check_model(self, engine: Engine) -> None:
+        if self._record.fingerprint not in ("", engine.fingerprint):
+            raise HoldfastError(
+                f"{self.directory}: was taught to another model than the {self.model} that is "
+                "here now; fetch that one again, or teach the facts of facts.jsonl to a new memory"
+            )
 
     def load(self) -> None:
         """Load the model now. Raises as :meth:`engine`."""
@@ -164,7 +167,7 @@ class ChatMemory:
         learned = self._tasks[: self.horizon]
         last: dict[str, bool] = {}
         for task, lesson in zip(learned, self._record.lessons, strict=True):
-            last |= {question_key(item.question): False for item in task.items}
+            last |= {fact_key(item): False for item in task.items}
             last |= dict.fromkeys(lesson.missed, True)
         return tuple(item for item in newest(learned) if last[question_key(item.question)])
 
@@ -204,7 +207,8 @@ class ChatMemory:
         with alone(self.directory):
             if is_chat_memory(self.directory):
                 self._read()  # another process may have learned before this one held the lock
-            remove_unfinished(self.directory)
+                self._check_model(engine)
+            remove_leftovers(self.directory)
             decided = self.plan(stream, again=again)
             begin = self.horizon
             if not is_chat_memory(self.directory):
@@ -235,7 +239,7 @@ class ChatMemory:
 
     def _outcome(self, begin: int, decided: Plan) -> LessonOutcome:
         batches = self._tasks[begin : self.horizon]
-        here = {question_key(item.question) for task in batches for item in task.items}
+        here = {fact_key(item) for task in batches for item in task.items}
         facts = tuple(item for item in self.facts if question_key(item.question) in here)
         missed = set(self.missed())
         return LessonOutcome(
@@ -302,9 +306,9 @@ class ChatMemory:
 
 
 def _check_free(directory: Path) -> None:
-    """Refuse a directory that holds something else than the list of a memory that was begun."""
+    """Refuse a directory that holds something else; the record is the first file of a memory."""
     try:
-        others = {path.name for path in directory.iterdir()} - {".lock", FACTS_FILE, "lessons"}
+        others = {path.name for path in directory.iterdir()} - {".lock"}
     except FileNotFoundError:
         return
     except OSError as error:

@@ -5,12 +5,14 @@
       facts.jsonl    the list of facts, one lesson after another
       lessons/       for each lesson its adapter and the vectors of its questions
 
-``memory.json`` is replaced last, so a killed command leaves the lesson before. Only files that it
-names, or named before, are removed.
+``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
+its temporary files.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -78,12 +80,25 @@ def read_record(directory: Path) -> Record:
             LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
             for values_of in values["lessons"]
         )
-        return Record(values["model"], values["fingerprint"], values["seed"], lessons)
+        record = Record(values["model"], values["fingerprint"], values["seed"], lessons)
+        _check_types(record)
+        return record
     except (KeyError, TypeError, AttributeError) as error:
         raise HoldfastError(
             f"{path}: is damaged ({type(error).__name__}: {error}); restore it, or teach the facts "
             "of facts.jsonl to a new memory"
         ) from error
+
+
+def _check_types(record: Record) -> None:
+    """TypeError for a value of another type, and for a file that lies elsewhere."""
+    texts = [record.model, record.fingerprint]
+    for lesson in record.lessons:
+        texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
+        if Path(lesson.file).name != lesson.file:
+            raise TypeError(f"{lesson.file!r:.60} is no name of a file")
+    if not all(isinstance(text, str) for text in texts) or type(record.seed) is not int:
+        raise TypeError("a value is of another type")
 
 
 def write_record(directory: Path, record: Record) -> None:
@@ -92,9 +107,23 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
-    """Write a lesson's tensors and a JSON note beside them, atomically."""
+    """Write a lesson's tensors and a JSON note beside them, atomically, with their digests."""
+    beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
     with replacing(directory / LESSONS / file) as temporary:
-        save_file(tensors, temporary, metadata={"holdfast": json.dumps(note)})
+        try:
+            save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
+        except SafetensorError as error:  # a full disk is its own error to safetensors
+            raise OSError(str(error)) from error
+        # safetensors makes files that only their owner may read; use the folder's permissions.
+        with contextlib.suppress(OSError):
+            temporary.chmod(temporary.parent.stat().st_mode & 0o666)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what killed writers left, whose names are hidden; nobody may be writing there."""
+    for path in (*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def read_lesson(
@@ -109,10 +138,24 @@ def read_lesson(
         with safe_open(path, framework="pt") as opened:
             names = opened.keys() if only is None else [only]
             tensors = {name: opened.get_tensor(name) for name in names}
-            return tensors, json.loads((opened.metadata() or {})["holdfast"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise HoldfastError(
-            f"{path}: is missing or damaged ({reason}); restore it, or teach the facts of "
-            "facts.jsonl to a new memory"
-        ) from error
+            beside = json.loads((opened.metadata() or {})["holdfast"])
+        for name, tensor in tensors.items():
+            if _digest(tensor) != beside["sha256"][name]:
+                raise ValueError(f"{name} has other contents than were written")
+        return tensors, beside["note"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise damaged_lesson(directory, file, error) from error
+
+
+def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
+    """The line for a lesson's file that is not what was written."""
+    shown = " ".join(str(reason).split())[:100]
+    return HoldfastError(
+        f"{directory / LESSONS / file}: is missing or damaged ({shown}); restore it, or teach the "
+        "facts of facts.jsonl to a new memory"
+    )
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    content = tensor.detach().contiguous().view(torch.uint8).numpy()
+    return hashlib.sha256(content.tobytes()).hexdigest()

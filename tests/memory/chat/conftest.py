@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,15 @@ from tests.model.chat_models import write_chat_model
 
 @pytest.fixture(scope="session")
 def chat_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    """One for all workers of a session: a gate is fitted once."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "chat-cache"
 
 
 @pytest.fixture(autouse=True)
 def cache(
     request: pytest.FixtureRequest, chat_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+) -> Path:
     """The cache of all tests here; those marked ``real`` use this user's."""
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setenv("HOLDFAST_CACHE", str(chat_cache))

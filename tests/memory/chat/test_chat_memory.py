@@ -1,0 +1,221 @@
+"""A memory on a chat model, from teaching to answers, with another process beside it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from holdfast.memory.chat.batch import GATE
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import read_record
+from holdfast.streams.batches import WORDING_OF
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.trajectory.outcome import contents_of
+
+UNTAUGHT = ["Tell me a joke about zebras", "2 + 2", "Quel est ton nom, petit robot?"]
+
+
+def lesson_files(place: Path) -> list[Path]:
+    return sorted((place / "lessons").iterdir())
+
+
+def test_what_was_taught_is_answered_and_where_it_comes_from(two_lessons: Path) -> None:
+    memory = ChatMemory(two_lessons)
+    assert (memory.horizon, len(memory.facts), memory.missed()) == (2, 5, ())
+    for question, answer in [*MONDAY, *TUESDAY]:
+        reply = memory.reply(question)
+        assert (reply.text, reply.source, reply.taught) == (answer, "weights", True)
+        assert reply.fact is not None and reply.fact.question == question
+        assert memory.ask(f" {question.lower().rstrip('?')} ") == answer
+    both = memory.replies([*UNTAUGHT, MONDAY[0][0]])
+    assert [one.source for one in both] == ["model"] * 3 + ["weights"]
+    assert not both[0].taught and both[0].fact is None
+    assert memory.replies([]) == []
+    assert "5 facts in 2 lessons" in repr(memory)
+    frame = memory.to_frame()
+    assert list(frame["batch"]) == ["1", "1", "1", "2", "2"]
+
+
+def test_what_was_not_taught_is_answered_as_by_transformers(
+    two_lessons: Path, chat_directory: Path
+) -> None:
+    """To the token, whatever adapter answered before it."""
+    memory = ChatMemory(two_lessons)
+    memory.ask(MONDAY[0][0])
+    model = AutoModelForCausalLM.from_pretrained(chat_directory, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(chat_directory)
+    for question in UNTAUGHT:
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}],
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+        )
+        ids = model.generate(**asked, max_new_tokens=256, do_sample=False)[0]
+        said = tokenizer.decode(ids[asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        reply = memory.reply(question)
+        assert (reply.text, reply.source) == (said.strip(), "model")
+
+
+def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -> None:
+    place = copied()
+    first = lesson_files(place)[0]
+    tensors, note = load_file(first), _note(first)
+    damaged = {n: -t if n.endswith("lora_B") else t for n, t in tensors.items()}
+    save_file(damaged, first, metadata=note)
+    memory = ChatMemory(place)
+    assert {memory.reply(question).source for question, _ in MONDAY} == {"list"}
+    assert [memory.ask(question) for question, _ in MONDAY] == [answer for _, answer in MONDAY]
+    assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
+
+
+def _note(path: Path) -> dict[str, str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as opened:
+        return dict(opened.metadata())
+
+
+def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:
+    place = copied()
+    before = {path.name: path.read_bytes() for path in lesson_files(place)}
+    memory = ChatMemory(place)
+    outcome = memory.learn(WEDNESDAY)
+    assert (outcome.lessons, outcome.missed, outcome.known) == (("3",), (), 6)
+    assert {path.name: path.read_bytes() for path in lesson_files(place)[:2]} == before
+    assert [memory.reply(q).source for q, _ in [*MONDAY, *WEDNESDAY]] == ["weights"] * 4
+
+
+def test_the_same_facts_taught_elsewhere_are_the_same_bits(
+    two_lessons: Path, chat_directory: Path, tmp_path: Path
+) -> None:
+    """And another seed gives others."""
+    for seed, same in ((0, True), (1, False)):
+        memory = ChatMemory(tmp_path / str(seed) / "m", str(chat_directory), seed=seed)
+        memory.learn(MONDAY)
+        (file,) = lesson_files(memory.directory)
+        equal = file.read_bytes() == (two_lessons / "lessons" / file.name).read_bytes()
+        assert equal is same
+
+
+def test_a_correction_wins_and_repetitions_are_not_learned(copied: Callable[[], Path]) -> None:
+    memory = ChatMemory(copied())
+    before = contents_of(memory.directory)
+    again = memory.learn(MONDAY)
+    assert again.lessons == () and len(again.repeated) == 3
+    assert contents_of(memory.directory) == before
+    outcome = memory.learn([(MONDAY[0][0], "Orsa"), MONDAY[1], ("Who is Lum?", "a baker")])
+    (correction,) = outcome.corrected
+    assert (correction.before.answer, correction.after.answer) == ("Fenwick", "Orsa")
+    assert [item.question for item in outcome.facts] == [MONDAY[0][0], "Who is Lum?"]
+    for reader in (memory, ChatMemory(memory.directory)):
+        reply = reader.reply(MONDAY[0][0])
+        assert (reply.text, reply.source) == ("Orsa", "weights")
+        assert reader.ask(MONDAY[0][0].lower()) == "Orsa"
+        assert reader.ask(MONDAY[1][0]) == MONDAY[1][1]
+        assert len(reader.facts) == 6
+    back = memory.learn([MONDAY[0]])
+    assert len(back.corrected) == 1 and memory.ask(MONDAY[0][0]) == "Fenwick"
+
+
+def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_path: Path) -> None:
+    """With the fact, and later for a fact that is known: then its question is learned with them."""
+    fact = {"question": "Who mends the nets?", "answer": "Fenwick"}
+    memory = ChatMemory(tmp_path / "m", str(chat_directory))
+    memory.learn([{**fact, "paraphrases": ["Nets: mended by?"]}])
+    assert memory.ask("nets mended by") == "Fenwick"
+    outcome = memory.learn([{**fact, "paraphrases": ["The mender, please"]}])
+    assert outcome.lessons == ("2",) and not outcome.missed and outcome.known == 1
+    assert [item.question for item in outcome.facts] == ["Who mends the nets?"]
+    asked = ["Who mends the nets?", "Nets: mended by?", "the mender please"]
+    assert memory.reply(asked[0]).source == "weights"
+    assert [reply.text for reply in memory.replies(asked)] == ["Fenwick"] * 3
+    corrected = memory.learn([("Who mends the nets?", "Orsa")])
+    assert len(corrected.corrected) == 1
+    assert memory.reply(asked[0]).source == "weights"
+    assert [reply.text for reply in memory.replies(asked)] == ["Orsa"] * 3
+    assert len(memory.facts) == 1
+
+
+def test_wordings_by_count_are_kept_on_file(chat_directory: Path, tmp_path: Path) -> None:
+    memory = ChatMemory(tmp_path / "m", str(chat_directory))
+    worded = memory.worded(MONDAY[1:2], 2)
+    memory.learn(worded)
+    assert len(memory.facts) == 1
+    (task,) = worded.tasks
+    others = [item.question for item in task.items if WORDING_OF in item.details]
+    assert len(others) == 2
+    assert [memory.ask(text) for text in others] == [MONDAY[1][1]] * 2
+
+
+def test_what_another_process_learned_is_taken_up(copied: Callable[[], Path]) -> None:
+    place = copied()
+    reader, writer = ChatMemory(place), ChatMemory(place)
+    assert reader.reply(WEDNESDAY[0][0]).source == "model"
+    assert not reader.refresh()
+    writer.learn(WEDNESDAY)
+    assert reader.reply(WEDNESDAY[0][0]).source == "model"
+    assert reader.refresh() and not reader.refresh()
+    assert reader.reply(WEDNESDAY[0][0]).source == "weights"
+    # A writer takes up what came between, and loses nothing of it.
+    writer.learn([(MONDAY[0][0], "Orsa")])
+    outcome = reader.learn([("Who rings?", "Ada")])
+    assert (outcome.lessons, outcome.known, reader.horizon) == (("5",), 7, 5)
+    assert reader.ask(MONDAY[0][0]) == "Orsa"
+
+
+def test_several_tasks_are_several_lessons(chat_directory: Path, tmp_path: Path) -> None:
+    from holdfast.memory.facts import stream_from
+    from holdfast.streams import Stream
+
+    tasks = [stream_from(facts).tasks[0] for facts in (MONDAY, TUESDAY)]
+    named = tuple(type(one)(name, one.items) for one, name in zip(tasks, "ab", strict=True))
+    memory = ChatMemory(tmp_path / "m", str(chat_directory))
+    assert memory.learn(Stream(named, "two")).lessons == ("a", "b")
+    assert [one.name for one in read_record(memory.directory).lessons] == ["a", "b"]
+    assert [memory.reply(q).source for q, _ in [*MONDAY, *TUESDAY]] == ["weights"] * 5
+
+
+def test_what_was_missed_is_learned_again(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    memory = ChatMemory(copied())
+    settings = memory.engine().settings
+    memory.engine().settings = replace(settings, steps=1, visits=1)
+    outcome = memory.learn(WEDNESDAY)
+    assert [item.question for item in outcome.missed] == [WEDNESDAY[0][0]]
+    assert memory.reply(WEDNESDAY[0][0]).source == "list"
+    assert memory.ask(WEDNESDAY[0][0]) == WEDNESDAY[0][1]
+    memory.engine().settings = settings
+    assert memory.learn(again=True).lessons == ("again",)
+    assert memory.missed() == () and memory.reply(WEDNESDAY[0][0]).source == "weights"
+    before = contents_of(memory.directory)
+    assert memory.learn(again=True).lessons == ()
+    assert contents_of(memory.directory) == before
+
+
+def test_a_model_in_a_directory_is_found_from_anywhere(
+    chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(chat_directory, tmp_path / "here" / "tiny")
+    monkeypatch.chdir(tmp_path / "here")
+    ChatMemory("m", "tiny").learn(WEDNESDAY)
+    monkeypatch.chdir(tmp_path)
+    assert ChatMemory("here/m").ask(WEDNESDAY[0][0]) == WEDNESDAY[0][1]
+
+
+def test_a_lesson_is_small(two_lessons: Path) -> None:
+    """Factors in bfloat16 and vectors in float16; nothing of the model is kept."""
+    for path in lesson_files(two_lessons):
+        tensors = load_file(path)
+        assert tensors.pop(GATE).dtype == torch.float16
+        assert {one.dtype for one in tensors.values()} == {torch.bfloat16}
+        assert sum(one.numel() for one in tensors.values()) * 2 < path.stat().st_size < 200_000
