@@ -32,7 +32,9 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "make demo": ("installation", "minutes"),  # run by .ci/run
         "source .venv/bin/activate": ("installation",),
         # The memory is taught by test_docs.py.
-        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': ("minutes",),
+        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': (
+            "minutes",
+        ),
         'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
         'holdfast ask memory "What is the capital of France?"': ("minutes",),
         'holdfast ask memory --taught-only "What is the capital of France?"': ("minutes",),

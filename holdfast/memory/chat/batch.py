@@ -58,7 +58,7 @@ def learn_batch(
 
 def taught_wordings(task: Task) -> list[str]:
     """Every wording under which a lesson learns the facts of a task, those by rule included."""
-    return [text for fact in _facts(task) for text in fact.wordings]
+    return [text for fact in _facts(task, lambda _: True) for text in fact.wordings]
 
 
 @dataclass(frozen=True)
