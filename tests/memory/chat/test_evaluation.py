@@ -59,9 +59,11 @@ def test_a_memory_of_two_lessons(memory: ChatMemory, everyday):
     assert found.finished and found.about["adapters"] == found.about["lessons"] == 2
     assert rows["recalled"] == Measure(5, 1.0, 1.0, 1.0)
     assert rows["recalled_from_weights"] == Measure(5, 1.0, 1.0)
-    assert [rows[one].of for one in ("wordings", "reverse", "sentence", "others_accepted")] == [1] * 4
+    assert [rows[one].of for one in ("wordings", "reverse", "sentence", "others_accepted")] == [
+        1
+    ] * 4
     assert rows["everyday_kept"] == Measure(2, 1.0, None, 1.0)
-    assert rows["others_accepted"].weights is rows["kl"].weights is None
+    assert rows["others_accepted"].weights is None and "kl" not in rows
     sizes = memory.sizes()
     assert rows["bytes"] == Measure(None, sum(sizes.values()), sizes["lessons"], sizes["list"])
     assert rows["model_bytes"].memory > 100_000 and rows["seconds"].memory > 0
@@ -80,8 +82,10 @@ def test_one_adapter_is_measured_without_its_gate(chat_directory: Path, tmp_path
     own = sides.untouched(questions)
     assert rows["kl"].of == 3 and rows["bits_per_byte"].weights > 0
     assert rows["kl"].weights == pytest.approx(plain_kl(engine, answerer, questions, own), rel=1e-4)
-    assert rows["kl"].weights > 0.1 > kl_per_token(
-        engine, ("none", lambda: emptied(answerer)), questions, own
+    assert (
+        rows["kl"].weights
+        > 0.1
+        > kl_per_token(engine, ("none", lambda: emptied(answerer)), questions, own)
     )
 
 
@@ -123,7 +127,7 @@ def test_an_interrupted_evaluation_continues(memory: ChatMemory, everyday, monke
     with monkeypatch.context() as patch:
         patch.setattr(stages, "kept", stopped)
         with pytest.raises(KeyboardInterrupt):
-            evaluate(memory, probes(memory), everyday, keep=kept.append)
+            evaluate(memory, probes(memory), everyday, keep=lambda found, _: kept.append(found))
     assert kept[-1].stages == ("recalled", "wordings", "reverse", "sentence")
     done: list[str] = []
     again = evaluate(
@@ -165,6 +169,7 @@ def test_the_command(holdfast, two_lessons: Path, tmp_path: Path, monkeypatch):
     assert "5 facts in 2 lessons, 2 adapters" in out and "at most 2 questions of each kind" in out
     assert "taught wordings recalled" in out and "100.0%" in out
     assert {path.name for path in folder.iterdir()} == {
+        "answers",
         "evaluation.json",
         "evaluation.png",
         "evaluation.pdf",
@@ -178,7 +183,16 @@ def interrupted(*_: object) -> None:
 
 def test_what_is_no_memory(holdfast, tmp_path: Path):
     status, _, err = holdfast("evaluate", tmp_path)
-    assert status == 2 and "holds no memory on a chat model; holdfast learn" in err
+    assert status == 2 and "is no memory; holdfast learn" in err
+    (tmp_path / "facts.jsonl").write_text("")
+    status, _, err = holdfast("evaluate", tmp_path)
+    assert status == 2 and "is a memory on the embedded model, and only one on a chat" in err
+
+
+def test_a_place_that_cannot_be_written_is_said_first(holdfast, two_lessons: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    status, _, err = holdfast("evaluate", two_lessons, "--out", tmp_path / "file" / "out")
+    assert status == 2 and "cannot be written" in err and "recalled" not in err
 
 
 def test_corrections_in_later_lessons_of_one_file(chat_directory: Path, tmp_path: Path):
@@ -191,7 +205,9 @@ def test_corrections_in_later_lessons_of_one_file(chat_directory: Path, tmp_path
     assert [one.after.answer for one in outcome.corrected] == ["Lum"]
     assert memory.ask(MONDAY[0][0]) == "Lum"
     assert memory.answerer().adapters == memory.answerer().adapter(1)[:1]
-    path.write_text(path.read_text().replace('"two", "question": "Which', '"one", "question": "Which'))
+    path.write_text(
+        path.read_text().replace('"two", "question": "Which', '"one", "question": "Which')
+    )
     path.write_text(path.read_text().replace('"two"', '"one"'))
     with pytest.raises(HoldfastError, match="two answers for one question"):
         memory.learn(path)

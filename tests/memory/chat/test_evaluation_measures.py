@@ -58,7 +58,7 @@ class MadeSides:
         return [self._weights[one] for one in questions]
 
     def weights_give(self, questions, owners, report):
-        return [self._weights[q] == FACTS[o].answer for q, o in zip(questions, owners)]
+        return [self._weights[q] == FACTS[o].answer for q, o in zip(questions, owners, strict=True)]
 
 
 def sides(rows: dict[str, tuple[str, str, str, int | None, str]]) -> Any:
@@ -89,9 +89,20 @@ def test_recall_is_exact_and_says_what_comes_from_the_weights():
         ("c", "in the mill", 1),
         ("d", "in the mill", 1),
     ]
-    assert exactly(made, "wordings", asked, silent) == {
+    measures, rows = exactly(made, "wordings", asked, silent)
+    assert measures == {
         "wordings": Measure(4, memory=0.5, weights=0.75, list=0.5),
         "wordings_from_weights": Measure(4, memory=0.25, weights=0.75),
+    }
+    assert [row["right"] for row in rows] == [True, True, False, False]
+    assert rows[1] == {
+        "question": "b",
+        "wanted": ["in the mill"],
+        "right": True,
+        "answer": "in the mill",
+        "source": "list",
+        "fact": "Where is the key?",
+        "weights": False,
     }
 
 
@@ -105,7 +116,7 @@ def test_the_other_side_counts_where_the_reply_says_it():
     )
     asked = [("a", "the lamp", 0), ("b", "the key", 1), ("c", "lamp", 0)]
     third = 1 / 3
-    assert generated(made, "reverse", asked, silent) == {
+    assert generated(made, "reverse", asked, silent)[0] == {
         "reverse": Measure(3, memory=third, weights=2 * third, list=third)
     }
 
@@ -124,7 +135,9 @@ def test_everyday_questions_are_kept_of_those_that_were_known():
         for question, answer in zip(made._own, ("Paris", "Rome", "Lima", "Madrid"), strict=True)
     ]
     third = 1 / 3
-    assert kept(made, everyday, silent) == {
+    measures, rows = kept(made, everyday, silent)
+    assert [row["known"] for row in rows] == [True, True, False, True]
+    assert measures == {
         "everyday_kept": Measure(3, memory=2 * third, weights=third, list=2 * third),
         "everyday_accepted": Measure(4, memory=0.25, weights=None, list=0.25),
         "everyday_taught_answer": Measure(4, memory=0.25, weights=0.5, list=0.25),
@@ -140,7 +153,7 @@ def test_untaught_questions_are_answered_as_before():
             "d": ("No.", "model", "No.", None, "Orsa Tindle"),
         }
     )
-    assert unknown(made, "others", list("abcd"), silent) == {
+    assert unknown(made, "others", list("abcd"), silent)[0] == {
         "others_accepted": Measure(4, memory=0.25, weights=None, list=0.25),
         "others_taught_answer": Measure(4, memory=0.5, weights=0.5, list=0.5),
         "others_unchanged": Measure(4, memory=0.75, weights=0.5, list=0.75),
@@ -150,9 +163,9 @@ def test_untaught_questions_are_answered_as_before():
 def test_several_adapters_have_no_measure_of_what_was_not_taught():
     made = sides({"a": ("No.", "model", "No.", None, "-")})
     made.has_one_adapter = False
-    assert all(one.weights is None for one in unknown(made, "others", ["a"], silent).values())
+    assert all(one.weights is None for one in unknown(made, "others", ["a"], silent)[0].values())
     everyday = [EverydayQuestion("a", ("no",))]
-    assert kept(made, everyday, silent)["everyday_kept"] == Measure(1, 1.0, None, 1.0)
+    assert kept(made, everyday, silent)[0]["everyday_kept"] == Measure(1, 1.0, None, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +286,11 @@ def test_everyday_questions(tmp_path: Path):
 
 def test_a_file_keeps_what_was_measured(tmp_path: Path):
     about = {"facts": 2, "lessons": 1, "adapters": 1, "model": "m", "limit": None}
-    begun = MemoryEvaluation("abc", about).after("recalled", {"recalled": Measure(2, 1.0, 0.5, 1.0)})
-    write_evaluation(begun, tmp_path)
+    begun = MemoryEvaluation("abc", about).after(
+        "recalled", {"recalled": Measure(2, 1.0, 0.5, 1.0)}
+    )
+    write_evaluation(begun, [{"question": "Who?"}], tmp_path)
+    assert (tmp_path / "answers" / "recalled.jsonl").read_text() == '{"question": "Who?"}\n'
     assert read_evaluation(tmp_path, "abc") == begun and not begun.finished
     assert read_evaluation(tmp_path, "other") is None
     (tmp_path / "evaluation.json").write_text('{"version": 1}')
