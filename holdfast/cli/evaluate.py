@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,7 +29,8 @@ def evaluate(
         int | None, typer.Option("--limit", min=1, help="Questions of each kind at most.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for evaluation.json and a picture.")
+        Path | None,
+        typer.Option("--out", help="Folder for the numbers, a picture and all answers."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
@@ -38,10 +39,15 @@ def evaluate(
     With --out the same command continues where it was stopped.
     """
     from holdfast.memory.chat.record import is_chat_memory
+    from holdfast.streams.batches import FACTS_FILE
 
     if not is_chat_memory(memory):
+        other = (memory / FACTS_FILE).is_file()
         raise HoldfastError(
-            f"{memory}: holds no memory on a chat model; holdfast learn {memory} FACTS makes one"
+            f"{memory}: is a memory on the embedded model, and only one on a chat model is "
+            "evaluated; teach its facts.jsonl to a new memory"
+            if other
+            else f"{memory}: is no memory; holdfast learn {memory} FACTS makes one"
         )
     found = _measured(memory, probes, everyday, limit, out)
     if as_json:
@@ -81,10 +87,10 @@ def _measured(
         memory.load()
     kept = 0
 
-    def keep(evaluation: MemoryEvaluation) -> None:
+    def keep(evaluation: MemoryEvaluation, answers: list[dict[str, Any]]) -> None:
         nonlocal kept
         if out is not None:
-            result.write_evaluation(evaluation, out)
+            result.write_evaluation(evaluation, answers, out)
             kept = len(evaluation.stages)
 
     def before(identity: str) -> MemoryEvaluation | None:

@@ -13,9 +13,9 @@ from matplotlib.ticker import PercentFormatter
 from holdfast.report import names, style
 
 _SIDES = (
-    ("memory", "memory: as it answers", names.BLUE),
+    ("memory", "memory as it answers", names.BLUE),
     ("weights", "weights alone", names.ORANGE),
-    ("list", "list alone: the gate and stored answers", names.GREY),
+    ("list", "list alone", names.GREY),
 )
 _KNOWN = (
     ("recalled", "taught wordings"),
@@ -31,7 +31,7 @@ _WRONG = (
     ("others_taught_answer", "same relation, other entity"),
     ("untaught_taught_answer", "same entity, other relation"),
 )
-_ROW, _FRAME = 0.34, 0.42  # inches: of a measure; of a panel's title and axis
+_ROW, _FRAME = 0.42, 0.42  # inches: of a measure; of a panel's title and axis
 _THICK = 0.25  # of a bar; a measure has 1
 _ROOM = 1.12  # of the axis; bars end at 1, and their numbers need the room
 
@@ -91,7 +91,7 @@ def _draw(axes: Axes, rows: Mapping[str, Any], measures: list[tuple[str, str]]) 
                 (2, 0),
                 textcoords="offset points",
                 va="center_baseline",
-                fontsize=style.SMALL - 1,
+                fontsize=style.SMALL,
             )
     labels = [f"{label} ({rows[name]['of']})" for name, label in measures]
     axes.set_yticks(range(len(measures)), labels)

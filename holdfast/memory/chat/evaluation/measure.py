@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.memory.chat.evaluation.asking import Sides
@@ -25,13 +26,14 @@ def evaluate(
     limit: int | None = None,
     report: Told = lambda *_: None,
     before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
-    keep: Callable[[MemoryEvaluation], None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
 ) -> MemoryEvaluation:
     """All measures; nothing is learned, and the memory's directory is not written.
 
     probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
     most so many, evenly spread. report(what, done, total). before(identity): what is measured of
-    this evaluation already; keep: called after each stage.
+    this evaluation already; keep(evaluation, answers): called after each stage, with what was
+    answered to its questions.
     Raises HoldfastError when the memory is empty or its model cannot be had.
     """
     identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
@@ -47,12 +49,14 @@ def evaluate(
         "limit": limit,
     }
     measured = found or MemoryEvaluation(identity, about)
+    keep(measured, [])  # so that what cannot be kept is said before the work
     sides = Sides(memory.engine(), answerer)
     asked = without_taught(probes, everyday, memory.wordings())
     for name, stage in stages(memory, sides, *asked, limit).items():
         if name not in measured.stages:
-            measured = measured.after(name, stage(partial(report, name)))
-            keep(measured)
+            measures, answers = stage(partial(report, name))
+            measured = measured.after(name, measures)
+            keep(measured, answers)
     measured = measured.done()
-    keep(measured)
+    keep(measured, [])
     return measured

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.files import read_json, write_json
+from holdfast.core.files import read_json, write_json, write_text_atomically
 
 RESULT_FILE = "evaluation.json"
+ANSWERS = "answers"
 VERSION = 1  # of the measures; what another one has written is measured anew
 
 
@@ -58,8 +59,16 @@ class MemoryEvaluation:
         return json.dumps(self.values(), ensure_ascii=False)
 
 
-def write_evaluation(evaluation: MemoryEvaluation, folder: Path) -> None:
-    """Write ``evaluation.json``; HoldfastError when the folder cannot be written."""
+def write_evaluation(
+    evaluation: MemoryEvaluation, answers: Sequence[Mapping[str, Any]], folder: Path
+) -> None:
+    """Write ``evaluation.json``, and before it what was answered in the last stage.
+
+    answers: go to ``answers/STAGE.jsonl``. Raises HoldfastError when the folder cannot be written.
+    """
+    if answers:
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in answers)
+        write_text_atomically(folder / ANSWERS / f"{evaluation.stages[-1]}.jsonl", text)
     write_json(folder / RESULT_FILE, evaluation.values())
 
 

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from holdfast.memory.chat.answering import Answer
 from holdfast.memory.chat.evaluation.asking import Report, Sides
@@ -21,6 +22,8 @@ _TIMED = 20  # questions
 _DRIFT = 80  # replies along which KL is taken
 
 Measures = dict[str, Measure]
+# What a stage finds: its measures, and what was answered to each question, as JSON values.
+Found = tuple[Measures, list[dict[str, Any]]]
 # A question, the answer that counts, and the number of the fact that it is about.
 Asked = tuple[str, str, int]
 
@@ -31,7 +34,7 @@ def stages(
     probes: Sequence[Probe],
     everyday: Sequence[EverydayQuestion],
     limit: int | None,
-) -> dict[str, Callable[[Report], Measures]]:
+) -> dict[str, Callable[[Report], Found]]:
     """The measures by name, in order; limit: questions of each kind at most."""
     numbered = [(probe, sides.place(probe.question)) for probe in probes]
     taught = [(probe.question, probe.answer, place) for probe, place in numbered]
@@ -58,12 +61,12 @@ def stages(
     }
 
 
-def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Measures:
+def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
     """How many questions get their fact's answer, exactly: at all, and from the weights."""
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
     owners = [place for _, _, place in asked]
-    from_weights = fraction(sides.weights_give(questions, owners, part(report, 1, 2)))
+    given = sides.weights_give(questions, owners, part(report, 1, 2))
     right = [answer.text == wanted for answer, (_, wanted, _) in zip(answers, asked, strict=True)]
     listed = [
         stored(answer) == wanted for answer, (_, wanted, _) in zip(answers, asked, strict=True)
@@ -71,30 +74,32 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
     by_weights = [
         good and answer.source == "weights" for good, answer in zip(right, answers, strict=True)
     ]
-    count = len(asked)
-    return {
+    count, from_weights = len(asked), fraction(given)
+    measures = {
         name: Measure(count, fraction(right), from_weights, fraction(listed)),
         f"{name}_from_weights": Measure(count, fraction(by_weights), from_weights),
     }
+    wanted = [[answer] for _, answer, _ in asked]
+    return measures, rows_of(answers, given, wanted, right)
 
 
-def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Measures:
+def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
     """How many replies have the wanted answer in them, by generation."""
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
     replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
     wanted = [[answer] for _, answer, _ in asked]
-    return {
-        name: Measure(
-            len(asked),
-            fraction(list(map(says, (answer.text for answer in answers), wanted))),
-            fraction(list(map(says, replies, wanted))),
-            fraction(list(map(says, map(stored, answers), wanted))),
-        )
-    }
+    right = list(map(says, (answer.text for answer in answers), wanted))
+    measure = Measure(
+        len(asked),
+        fraction(right),
+        fraction(list(map(says, replies, wanted))),
+        fraction(list(map(says, map(stored, answers), wanted))),
+    )
+    return {name: measure}, rows_of(answers, replies, wanted, right)
 
 
-def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> Measures:
+def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> Found:
     """How many of the everyday questions that the untouched model answers are still answered."""
     questions = [one.question for one in everyday]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -108,7 +113,7 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         rows = zip(texts, everyday, known, strict=True)
         return fraction([says(text, one.answers) for text, one, right in rows if right])
 
-    return {
+    measures = {
         "everyday_kept": Measure(
             sum(known),
             still([answer.text for answer in answers]),
@@ -117,9 +122,13 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         ),
         **_accepted(sides, "everyday", answers, replies),
     }
+    wanted = [one.answers for one in everyday]
+    right = [says(answer.text, accepted) for answer, accepted in zip(answers, wanted, strict=True)]
+    rows = rows_of(answers, replies, wanted, right)
+    return measures, [{**row, "known": one} for row, one in zip(rows, known, strict=True)]
 
 
-def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> Measures:
+def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> Found:
     """How many untaught questions are accepted, get a taught answer, or are answered as before."""
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
@@ -128,7 +137,7 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
     def unchanged(texts: Sequence[str]) -> float | None:
         return fraction([text == own for text, own in zip(texts, before, strict=True)])
 
-    return {
+    measures = {
         **_accepted(sides, name, answers, replies),
         f"{name}_unchanged": Measure(
             len(questions),
@@ -137,27 +146,30 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
             unchanged([stored(answer) for answer in answers]),
         ),
     }
+    right = [answer.text == own for answer, own in zip(answers, before, strict=True)]
+    return measures, rows_of(answers, replies, [[text] for text in before], right)
 
 
-def drift(sides: Sides, questions: Sequence[str], report: Report) -> Measures:
+def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
     """KL and bits per byte of one adapter that always acts.
 
     Behind a gate both are those of the untouched model, since it answers what was not taught.
     """
     if not sides.has_one_adapter or not questions:
-        return {"kl": Measure(), "bits_per_byte": Measure(), "bits_per_byte_change": Measure()}
+        return {}, []
     adapter = sides.answerer.adapter(0)
     replies = sides.untouched(questions)
     divergence = kl_per_token(sides.engine, adapter, questions, replies, part(report, 0, 2))
     before, after = bits_per_byte(sides.engine, adapter, part(report, 1, 2))
-    return {
+    measures = {
         "kl": Measure(len(questions), weights=divergence),
         "bits_per_byte": Measure(weights=after),
         "bits_per_byte_change": Measure(weights=after / before - 1),
     }
+    return measures, []
 
 
-def costs(memory: ChatMemory, sides: Sides, questions: Sequence[str], report: Report) -> Measures:
+def costs(memory: ChatMemory, sides: Sides, questions: Sequence[str], report: Report) -> Found:
     """Median seconds of a taught question, asked alone with the model loaded, and bytes on disk."""
     sizes = memory.sizes()
     place = sides.place
@@ -178,11 +190,12 @@ def costs(memory: ChatMemory, sides: Sides, questions: Sequence[str], report: Re
     directory = find(memory.model)
     files = directory.rglob("*") if directory is not None else ()
     model = sum(path.stat().st_size for path in files if path.is_file())
-    return {
+    measures = {
         "seconds": Measure(len(questions), **seconds),
         "bytes": Measure(None, sum(sizes.values()), sizes["lessons"], sizes["list"]),
         "model_bytes": Measure(None, model, model, model),
     }
+    return measures, []
 
 
 def part(report: Report, number: int, count: int) -> Report:
@@ -193,6 +206,30 @@ def part(report: Report, number: int, count: int) -> Report:
 def stored(answer: Answer) -> str:
     """What the list alone answers: the accepted fact's answer, else the untouched model's reply."""
     return answer.fact.answer if answer.fact is not None else answer.text
+
+
+def rows_of(
+    answers: Sequence[Answer],
+    weights: Sequence[str] | Sequence[bool] | None,
+    wanted: Sequence[Sequence[str]],
+    right: Sequence[bool],
+) -> list[dict[str, Any]]:
+    """A row for each question: what was wanted, what the memory and its weights answered.
+
+    weights: replies, or whether they give what was wanted.
+    """
+    return [
+        {
+            "question": answer.question,
+            "wanted": list(wanted[place]),
+            "right": right[place],
+            "answer": answer.text,
+            "source": answer.source,
+            "fact": answer.fact.question if answer.fact is not None else None,
+            "weights": None if weights is None else weights[place],
+        }
+        for place, answer in enumerate(answers)
+    ]
 
 
 def _one_adapter(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
