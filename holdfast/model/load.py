@@ -55,6 +55,20 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
     return model.eval().requires_grad_(False), tokenizer
 
 
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer of a model's directory alone. Raises HoldfastError as :func:`load_model`."""
+    check_directory(directory)
+    try:
+        with quiet():
+            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(
+            f"{directory}: no tokenizer could be loaded ({reason}); name a directory written by "
+            "save_pretrained"
+        ) from error
+
+
 def maps_of_layers(model: Any) -> list[str]:
     """The names of the linear maps in a model's decoder layers, in the model's order."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)

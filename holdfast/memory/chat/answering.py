@@ -21,6 +21,8 @@ from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, is_wording
 from holdfast.streams.registry import question_key
 
+Source = Literal["weights", "list", "model"]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -33,7 +35,7 @@ class Answer:
 
     question: str
     text: str
-    source: Literal["weights", "list", "model"]
+    source: Source
     fact: Item | None = None
 
     @property
@@ -86,25 +88,35 @@ class Answerer:
 
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers, in order; HoldfastError for a question that is empty or too long."""
+        found = self.taught(questions)
+        texts = iter(
+            self._engine.untouched_answers([one for one in found if isinstance(one, Reading)])
+        )
+        return [
+            one if isinstance(one, Answer) else Answer(question, next(texts), "model")
+            for question, one in zip(questions, found, strict=True)
+        ]
+
+    def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
+        """The answers that were taught; for other questions what the untouched model goes on from.
+
+        Raises HoldfastError for a question that is empty or too long.
+        """
         readings, vectors = self._engine.read(questions)
         places = [
             self._fact(question, vector)
             for question, vector in zip(questions, vectors.numpy(), strict=True)
         ]
         given = self._given(readings, places)
-        unknown = [number for number, place in enumerate(places) if place is None]
-        texts = self._engine.untouched_answers([readings[number] for number in unknown])
-        own = dict(zip(unknown, texts, strict=True))
-        answers = []
+        found: list[Answer | Reading] = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
             if place is None:
-                answers.append(Answer(question, own[number], "model"))
+                found.append(readings[number])
                 continue
             fact = self._facts[place]
-            answers.append(
-                Answer(question, fact.answer, "weights" if given[number] else "list", fact)
-            )
-        return answers
+            source: Source = "weights" if given[number] else "list"
+            found.append(Answer(question, fact.answer, source, fact))
+        return found
 
     def _fact(self, question: str, vector: Vectors) -> int | None:
         """The number of the fact that a question asks for, if it was taught."""

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import torch
 
-from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
+from holdfast.memory.chat.limits import LONGEST_ANSWER, check_fact, question_tokens
 from holdfast.memory.chat.words import Naming
 from holdfast.model.adapter import State, adapted, attach, load_state
 from holdfast.model.chat import chat_form
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
-from holdfast.streams.item import quoted
 
-LONGEST_QUESTION = 512  # tokens
-LONGEST_ANSWER = 256  # tokens, of an answer of the model's own
 _ADAPTERS = 16  # kept in RAM, at most 4 MB each
 
 
@@ -49,30 +46,11 @@ class Engine:
 
     def prompt(self, question: str) -> list[int]:
         """A question's tokens. Raises HoldfastError when it is empty or too long."""
-        tokens = self.form.question(question)
-        if not question.strip():
-            raise HoldfastError("the question is empty")
-        if len(tokens) > LONGEST_QUESTION:
-            raise HoldfastError(
-                f"the question has {len(tokens)} tokens, and at most {LONGEST_QUESTION} are read; "
-                "ask a shorter one"
-            )
-        return tokens
+        return question_tokens(self.form, question)
 
     def check_fact(self, question: str, answer: str) -> None:
         """Raise HoldfastError for a fact that this model cannot be taught."""
-        self.prompt(question)
-        tokens = self.form.answer(answer)
-        if len(tokens) > LONGEST_ANSWER:
-            raise HoldfastError(
-                f"the answer to {quoted(question)} has {len(tokens)} tokens, and at most "
-                f"{LONGEST_ANSWER} are learned; shorten it, or split it into several facts"
-            )
-        if self.form.text(tokens[:-1]) != answer.strip():
-            raise HoldfastError(
-                f"the answer to {quoted(question)} does not come back from this model's tokens "
-                "as it was written (a symbol that its tokenizer changes); write it otherwise"
-            )
+        check_fact(self.form, question, answer)
 
     def read(self, questions: Sequence[str]) -> tuple[list[Reading], torch.Tensor]:
         """Read questions with the untouched model; also their vectors for the gate [n, d]."""

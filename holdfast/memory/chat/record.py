@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, replacing, write_json
+
+if TYPE_CHECKING:
+    import torch
 
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
@@ -93,6 +94,8 @@ def write_record(directory: Path, record: Record) -> None:
 
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically."""
+    from safetensors.torch import save_file
+
     with replacing(directory / LESSONS / file) as temporary:
         save_file(tensors, temporary, metadata={"holdfast": json.dumps(note)})
 
