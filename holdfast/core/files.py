@@ -23,12 +23,12 @@ class InUseError(HoldfastError):
 
 
 _LOCK = ".lock"
-_MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
+MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
 FOR_EVER = -1.0
 
 
 @contextlib.contextmanager
-def alone(directory: Path, *, lock: str = _LOCK, patience: float = _MOMENT) -> Iterator[None]:
+def alone(directory: Path, *, lock: str = _LOCK, patience: float = MOMENT) -> Iterator[None]:
     """Lock a directory, created if missing, for this process during the block.
 
     lock: the name of the lock's file, for a directory in which several things are written;

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, remove_unfinished
+from holdfast.core.files import FOR_EVER, MOMENT, alone, remove_unfinished
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.answering import Answer, Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.limits import check_fact
+from holdfast.memory.chat.listing import check_free, check_list, list_of, signatures
 from holdfast.memory.chat.record import (
+    LESSONS,
     Lesson,
     Record,
     is_chat_memory,
@@ -22,14 +25,16 @@ from holdfast.memory.chat.record import (
     write_lesson,
     write_record,
 )
+from holdfast.memory.chat.states import LessonProgress
 from holdfast.memory.facts import Facts, frame_of, stream_from
 from holdfast.memory.plan import Correction, Plan, plan
 from holdfast.memory.spelling import nearest
 from holdfast.memory.wordings import with_wordings
+from holdfast.model.chat import ChatForm, chat_form
 from holdfast.model.fetch import fetch
+from holdfast.model.load import load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
-from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
 if TYPE_CHECKING:
@@ -55,6 +60,19 @@ class LessonOutcome:
     known: int
 
 
+@dataclass(frozen=True)
+class Filed:
+    """What one call of :meth:`ChatMemory.write_facts` put on file.
+
+    lessons: the numbers of those that will teach the given facts; none where all are learned
+    already; repeated, corrected: as in :class:`LessonOutcome`.
+    """
+
+    lessons: tuple[int, ...]
+    repeated: tuple[Item, ...]
+    corrected: tuple[Correction, ...]
+
+
 class ChatMemory:
     """A chat model and the facts that it was taught, in one directory. Not thread-safe.
 
@@ -71,11 +89,14 @@ class ChatMemory:
         self._record = Record(model, "", seed)
         self._tasks: tuple[Task, ...] = ()
         self._engine: Engine | None = None
+        self._form: ChatForm | None = None
         self._answerer: Answerer | None = None
+        self._seen: tuple[object, ...] = ()
         if is_chat_memory(self.directory):
             self._read()
         else:
-            _check_free(self.directory)
+            check_free(self.directory)
+            self._tasks = read_batches(self.directory / FACTS_FILE)
 
     @property
     def horizon(self) -> int:
@@ -105,30 +126,38 @@ class ChatMemory:
         counts = f"{len(self.facts)} facts in {self.horizon} lessons"
         return f"ChatMemory({str(self.directory)!r}, {counts}, {self.model})"
 
-    def _read(self) -> None:
-        """Read what is committed. The list is written before a commit, so it may only be ahead."""
-        self._record = read_record(self.directory)
-        self._tasks = read_batches(self.directory / FACTS_FILE)
-        self._answerer = None
-        path = self.directory / FACTS_FILE
-        if len(self._tasks) < self.horizon:
-            raise HoldfastError(
-                f"{path}: has {len(self._tasks)} of the {self.horizon} lessons that were learned; "
-                "restore the file"
-            )
-        for task, lesson in zip(self._tasks, self._record.lessons, strict=False):
-            if task.fingerprint != lesson.fingerprint:
-                raise HoldfastError(
-                    f"{path}: lesson {quoted(task.name)} is not as it was learned; restore the "
-                    "file, and give corrections to learn"
-                )
+    def _read(self) -> bool:
+        """Read what is committed; whether it is another than before.
+
+        The list is written before a commit, so it may only be ahead.
+        """
+        seen = signatures(self.directory)
+        if seen == self._seen:
+            return False
+        record = read_record(self.directory)
+        tasks = read_batches(self.directory / FACTS_FILE)
+        check_list(self.directory, tasks, record)
+        answerer = self._answerer
+        if record != self._record:
+            # Made before anything is assigned, so that a damaged lesson leaves all as it was.
+            answerer = None if answerer is None else self._new_answerer(record, tasks)
+        self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
+        return True
 
     def refresh(self) -> bool:
-        """Take up what another process has learned since; False when there is nothing new."""
-        if not is_chat_memory(self.directory) or read_record(self.directory) == self._record:
-            return False
-        self._read()
-        return True
+        """Take up what another process has written since; False when there is nothing new.
+
+        Raises HoldfastError when that is damaged; this memory then answers as before.
+        """
+        return is_chat_memory(self.directory) and self._read()
+
+    def form(self) -> ChatForm:
+        """How the model is asked; it needs the tokenizer alone."""
+        if self._form is None:
+            self._form = (
+                self._engine.form if self._engine else chat_form(load_tokenizer(fetch(self.model)))
+            )
+        return self._form
 
     def engine(self, report: Told = lambda *_: None) -> Engine:
         """The loaded model; HoldfastError when it cannot be had or is another than before."""
@@ -177,59 +206,120 @@ class ChatMemory:
         known = list(latest(self._tasks).values())
         return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, known)
 
+    def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
+        """Put facts on file, to be learned by the next :meth:`learn`, or by one that runs now.
+
+        facts, again: as for :meth:`learn`. It needs no model, and does not wait for a lesson that
+        another process learns. Raises HoldfastError for a fact that is invalid or too long, and
+        where nothing is on file; nothing is changed then.
+        """
+        stream = None if facts is None else self.worded(facts)
+        first = self.plan(stream, again=again)
+        if not first.tasks:
+            raise self._empty()
+        self._check(first)
+        with list_of(self.directory):
+            decided = self._put_on_file(stream, again=again)
+        waiting = list(enumerate(self._tasks, start=1))[self.horizon :]
+        if stream is not None:
+            keys = {question_key(item.question) for task in stream.tasks for item in task.items}
+            waiting = [
+                (number, task)
+                for number, task in waiting
+                if any(question_key(item.question) in keys for item in task.items)
+            ]
+        lessons = tuple(number for number, _ in waiting)
+        return Filed(lessons, decided.repeated, decided.corrected)
+
     def learn(
-        self, facts: Facts | None = None, *, again: bool = False, report: Told = lambda *_: None
+        self,
+        facts: Facts | None = None,
+        *,
+        again: bool = False,
+        wait: bool = False,
+        report: Told = lambda *_: None,
     ) -> LessonOutcome:
         """Learn facts, after those on file that are not learned yet; each task is one lesson.
 
         facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
         standard input; None learns only what is on file. again: learn once more what the weights
-        did not give. report(what, done, total): the progress, in facts.
+        did not give. wait: for another process that learns here. report(what, done, total): the
+        progress, in facts. What others put on file meanwhile is learned too.
         A killed process loses at most the lesson in progress; the same call continues.
         Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
-        another process writes here, and when the disk is full.
+        another process learns here, and when the disk is full.
         """
+        self.refresh()
         stream = None if facts is None else self.worded(facts)
         first = self.plan(stream, again=again)
         if not first.tasks:
             raise self._empty()
         if len(first.tasks) == self.horizon:
             return self._outcome(self.horizon, first)
-        engine = self.engine(report)
-        for task in first.tasks[self.horizon :]:
-            for item in task.items:
-                engine.check_fact(item.question, item.answer)
-        with alone(self.directory):
-            if is_chat_memory(self.directory):
-                self._read()  # another process may have learned before this one held the lock
-            remove_unfinished(self.directory)
-            decided = self.plan(stream, again=again)
+        if not wait:
+            self.engine(report)  # raises before anything is written
+            self._check(first)
+        with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
+            with list_of(self.directory):
+                remove_unfinished(self.directory)
+                remove_unfinished(self.directory / LESSONS)
+                decided = self._put_on_file(stream, again=again)
             begin = self.horizon
-            if not is_chat_memory(self.directory):
-                write_record(self.directory, self._record)
-            if len(decided.tasks) > decided.on_file:
-                whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
-                write_jsonl(whole, self.directory / FACTS_FILE)
-                self._tasks = decided.tasks
-            for task in self._tasks[begin:]:
-                self._learn_task(engine, task, report)
+            self._learn_waiting(report)
         return self._outcome(begin, decided)
 
-    def _learn_task(self, engine: Engine, task: Task, report: Told) -> None:
+    def _check(self, decided: Plan) -> None:
+        """Raise HoldfastError where facts that are not learned yet cannot be."""
+        for task in decided.tasks[self.horizon :]:
+            for item in task.items:
+                check_fact(self.form(), item.question, item.answer)
+
+    def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
+        """Add facts to the list, which is locked, behind what other processes have added."""
+        if is_chat_memory(self.directory):
+            self._read()
+        else:
+            write_record(self.directory, self._record)
+        decided = self.plan(stream, again=again)
+        if len(decided.tasks) > decided.on_file:
+            whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
+            write_jsonl(whole, self.directory / FACTS_FILE)
+            self._tasks = decided.tasks
+        return decided
+
+    def _learn_waiting(self, report: Told) -> None:
+        """Learn what is on file, and what other processes add to it meanwhile."""
+        progress = LessonProgress(self.directory)
+        while self.horizon < len(self._tasks):
+            progress.begin(self.horizon + 1)
+            try:
+                self._learn_task(self._tasks[self.horizon], report, progress)
+            except Exception as error:
+                known = isinstance(error, HoldfastError)
+                progress.failed(str(error) if known else f"{type(error).__name__}: {error}")
+                raise
+            self._read()
+        progress.done()
+
+    def _learn_task(self, task: Task, report: Told, progress: LessonProgress) -> None:
         """Learn one task and commit it."""
         number = self.horizon + 1
-        learned = learn_batch(
-            engine,
-            task,
-            derive(self._record.seed, "lesson", number),
-            lambda done, total: report(f"lesson {task.name}", done, total),
-        )
+        engine = self.engine(report)
+
+        def told(done: int, total: int) -> None:
+            progress.step(done)
+            report(f"lesson {task.name}", done, total)
+
+        learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
         write_lesson(self.directory, file, learned.tensors, learned.owners)
         lesson = Lesson(task.name, task.fingerprint, file, learned.missed)
-        self._record = self._record.after(lesson, engine.fingerprint)
-        write_record(self.directory, self._record)
-        self._answerer = None
+        record = self._record.after(lesson, engine.fingerprint)
+        # Checked before the commit, so that a list that was edited meanwhile damages nothing.
+        tasks = read_batches(self.directory / FACTS_FILE)
+        check_list(self.directory, tasks, record)
+        write_record(self.directory, record)
+        self._record, self._answerer = record, None
 
     def _outcome(self, begin: int, decided: Plan) -> LessonOutcome:
         batches = self._tasks[begin : self.horizon]
@@ -265,10 +355,12 @@ class ChatMemory:
         if not self.horizon:
             raise self._empty()
         if self._answerer is None:
-            self._answerer = Answerer(
-                self.engine(), self.directory, self._record, self._tasks[: self.horizon]
-            )
+            self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer
+
+    def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
+        learned = tasks[: len(record.lessons)]
+        return Answerer(self.engine(), self.directory, record, learned)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""
@@ -278,20 +370,4 @@ class ChatMemory:
         what = "has learned nothing yet" if self.directory.exists() else "no such memory"
         return HoldfastError(
             f"{self.directory}: {what}; holdfast learn {self.directory} FACTS teaches it"
-        )
-
-
-def _check_free(directory: Path) -> None:
-    """Refuse a directory that holds something else than the list of a memory that was begun."""
-    try:
-        others = {path.name for path in directory.iterdir()} - {".lock", FACTS_FILE, "lessons"}
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise HoldfastError(
-            f"{directory}: cannot be read as a directory ({error.strerror}); choose another"
-        ) from error
-    if others := {name for name in others if not name.endswith(".part")}:
-        raise HoldfastError(
-            f"{directory}: holds {quoted(min(others))} and is no memory; choose another directory"
         )

@@ -4,6 +4,8 @@
       memory.json    the model, the lessons in order, the files that hold them
       facts.jsonl    the list of facts, one lesson after another
       lessons/       for each lesson its adapter and the vectors of its questions
+      progress.json  while a lesson is learned, and after it failed
+      lessons.log    what lessons in the background said
 
 ``memory.json`` is replaced last, so a killed command leaves the lesson before. Only files that it
 names, or named before, are removed.
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
+LOG_FILE = "lessons.log"
 FORMAT = 1
 
 
