@@ -127,7 +127,7 @@ def learn(
     stream: Stream | None = None if source is None else stream_from(source, columns)
     if stream is None and (paraphrases or writer):
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
-    if chosen := _chat_model(memory, model, trajectory=bool(given) or recipe is not None):
+    if chosen := chat_model(memory, model, trajectory=bool(given) or recipe is not None):
         from holdfast.cli.chat_memory import refuse_settings, teach
 
         refuse_settings(given, track)
@@ -155,7 +155,7 @@ def learn(
     print(memory)
 
 
-def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
+def chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
     """The chat model of the memory; None for a memory of the embedded kind.
 
     model: as it was named; trajectory: whether settings of a trajectory were given.

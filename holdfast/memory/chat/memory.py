@@ -118,6 +118,11 @@ class ChatMemory:
         """All facts on file, each question once, with its newest answer."""
         return tuple(newest(self._tasks))
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The batches on file; the first :attr:`horizon` of them are learned."""
+        return self._tasks
+
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``."""
         return frame_of(self._tasks)
