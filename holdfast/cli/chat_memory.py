@@ -144,12 +144,8 @@ class Asker:
         if not self._fits(answer):
             print(f"holdfast: {untaught_line(self._memory, answer)}", file=sys.stderr)
             return None, False
-        if answer.source == "model":
-            print("holdfast: the model's own answer; it was not taught that", file=sys.stderr)
-        elif answer.source == "list":
-            print(
-                "holdfast: from the list of facts; the weights say something else", file=sys.stderr
-            )
+        if remark := source_line(answer):
+            print(f"holdfast: {remark}", file=sys.stderr)
         return answer.text, True
 
     def _fits(self, answer: Answer) -> bool:
@@ -162,6 +158,15 @@ class Asker:
         if not self._fits(answer):
             values = {**values, "answer": None, "would_say": answer.text}
         return json.dumps({**values, "seconds": round(seconds, 3)}, ensure_ascii=False)
+
+
+def source_line(answer: Answer) -> str:
+    """A remark on an answer that the weights do not give; empty for one that they do."""
+    return {
+        "model": "the model's own answer; it was not taught that",
+        "list": "from the list of facts; the weights say something else",
+        "weights": "",
+    }[answer.source]
 
 
 def untaught_line(memory: ChatMemory, answer: Answer) -> str:

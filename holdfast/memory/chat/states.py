@@ -7,6 +7,7 @@ learns rewrites. Reading it changes nothing and needs no model.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -167,6 +168,11 @@ class LessonProgress:
 
     def _write(self, learned: int, failed: str = "") -> None:
         self._written = time.monotonic()
-        values = {"lesson": self._number, "learned": learned, "failed": failed}
+        values = {
+            "lesson": self._number,
+            "learned": learned,
+            "failed": failed,
+            "process": os.getpid(),
+        }
         with contextlib.suppress(HoldfastError):  # a full disk shows elsewhere
             write_json(self._directory / PROGRESS_FILE, values)
