@@ -29,6 +29,7 @@ try:
     from holdfast.cli.fetch import fetch
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
+    from holdfast.cli.lessons import lessons
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
     from holdfast.cli.run import run
@@ -51,6 +52,7 @@ app = typer.Typer(
 for _verb in (
     run,
     learn,
+    lessons,
     ask,
     serve,
     suite,

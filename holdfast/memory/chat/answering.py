@@ -23,6 +23,8 @@ from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.registry import question_key
 
+Source = Literal["weights", "list", "model"]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -35,7 +37,7 @@ class Answer:
 
     question: str
     text: str
-    source: Literal["weights", "list", "model"]
+    source: Source
     fact: Item | None = None
 
     @property
@@ -124,23 +126,32 @@ class Answerer:
 
         longest: tokens of an answer of the untouched model; the engine's limit by default.
         """
+        found = self.taught(questions)
+        unknown = [one for one in found if isinstance(one, Reading)]
+        texts = iter(self._engine.untouched_answers(unknown, longest))
+        return [
+            one if isinstance(one, Answer) else Answer(question, next(texts), "model")
+            for question, one in zip(questions, found, strict=True)
+        ]
+
+    def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
+        """The answers that were taught; for other questions what the untouched model goes on from.
+
+        Raises HoldfastError for a question that is empty or too long.
+        """
         if not questions:
             return []
         readings, vectors = self._engine.read(questions)
         places, given = self._places(questions, readings, vectors.numpy())
-        unknown = [number for number, place in enumerate(places) if place is None]
-        texts = self._engine.untouched_answers([readings[number] for number in unknown], longest)
-        own = dict(zip(unknown, texts, strict=True))
-        answers = []
+        found: list[Answer | Reading] = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
             if place is None:
-                answers.append(Answer(question, own[number], "model"))
+                found.append(readings[number])
                 continue
             fact = self._facts[place]
-            answers.append(
-                Answer(question, fact.answer, "weights" if given[number] else "list", fact)
-            )
-        return answers
+            source: Source = "weights" if given[number] else "list"
+            found.append(Answer(question, fact.answer, source, fact))
+        return found
 
     def _places(
         self, questions: Sequence[str], readings: Sequence[Reading], vectors: Vectors

@@ -37,7 +37,7 @@ def learn_batch(
 
     report(learned, facts) is called after every step.
     """
-    facts = _facts(task, engine.fits)
+    facts = _facts(task, engine.limits.fits)
     readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [

@@ -4,6 +4,8 @@
       memory.json    the model, the lessons in order, the files that hold them
       facts.jsonl    the list of facts, one lesson after another
       lessons/       for each lesson its adapter and the vectors of its questions
+      progress.json  while a lesson is learned, and after it failed
+      lessons.log    what lessons in the background said
 
 ``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
 its temporary files.
@@ -16,17 +18,19 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, replacing, write_json
 
+if TYPE_CHECKING:
+    import torch
+
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
+LOG_FILE = "lessons.log"
 FORMAT = 1
 
 
@@ -109,6 +113,8 @@ def write_record(directory: Path, record: Record) -> None:
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically, with their digests."""
     beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
+    from safetensors.torch import save_file
+
     with replacing(directory / LESSONS / file) as temporary:
         try:
             save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})

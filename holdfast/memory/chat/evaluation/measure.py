@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.config import sha256_of
+from holdfast.memory.chat.batch import taught_wordings
 from holdfast.memory.chat.evaluation.asking import Sides
 from holdfast.memory.chat.evaluation.probes import (
     EverydayQuestion,
@@ -17,6 +18,11 @@ from holdfast.memory.chat.evaluation.probes import (
 from holdfast.memory.chat.evaluation.result import VERSION, MemoryEvaluation
 from holdfast.memory.chat.evaluation.stages import stages
 from holdfast.memory.chat.memory import ChatMemory, Told
+
+
+def learned_wordings(memory: ChatMemory) -> list[str]:
+    """Every wording that was learned, those by rule included."""
+    return [text for task in memory.tasks[: memory.horizon] for text in taught_wordings(task)]
 
 
 def evaluate(
@@ -51,7 +57,7 @@ def evaluate(
     measured = found or MemoryEvaluation(identity, about)
     keep(measured, [])  # so that what cannot be kept is said before the work
     sides = Sides(memory.engine(), answerer)
-    asked = without_taught(probes, everyday, memory.wordings())
+    asked = without_taught(probes, everyday, learned_wordings(memory))
     for name, stage in stages(memory, sides, *asked, limit).items():
         if name not in measured.stages:
             measures, answers = stage(partial(report, name))

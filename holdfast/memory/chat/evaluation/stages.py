@@ -15,7 +15,9 @@ from holdfast.memory.chat.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.chat.evaluation.result import Measure
 from holdfast.memory.chat.evaluation.scoring import TaughtAnswers, evenly, fraction, says
 from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import LESSONS
 from holdfast.model.fetch import find
+from holdfast.streams.batches import FACTS_FILE
 
 COMPLETE = "Complete: {}"  # how a text is given that a fact's answer continues
 _TIMED = 20  # questions
@@ -169,9 +171,18 @@ def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
     return measures, []
 
 
+def _sizes(memory: ChatMemory) -> dict[str, int]:
+    """Bytes on disk of the lessons and of the list of facts."""
+    paths = [memory.directory / LESSONS / lesson.file for lesson in memory.record.lessons]
+    return {
+        "lessons": sum(path.stat().st_size for path in paths if path.is_file()),
+        "list": (memory.directory / FACTS_FILE).stat().st_size,
+    }
+
+
 def costs(memory: ChatMemory, sides: Sides, questions: Sequence[str], report: Report) -> Found:
     """Median seconds of a taught question, asked alone with the model loaded, and bytes on disk."""
-    sizes = memory.sizes()
+    sizes = _sizes(memory)
     place = sides.place
     timed: dict[str, Callable[[str], object]] = {
         "memory": lambda one: sides.answerer.replies([one]),
