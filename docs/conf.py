@@ -26,9 +26,10 @@ exclude_patterns = ["_sphinx", "results/**", "notebooks/runs", "**.ipynb_checkpo
 # Every page by its place below docs/, without its suffix. A page that is in no list is an error;
 # what matches a pattern is added behind the others of its list.
 CONTENTS = {
-    "": ["tutorial", "memory"],
+    "": ["tutorial", "memory", "embedded-memory"],
     "How-to": [
         "how-to/models",
+        "how-to/evaluate",
         "how-to/your-own-stream",
         "how-to/notebook",
         "how-to/will-it-fit",

@@ -1,4 +1,4 @@
-"""Record the dialogue of docs/memory.md (python scripts/dialogue.py).
+"""Record the dialogue of docs/embedded-memory.md (python scripts/dialogue.py).
 
 Teaches a new memory in a temporary directory, asks it, and prints what a terminal would show.
 """

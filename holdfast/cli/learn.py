@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,6 +89,17 @@ def learn(
         ),
     ] = None,
     track: Track = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Put the facts on file, start the lesson in the background, and return; "
+            "`holdfast lessons MEMORY` says how far it is.",
+        ),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another process that teaches this memory.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was learned as one JSON object.")
     ] = False,
@@ -115,15 +127,15 @@ def learn(
     stream: Stream | None = None if source is None else stream_from(source, columns)
     if stream is None and (paraphrases or writer):
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
-    if chosen := _chat_model(memory, model, trajectory=bool(given) or recipe is not None):
-        from holdfast.cli.chat_memory import learn_facts, opened_memory, refuse_settings
+    if chosen := chat_model(memory, model, trajectory=bool(given) or recipe is not None):
+        from holdfast.cli.chat_memory import refuse_settings, teach
 
         refuse_settings(given, recipe, track)
-        chat = opened_memory(memory, chosen)
-        if stream is not None:
-            stream = _worded(chat, stream, paraphrases, writer)
-        learn_facts(chat, stream, again=again, as_json=as_json)
+        worded = partial(_worded, count=paraphrases, writer=writer)
+        how = {"again": again, "detach": detach, "wait": wait, "as_json": as_json}
+        teach(memory, chosen, stream, worded, **how)
         return
+    _refuse_background(detach=detach, wait=wait)
     if model is not None:
         given.append(f"backbone.name={model}")
     opened = Memory(memory, _settings(memory, recipe, given))
@@ -143,7 +155,7 @@ def learn(
     print(memory)
 
 
-def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
+def chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
     """The chat model of the memory; None for a memory of the embedded kind.
 
     model: as it was named; trajectory: whether settings of a trajectory were given.
@@ -170,6 +182,11 @@ def _chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | N
         if reason:
             tell_fallback(reason)
     return None if model == EMBEDDED else model
+
+
+def _refuse_background(*, detach: bool, wait: bool) -> None:
+    if detach or wait:
+        raise HoldfastError("--detach and --wait are for a memory on a chat model; leave them out")
 
 
 def _is_setting(argument: str) -> bool:

@@ -24,10 +24,12 @@ try:
     from holdfast.cli.compare import compare
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
+    from holdfast.cli.evaluate import evaluate
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
+    from holdfast.cli.lessons import lessons
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
     from holdfast.cli.run import run
@@ -50,6 +52,7 @@ app = typer.Typer(
 for _verb in (
     run,
     learn,
+    lessons,
     ask,
     serve,
     suite,
@@ -59,6 +62,7 @@ for _verb in (
     items,
     compare,
     capability,
+    evaluate,
     export,
     fetch,
     recipes,

@@ -6,11 +6,16 @@ import contextlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.chat.memory import ChatMemory
+    from holdfast.memory.memory import Memory
+    from holdfast.serving.service import Service
 
 
 def serve(
@@ -33,6 +38,20 @@ def serve(
         ),
     ] = None,
     teach: Annotated[bool, typer.Option("--teach", help="Let clients teach facts.")] = False,
+    taught_only: Annotated[
+        bool,
+        typer.Option(
+            "--taught-only",
+            help='Answer only what was taught, and all else with "I was not taught that."; always '
+            "so on the embedded model.",
+        ),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", help="Of a new memory, with --teach: as of learn.", show_default="smollm2"
+        ),
+    ] = None,
 ) -> None:
     """Serve a memory as an OpenAI-compatible endpoint, with a page to ask, teach and look at it.
 
@@ -43,18 +62,59 @@ def serve(
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.memory.memory import Memory
         from holdfast.serving import listening
-
-    opened = Memory(memory)
-    if opened.horizon or not teach:
-        opened.load()
-        opened.knowledge()
+    # What is cheap to refuse comes before a model is fetched and loaded.
     address = listening.bind(host, port)
     with address.listener, contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
         key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
+        opened = _opened(memory, model, teach=teach)
+        with loading("loading the model"):
+            service = _service(opened, teach=teach, taught_only=taught_only)
         called = name or memory.resolve().name
         # The part behind # stays in the browser.
         print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
         print(f"endpoint: {address.url}/v1, model {called}", flush=True)
-        listening.serve(opened, address, name=called, key=key, teach=teach)
+        _tell_waiting(memory, teach=teach)
+        listening.serve(service, address, name=called, key=key, teach=teach)
+
+
+def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory | ChatMemory:
+    """The memory; with ``teach`` a new one where there is none."""
+    from holdfast.cli.chat_memory import opened_memory
+    from holdfast.cli.learn import chat_model
+    from holdfast.memory.opening import open_memory
+
+    if teach and (chosen := chat_model(memory, model, trajectory=False)):
+        return opened_memory(memory, chosen)
+    return open_memory(memory)
+
+
+def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> Service:
+    """The memory as it is served, its model loaded."""
+    from holdfast.memory.memory import Memory
+    from holdfast.serving.chat_service import ChatService
+    from holdfast.serving.embedded_service import EmbeddedService
+
+    if isinstance(opened, Memory):
+        if opened.horizon or not teach:
+            opened.load()
+            opened.knowledge()
+        return EmbeddedService(opened)
+    if opened.horizon or not teach:
+        opened.answerer()
+    else:
+        opened.load()
+    return ChatService(opened, taught_only=taught_only)
+
+
+def _tell_waiting(memory: Path, *, teach: bool) -> None:
+    """Say which lessons are on file and not learned yet, if any."""
+    from holdfast.memory.chat.states import lesson_states
+
+    waiting = [state for state in lesson_states(memory) if state.state != "learned"]
+    if not waiting:
+        return
+    counted = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
+    facts = sum(state.facts for state in waiting)
+    then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
+    typer.echo(f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}", err=True)

@@ -22,17 +22,24 @@ class InUseError(HoldfastError):
     """Another process holds the directory."""
 
 
+_LOCK = ".lock"
+MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
+FOR_EVER = -1.0
+
+
 @contextlib.contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path, *, lock: str = _LOCK, patience: float = MOMENT) -> Iterator[None]:
     """Lock a directory, created if missing, for this process during the block.
 
-    Raises InUseError while another process holds it, HoldfastError when it cannot be written or
-    its file system has no locks.
+    lock: the name of the lock's file, for a directory in which several things are written;
+    patience: seconds to wait for another process that holds it, or ``FOR_EVER``. Raises InUseError
+    when it still holds it then, HoldfastError when the directory cannot be written or its file
+    system has no locks.
     """
-    lock = FileLock(directory / ".lock", timeout=0)
+    held = FileLock(directory / lock, timeout=patience)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        held.acquire()
     except Timeout:
         raise InUseError(
             f"{directory}: another process is writing here; wait for it, or choose another "
@@ -46,7 +53,22 @@ def alone(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        held.release()
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether somebody is within :func:`alone` of this directory; it is locked for a moment."""
+    path = directory / _LOCK
+    held = FileLock(path, timeout=0)
+    try:
+        if path.exists():
+            held.acquire()
+            held.release()
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # it cannot be written, so nobody here does
+        return False
+    return False
 
 
 @contextlib.contextmanager

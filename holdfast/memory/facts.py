@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from holdfast.streams import Stream, Task, load_stream
 from holdfast.streams.batches import newest
 from holdfast.streams.columns import Columns
 from holdfast.streams.jsonl import json_object, lines_of
+from holdfast.streams.load import read_stream
 from holdfast.streams.python import Facts as FactsOfPython
 from holdfast.streams.python import facts_of_python
 from holdfast.streams.registry import question_key
@@ -29,7 +31,8 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     """Convert facts to a stream with one task per batch, in order.
 
     facts: anything that :func:`holdfast.load_stream` takes; ``-`` for JSON lines from standard
-    input; a stream. columns: which columns or keys hold questions and answers.
+    input; a stream. columns: which columns or keys hold questions and answers. JSON lines that name
+    their batches may give a question of an earlier batch a new answer.
     Raises HoldfastError naming the file and each wrong line, or the number of each wrong fact.
     """
     if isinstance(facts, Stream):
@@ -38,10 +41,12 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     if isinstance(facts, (str, Path)) and str(facts) == STANDARD_INPUT:
         place = "standard input"
         content = sys.stdin.buffer.read() if sys.stdin else b""
-        rows = read_rows(place, lines_of(content), json_object, columns)
+        rows = read_rows(place, lines_of(content), json_object, columns, corrections=True)
         if not rows:
             raise HoldfastError(f"{place}: holds no facts; give a question and its answer")
-        return stream_of(place, rows, "facts", None)
+        return stream_of(place, rows, "facts", None, corrections=True)
+    if isinstance(facts, (str, Path)) and Path(facts).suffix.lower() == ".jsonl":
+        return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
     if isinstance(facts, (str, Path)):
         return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
     return facts_of_python(facts, columns=columns)

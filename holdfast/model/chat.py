@@ -49,6 +49,14 @@ class ChatForm:
             return text[len("\\boxed{") : -1].strip()
         return text
 
+    def growing(self, tokens: list[int]) -> str:
+        """The beginning of an answer that further tokens will not change, from those so far.
+
+        Empty in the paper's form, whose answer is known only once its box closes.
+        """
+        # The last symbol may lack some of its bytes.
+        return "" if self.boxed else self.text(tokens).rstrip("\ufffd")
+
     def _encode(self, text: str) -> list[int]:
         # Markers of the template inside a user's text are text, not the end of a turn.
         ids: list[int] = self.tokenizer(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.errors import HoldfastError
@@ -53,6 +53,26 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             "linear maps"
         )
     return model.eval().requires_grad_(False), tokenizer
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer of a model's directory alone. Raises HoldfastError as :func:`load_model`."""
+    check_directory(directory)
+    try:
+        with quiet():
+            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(
+            f"{directory}: no tokenizer could be loaded ({reason}); name a directory written by "
+            "save_pretrained"
+        ) from error
+
+
+def load_config(directory: Path) -> Any:
+    """The settings of a model's directory. Raises HoldfastError as :func:`load_model`."""
+    check_directory(directory)
+    return AutoConfig.from_pretrained(directory, local_files_only=True)
 
 
 def maps_of_layers(model: Any) -> list[str]:

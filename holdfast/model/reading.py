@@ -208,23 +208,40 @@ class PromptReader:
         limit: int,
         choose: Callable[[torch.Tensor, int], torch.Tensor],
     ) -> list[list[int]]:
-        count = len(readings)
-        ids = torch.tensor([self.form.invocation] * count, device=self._device)
+        decoded: list[list[int]] = [[] for _ in readings]
+        for tokens in self.steps(readings, limit, choose):
+            for row, token in zip(decoded, tokens, strict=True):
+                if token is not None:
+                    row.append(token)
+        return decoded
+
+    @torch.no_grad()
+    def steps(
+        self,
+        readings: Sequence[Reading],
+        limit: int,
+        choose: Callable[[torch.Tensor, int], torch.Tensor] = lambda logits, _: logits.argmax(-1),
+    ) -> Iterator[list[int | None]]:
+        """Decode as :meth:`decode` does, side by side, and yield each step's tokens.
+
+        They are None for an answer that has ended. The adapter that acts may change between steps;
+        the keys and values so far stay as they are.
+        """
+        ids = torch.tensor([self.form.invocation] * len(readings), device=self._device)
         cache, present = self._cache(readings), torch.ones_like(ids)
-        done = [False] * count
-        decoded: list[list[int]] = [[] for _ in range(count)]
+        done = [False] * len(readings)
         for step in range(limit):
             logits = self._pass(cache, readings, ids, present, keep=1)
             following = choose(logits[:, -1], step)
-            for row, token in enumerate(following.tolist()):
-                done[row] = done[row] or token in self.form.stops
-                if not done[row]:
-                    decoded[row].append(token)
+            tokens = following.tolist()
+            done = [
+                ended or token in self.form.stops for ended, token in zip(done, tokens, strict=True)
+            ]
             if all(done):
-                break
+                return
+            yield [None if ended else token for ended, token in zip(done, tokens, strict=True)]
             ids = following[:, None]
             present = torch.cat([present, torch.ones_like(ids)], 1)
-        return decoded
 
     def _pass(
         self,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.report.build_up_path import plot_build_up as plot_build_up
     from holdfast.report.capability_bars import plot_capability as plot_capability
     from holdfast.report.composition_grid import plot_compositions as plot_compositions
+    from holdfast.report.evaluation_bars import plot_evaluation as plot_evaluation
     from holdfast.report.figures import plot_comparison as plot_comparison
     from holdfast.report.figures import plot_matrix as plot_matrix
     from holdfast.report.item_groups import plot_item_groups as plot_item_groups
@@ -28,6 +29,7 @@ _HOMES = {
     "plot_capability": "capability_bars",
     "plot_comparison": "figures",
     "plot_compositions": "composition_grid",
+    "plot_evaluation": "evaluation_bars",
     "plot_item_groups": "item_groups",
     "plot_matrices": "matrix_chain",
     "plot_matrix": "figures",

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.memory import Memory
-from holdfast.serving.batcher import Batcher
+from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.page import page_file
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.remembered import remembered
-from holdfast.serving.teaching import Teacher, facts_in
-from holdfast.streams.batches import FACTS_FILE, read_batches
-from holdfast.streams.python import facts_of_python
-
-logger = logging.getLogger(__name__)
+from holdfast.serving.service import Service
+from holdfast.serving.teaching import facts_in
 
 # The page holds nothing of the memory, so these need no key.
 PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
@@ -38,13 +32,13 @@ _POLICY = (
 )
 
 
-def application(memory: Memory, name: str, *, teach: bool) -> FastAPI:
+def application(service: Service, name: str, *, teach: bool) -> FastAPI:
     """The application that serves a memory.
 
     name: of the model, for clients; teach: whether facts may be taught. What is on file and not
     learned yet is then learned at the start.
     """
-    routes = _Routes(memory, name, teach=teach)
+    routes = _Routes(service, name, teach=teach)
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -58,6 +52,8 @@ def application(memory: Memory, name: str, *, teach: bool) -> FastAPI:
     app.get("/v1/models/{wanted:path}")(routes.model)
     app.get("/facts")(routes.facts)
     app.post("/facts")(routes.teach)
+    app.get("/lessons")(routes.lessons)
+    app.get("/lessons/{number}")(routes.lesson)
     app.get("/health")(routes.health)
     for path, kind in PAGE.items():
         app.get(path, include_in_schema=False)(_file(page_file(path), kind))
@@ -68,37 +64,40 @@ def application(memory: Memory, name: str, *, teach: bool) -> FastAPI:
 class _Routes:
     """What is done for each request."""
 
-    def __init__(self, memory: Memory, name: str, *, teach: bool) -> None:
-        self._memory = memory
+    def __init__(self, service: Service, name: str, *, teach: bool) -> None:
+        self._service = service
         self._name = name
-        self._batcher = Batcher(memory)
-        self._teacher = Teacher(memory.directory) if teach else None
+        self._batcher = Batcher(service)
+        self._teaching = service.teaching(self._batcher.call) if teach else None
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         """Before the first request and after the last."""
-        finishing = None
-        on_file = read_batches(self._memory.directory / FACTS_FILE)
-        if self._teacher is not None and len(on_file) > self._memory.horizon:
-            finishing = asyncio.create_task(_finish(self._teacher))
+        if self._teaching is not None:
+            await self._teaching.begin()
         yield
-        if self._teacher is not None:
-            await self._teacher.end()
-        if finishing is not None:
-            await finishing
+        if self._teaching is not None:
+            await self._teaching.end()
         self._batcher.close()
 
     async def chat(self, request: ChatRequest) -> Response:
         """The last message of a chat is a question; its answer."""
-        self._check(request.model)
-        answers = await self._batcher.ask([request.question()])
-        return _response(Form("chat", self._name), answers, request)
+        return await self._answer(Form("chat", self._name), request)
 
     async def completions(self, request: CompletionRequest) -> Response:
         """Every prompt is a question; their answers."""
+        return await self._answer(Form("text", self._name), request)
+
+    async def _answer(self, form: Form, request: ChatRequest | CompletionRequest) -> Response:
         self._check(request.model)
-        answers = await self._batcher.ask(request.questions())
-        return _response(Form("text", self._name), answers, request)
+        asked = self._batcher.put(request.questions())
+        if not request.stream:
+            return JSONResponse(form.whole(await whole(asked)))
+        # A question that is wrong is refused before a stream begins.
+        firsts = [await one.next() for one in asked]
+        usage = request.stream_options is not None and request.stream_options.include_usage
+        events = form.events(asked, firsts, usage=usage)
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def models(self) -> dict[str, Any]:
         """The one model."""
@@ -111,17 +110,30 @@ class _Routes:
 
     async def facts(self) -> dict[str, Any]:
         """What is remembered, and whether facts are taught."""
-        told = await self._batcher.call(remembered)
-        teacher = self._teacher
-        return {**told, "teach": teacher is not None, "teaching": bool(teacher and teacher.busy)}
+        told = await self._batcher.remembered()
+        teaching = self._teaching
+        return {**told, "teach": teaching is not None, "teaching": bool(teaching and teaching.busy)}
 
-    async def teach(self, request: Request) -> dict[str, Any]:
-        """Teach facts; what was learned, once it is."""
-        if self._teacher is None:
+    async def teach(self, request: Request, wait: bool = False) -> Response:
+        """Teach facts; what was learned, or the number of the lesson that will learn them."""
+        if self._teaching is None:
             told = "this memory is not taught here; start it with --teach"
             raise RefusalError(403, told, "no_teach")
         given, count = facts_in(await _json(request))
-        return await self._teacher.teach(facts_of_python(given), count)
+        status, values = await self._teaching.teach(given, count, wait=wait)
+        return JSONResponse(values, status_code=status)
+
+    async def lessons(self) -> dict[str, Any]:
+        """The state of every lesson."""
+        return {"lessons": await asyncio.to_thread(self._service.lessons)}
+
+    async def lesson(self, number: int) -> dict[str, Any]:
+        """The state of one lesson."""
+        found = await asyncio.to_thread(self._service.lessons)
+        if not 1 <= number <= len(found):
+            told = f"there is no lesson {number}; {len(found)} are on file"
+            raise RefusalError(404, told, "lesson")
+        return found[number - 1]
 
     async def health(self) -> dict[str, str]:
         """That the server answers."""
@@ -133,14 +145,6 @@ class _Routes:
             raise RefusalError(404, told, "model_not_found")
 
 
-async def _finish(teacher: Teacher) -> None:
-    """Learn what is on file; why that fails is told by the next lesson."""
-    try:
-        await teacher.teach(None)
-    except (HoldfastError, RefusalError) as error:
-        logger.warning("what is on file could not be learned: %s", error)
-
-
 async def _json(request: Request) -> object:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -149,15 +153,6 @@ async def _json(request: Request) -> object:
         return json.loads(await request.body())
     except (ValueError, RecursionError) as error:
         raise HoldfastError(f"the body is no JSON: {error}") from None
-
-
-def _response(form: Form, answers: list[Any], request: ChatRequest | CompletionRequest) -> Response:
-    if not request.stream:
-        return JSONResponse(form.whole(answers))
-    usage = request.stream_options is not None and request.stream_options.include_usage
-    # All is known by now, so the events are sent at once.
-    events = "".join(form.events(answers, usage=usage))
-    return Response(events, media_type="text/event-stream")
 
 
 def _file(content: str, kind: str) -> Any:

@@ -1,42 +1,58 @@
-"""Questions that arrive one by one, answered side by side on one thread, which owns the memory."""
+"""Questions that arrive one by one, answered side by side on one thread, which owns the memory.
+
+A step of the work is a call on that thread. So while one answer is written token by token, other
+questions are read and answered between two of its tokens.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answering import Reply
-from holdfast.memory.memory import Memory
-from holdfast.memory.telling import reply_values
 from holdfast.serving.refusal import RefusalError
+from holdfast.serving.service import Answered, Event, Piece, Question, Service
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 WAITING = 256  # questions; one more is refused
-BATCH = 64  # questions decoded side by side
-NOT_TAUGHT = "I was not taught that."
-HALF_FORGOTTEN = "I was taught that, but have half forgotten it."
+Steps = Iterator[list[tuple[int, Event]]]
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What a memory answers.
+class Asked:
+    """A question that waits or is being answered, for whoever asked it."""
 
-    content: the text for a reader; values: see
-    :func:`holdfast.memory.telling.reply_values`; question_tokens, answer_tokens: their lengths.
-    """
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.left = False  # nobody reads the answer any more
+        self.done = False
+        self._events: asyncio.Queue[Piece | Answered | BaseException] = asyncio.Queue()
 
-    content: str
-    values: dict[str, Any]
-    question_tokens: int
-    answer_tokens: int
+    def tell(self, event: Piece | Answered | BaseException) -> None:
+        """Add what is new of the answer."""
+        self.done = not isinstance(event, Piece)
+        self._events.put_nowait(event)
+
+    async def next(self) -> Piece | Answered:
+        """What is new of the answer, the whole answer at the end. Raises what is wrong."""
+        try:
+            event = await self._events.get()
+        except asyncio.CancelledError:
+            self.left = True
+            raise
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    async def answer(self) -> Answered:
+        """The whole answer."""
+        while isinstance(event := await self.next(), Piece):
+            pass
+        return event
 
 
 class Batcher:
@@ -46,14 +62,27 @@ class Batcher:
     loop.
     """
 
-    def __init__(self, memory: Memory, waiting: int = WAITING, batch: int = BATCH) -> None:
-        """waiting: the most questions that wait; batch: the most that are decoded side by side."""
-        self._memory = memory
-        self._most, self._batch = waiting, batch
-        self._waiting: list[tuple[str, asyncio.Future[Answered]]] = []
+    def __init__(self, service: Service, waiting: int = WAITING, batch: int | None = None) -> None:
+        """waiting: the most questions that wait; batch: the most that are answered side by side."""
+        self._service = service
+        self._most, self._batch = waiting, batch or service.batch
+        self._waiting: list[Asked] = []
+        self._writing = 0  # answers that are being written
+        self._room = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
+        self._written: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
         self._told = ""
+
+    def put(self, questions: Sequence[Question]) -> list[Asked]:
+        """Put questions into the queue. Raises RefusalError when too many wait."""
+        if len(self._waiting) + len(questions) > self._most:
+            raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
+        added = [Asked(question) for question in questions]
+        self._waiting += added
+        if self._draining is None or self._draining.done():
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        return added
 
     async def ask(self, questions: Sequence[str]) -> list[Answered]:
         """The answers, in order.
@@ -61,56 +90,78 @@ class Batcher:
         Raises RefusalError when too many questions wait, HoldfastError for a question that is
         empty or too long and for a memory that has learned nothing.
         """
-        if len(self._waiting) + len(questions) > self._most:
-            raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
-        loop = asyncio.get_running_loop()
-        added = [(question, loop.create_future()) for question in questions]
-        self._waiting += added
-        if self._draining is None or self._draining.done():
-            self._draining = loop.create_task(self._drain())
-        answers = await asyncio.gather(*(future for _, future in added), return_exceptions=True)
-        found = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            found.append(answer)
-        return found
+        return await whole(self.put([Question(question) for question in questions]))
 
-    async def call(self, function: Callable[[Memory], Value]) -> Value:
+    async def call(self, function: Callable[[Any], Value]) -> Value:
         """The value of ``function(memory)``, called on the memory's thread, brought up to date."""
 
         def work() -> Value:
             self._refresh()
-            return function(self._memory)
+            return function(self._service.memory)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._on_thread(work)
+
+    async def remembered(self) -> dict[str, Any]:
+        """What is remembered by now."""
+        return await self.call(lambda _: self._service.remembered())
 
     def close(self) -> None:
         """End the thread once its work is done; what waits is not answered."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
+    async def _on_thread(self, work: Callable[[], Value]) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     async def _drain(self) -> None:
         while self._waiting:
-            batch = self._waiting[: self._batch]
-            del self._waiting[: self._batch]
-            asked = [question for question, future in batch if not future.done()]
-            done = asyncio.ensure_future(self.call(partial(_answers, questions=asked)))
-            await asyncio.wait({done})
-            failure = done.exception()
-            answers = dict(zip(asked, done.result() if failure is None else (), strict=False))
-            for question, future in batch:
-                if future.done():  # whoever asked has left
-                    continue
-                answer = failure or answers[question]
-                if isinstance(answer, BaseException):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            while self._writing >= self._batch:
+                self._room.clear()
+                await self._room.wait()
+            count = self._batch - self._writing
+            batch = [asked for asked in self._waiting[:count] if not asked.left]
+            del self._waiting[:count]
+            if batch:
+                await self._begin(batch)
+
+    async def _begin(self, batch: list[Asked]) -> None:
+        """Answer a batch as far as one step does; a task writes the rest."""
+        questions = [asked.question for asked in batch]
+
+        def work() -> tuple[Steps, list[tuple[int, Event]]]:
+            self._refresh()
+            steps = self._service.answering(questions)
+            return steps, next(steps, [])
+
+        try:
+            steps, events = await self._on_thread(work)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            _tell_rest(batch, error)
+            return
+        _tell(batch, events)
+        if rest := sum(not asked.done for asked in batch):
+            self._writing += rest
+            task = asyncio.get_running_loop().create_task(self._write(batch, steps, rest))
+            self._written.add(task)
+            task.add_done_callback(self._written.discard)
+
+    async def _write(self, batch: list[Asked], steps: Steps, count: int) -> None:
+        """Take the further steps of a batch until all is answered or nobody reads it any more."""
+        try:
+            while any(not (asked.done or asked.left) for asked in batch):
+                events = await self._on_thread(lambda: next(steps, None))
+                if events is None:
+                    raise AssertionError("an answer has no end")
+                _tell(batch, events)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            _tell_rest(batch, error)
+        finally:
+            self._writing -= count
+            self._room.set()
 
     def _refresh(self) -> None:
         """Take up what was taught; a failure is logged once and the memory answers as before."""
         try:
-            self._memory.refresh()
+            self._service.refresh()
             self._told = ""
         except HoldfastError as error:
             if self._told != str(error):
@@ -118,28 +169,21 @@ class Batcher:
                 logger.warning("what was taught since could not be loaded: %s", error)
 
 
-def _answers(memory: Memory, questions: Sequence[str]) -> list[Answered | HoldfastError]:
-    """For each question its answer, or what is wrong with it."""
-    different = list(dict.fromkeys(questions))
+async def whole(asked: Sequence[Asked]) -> list[Answered]:
+    """The whole answers, in order; raises what is wrong with the first that is wrong."""
     try:
-        found = dict(zip(different, memory.replies(different), strict=True))
-    except HoldfastError:
-        return [_answer_alone(memory, question) for question in questions]
-    return [_answered(memory, question, found[question]) for question in questions]
+        return [await one.answer() for one in asked]
+    finally:
+        for one in asked:
+            one.left = True
 
 
-def _answer_alone(memory: Memory, question: str) -> Answered | HoldfastError:
-    try:
-        return _answered(memory, question, memory.reply(question))
-    except HoldfastError as error:
-        return error
+def _tell(batch: Sequence[Asked], events: Sequence[tuple[int, Event]]) -> None:
+    for number, event in events:
+        batch[number].tell(event)
 
 
-def _answered(memory: Memory, question: str, reply: Reply) -> Answered:
-    values = reply_values(memory, question, reply)
-    if reply.taught is False:
-        content = HALF_FORGOTTEN if values["on_file"] else NOT_TAUGHT
-    else:
-        content = reply.answer or reply.text
-    encode = memory.load().backbone.tokenizer.encode
-    return Answered(content, values, len(encode(reply.question)), len(encode(content)))
+def _tell_rest(batch: Sequence[Asked], error: BaseException) -> None:
+    for asked in batch:
+        if not asked.done:
+            asked.tell(error)

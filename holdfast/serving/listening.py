@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import uvicorn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.memory import Memory
 from holdfast.serving.application import OPEN_PATHS, application
 from holdfast.serving.guard import Guard
+from holdfast.serving.service import Service
 
 _CONNECTIONS = 1024
 _GRACE = 5  # seconds that requests have to end once the server is stopped
@@ -55,13 +55,14 @@ def key_for(address: Address, given: str | None) -> str | None:
     return None if address.is_local else secrets.token_urlsafe(24)
 
 
-def serve(memory: Memory, address: Address, *, name: str, key: str | None, teach: bool) -> None:
+def serve(service: Service, address: Address, *, name: str, key: str | None, teach: bool) -> None:
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
-    key: what every client has to send as a bearer token, None for none.
+    name, teach: as of :func:`application`; key: what every client has to send as a bearer
+    token, None for none.
     """
     guarded = Guard(
-        application(memory, name, teach=teach),
+        application(service, name, teach=teach),
         key=key,
         hosts=_LOCAL if address.is_local else None,
         open_paths=OPEN_PATHS,

@@ -1,6 +1,7 @@
 """The parts of OpenAI's protocol that a memory speaks: requests, responses and chunks.
 
-Settings of sampling are accepted and ignored: a memory answers greedily.
+Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens
+holds for what the model writes itself; what was taught is always answered whole.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.batcher import Answered
+from holdfast.serving.batcher import Asked
+from holdfast.serving.service import Answered, Piece, Question
 
 MOST_PROMPTS = 64
 
@@ -44,6 +46,12 @@ class _Request(BaseModel):
     n: Literal[1] | None = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+
+    def asked(self, texts: Sequence[str]) -> list[Question]:
+        """The questions with the request's bound."""
+        return [Question(text, self.max_completion_tokens or self.max_tokens) for text in texts]
 
 
 class ChatRequest(_Request):
@@ -51,8 +59,11 @@ class ChatRequest(_Request):
 
     messages: list[ChatMessage] = Field(min_length=1)
 
-    def question(self) -> str:
+    def questions(self) -> list[Question]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""
+        return self.asked([self._last()])
+
+    def _last(self) -> str:
         last = self.messages[-1]
         if last.role != "user":
             raise HoldfastError(f"the last message is of the {last.role}; end with the user's")
@@ -69,12 +80,12 @@ class CompletionRequest(_Request):
 
     prompt: str | list[str]
 
-    def questions(self) -> list[str]:
+    def questions(self) -> list[Question]:
         """The questions. Raises HoldfastError for none, or for too many."""
         questions = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if not 1 <= len(questions) <= MOST_PROMPTS:
             raise HoldfastError(f"{len(questions)} prompts; give 1 to {MOST_PROMPTS}")
-        return questions
+        return self.asked(questions)
 
 
 class Form:
@@ -95,37 +106,67 @@ class Form:
             said: dict[str, Any] = {"text": answer.content}
             if self.chat:
                 said = {"message": {"role": "assistant", "content": answer.content}}
-            choices.append(_choice(index, said, "stop", answer))
+            choices.append(_choice(index, said, answer.finish, answer.values))
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head, "object": kind, "choices": choices, "usage": _usage(answers)}
 
-    def events(self, answers: Sequence[Answered], *, usage: bool) -> Iterator[str]:
-        """The same as server-sent events: what an answer says, that it ended, and ``[DONE]``.
+    async def events(
+        self, asked: Sequence[Asked], firsts: Sequence[Piece | Answered], *, usage: bool
+    ) -> AsyncIterator[str]:
+        """The same as server-sent events, while answers are written, and ``[DONE]``.
 
-        An answer comes in one piece: whether it was taught is known only at its end.
+        firsts: the first event of each answer. The first chunk of an answer says where it comes
+        from, the last one all that is known of it.
         """
-        kind = "chat.completion.chunk" if self.chat else "text_completion"
-
-        def event(choices: list[dict[str, Any]], **further: Any) -> str:
-            return _event({**self._head, "object": kind, "choices": choices, **further})
-
-        for index, answer in enumerate(answers):
-            if self.chat:
-                delta = {"role": "assistant", "content": answer.content}
-                yield event([_choice(index, {"delta": delta}, None, None)])
-                yield event([_choice(index, {"delta": {}}, "stop", answer)])
-            else:
-                yield event([_choice(index, {"text": answer.content}, "stop", answer)])
+        answers: list[Answered] = []
+        try:
+            for index, (one, first) in enumerate(zip(asked, firsts, strict=True)):
+                async for chunk in self._chunks(index, one, first, answers):
+                    yield chunk
+        except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
+            yield _data({"error": {"message": f"{error}"[:300], "code": "internal"}})
+            return
+        finally:
+            for one in asked:
+                one.left = True
         if usage:
-            yield event([], usage=_usage(answers))
+            yield self._event([], usage=_usage(answers))
         yield "data: [DONE]\n\n"
+
+    async def _chunks(
+        self, index: int, asked: Asked, event: Piece | Answered, answers: list[Answered]
+    ) -> AsyncIterator[str]:
+        """One answer; the whole of it is added to ``answers``."""
+        yield self._chunk(index, event.content, event.values)
+        sent = event.content
+        while isinstance(event, Piece):
+            event = await asked.next()
+            new = event.content if isinstance(event, Piece) else event.content[len(sent) :]
+            if new:
+                yield self._chunk(index, new, None)
+                sent += new
+        said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        yield self._event([_choice(index, said, event.finish, event.values)])
+        answers.append(event)
+
+    def _chunk(self, index: int, text: str, values: dict[str, Any] | None) -> str:
+        """Some text; the first of an answer has ``values``."""
+        said: dict[str, Any] = {"text": text}
+        if self.chat:
+            role = {} if values is None else {"role": "assistant"}
+            said = {"delta": {**role, "content": text}}
+        return self._event([_choice(index, said, None, values)])
+
+    def _event(self, choices: list[dict[str, Any]], **further: Any) -> str:
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        return _data({**self._head, "object": kind, "choices": choices, **further})
 
 
 def _choice(
-    index: int, said: dict[str, Any], finish: str | None, answer: Answered | None
+    index: int, said: dict[str, Any], finish: str | None, values: dict[str, Any] | None
 ) -> dict[str, Any]:
     told = {"index": index, **said, "finish_reason": finish, "logprobs": None}
-    return told if answer is None else {**told, "holdfast": answer.values}
+    return told if values is None else {**told, "holdfast": values}
 
 
 def _usage(answers: Sequence[Answered]) -> dict[str, int]:
@@ -138,5 +179,5 @@ def _usage(answers: Sequence[Answered]) -> dict[str, int]:
     }
 
 
-def _event(values: dict[str, Any]) -> str:
+def _data(values: dict[str, Any]) -> str:
     return f"data: {json.dumps(values)}\n\n"

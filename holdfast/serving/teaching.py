@@ -1,4 +1,4 @@
-"""Lessons of a memory that is served: each is `holdfast learn`, in a process of its own.
+"""Lessons of a served memory: `holdfast learn` in a process of its own.
 
 So questions are answered meanwhile, and a lesson survives whatever kills the server.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,18 +19,26 @@ from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.refusal import RefusalError
 from holdfast.streams import Stream
+from holdfast.streams.batches import FACTS_FILE, read_batches
+from holdfast.streams.python import facts_of_python
 from holdfast.streams.rows import values_of
+
+logger = logging.getLogger(__name__)
 
 WAITING = 8  # lessons; one more is refused
 _LAST_WORDS = 600  # characters
 
 
 class Teacher:
-    """Teaches a memory one lesson after another."""
+    """Teaches a memory on the embedded model one lesson after another; a request waits for its own.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    learned: how many batches were learned when the server started.
+    """
+
+    def __init__(self, directory: Path, learned: int) -> None:
+        self._directory, self._learned = directory, learned
         self._lock = asyncio.Lock()
+        self._finishing: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._lessons = 0
 
@@ -38,7 +47,21 @@ class Teacher:
         """Whether a lesson is taught or waits."""
         return self._lessons > 0
 
-    async def teach(self, facts: Stream | None, paraphrases: int = 0) -> dict[str, Any]:
+    async def begin(self) -> None:
+        if len(read_batches(self._directory / FACTS_FILE)) > self._learned:
+            self._finishing = asyncio.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        """Learn what is on file; why that fails is told by the next lesson."""
+        try:
+            await self._teach(None, 0)
+        except (HoldfastError, RefusalError) as error:
+            logger.warning("what is on file could not be learned: %s", error)
+
+    async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
+        return 200, await self._teach(facts_of_python(facts), paraphrases)
+
+    async def _teach(self, facts: Stream | None, paraphrases: int) -> dict[str, Any]:
         """Teach facts, after the lessons that wait; None: what is on file but not learned yet.
 
         Returns :func:`holdfast.memory.telling.lesson_values`. Raises HoldfastError when the
@@ -55,6 +78,8 @@ class Teacher:
 
     async def _learn(self, facts: Stream | None, paraphrases: int) -> dict[str, Any]:
         arguments = ["learn", str(self._directory), *(["-"] if facts else []), "--json"]
+        if not (self._directory / FACTS_FILE).exists():
+            arguments += ["--model", "embedded"]  # of a new memory
         arguments += ["--paraphrases", str(paraphrases)] if paraphrases else []
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "holdfast", *arguments),
@@ -78,11 +103,17 @@ class Teacher:
         )
 
     async def end(self) -> None:
-        """Stop the lesson in progress; the next one, or `holdfast learn`, finishes it."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            await self._process.wait()
+        await stop(self._process)
+        if self._finishing is not None:
+            await self._finishing
+
+
+async def stop(process: asyncio.subprocess.Process | None) -> None:
+    """Stop a lesson that is in progress; the next one, or `holdfast learn`, finishes it."""
+    if process is not None and process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
 
 
 def _lines(facts: Stream) -> str:

@@ -17,7 +17,11 @@ EXAMPLE = '{"question": "...", "answer": "..."}'
 
 
 def read_jsonl(
-    path: str | Path, items_per_task: int | None = None, columns: Columns | None = None
+    path: str | Path,
+    items_per_task: int | None = None,
+    columns: Columns | None = None,
+    *,
+    corrections: bool = False,
 ) -> Stream:
     """Read lines ``{"question", "answer", "aliases"?, "task"?, "id"?, "details"?}`` as a stream.
 
@@ -28,12 +32,14 @@ def read_jsonl(
     none. Tasks come in the order of their first line, whatever their names; their lines may be
     interleaved. Without ``task``, every ``items_per_task`` lines make a task, named by its
     number, the last one perhaps shorter; without ``items_per_task``, the file is one task.
-    Blank lines are skipped. The stream is named after the file.
+    Blank lines are skipped. The stream is named after the file. corrections: a line may repeat a
+    question of an earlier task.
 
     Raises HoldfastError naming the file and, where there is one, the line.
     """
     path = Path(path)
-    return stream_of(str(path), _rows(path, columns), path.stem, items_per_task)
+    rows = _rows(path, columns, corrections=corrections)
+    return stream_of(str(path), rows, path.stem, items_per_task, corrections=corrections)
 
 
 def write_jsonl(stream: Stream, path: str | Path) -> None:
@@ -50,7 +56,7 @@ def write_jsonl(stream: Stream, path: str | Path) -> None:
     write_text_atomically(Path(path), "".join(f"{line}\n" for line in lines))
 
 
-def _rows(path: Path, columns: Columns | None) -> list[Row]:
+def _rows(path: Path, columns: Columns | None, *, corrections: bool) -> list[Row]:
     try:
         # Reading a named pipe or a device may never end.
         if path.exists() and not path.is_file():
@@ -60,7 +66,7 @@ def _rows(path: Path, columns: Columns | None) -> list[Row]:
         raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = read_rows(str(path), lines_of(content), json_object, columns)
+    rows = read_rows(str(path), lines_of(content), json_object, columns, corrections=corrections)
     if not rows:
         raise HoldfastError(f"{path}: is empty; write one {EXAMPLE} a line")
     return rows

@@ -143,18 +143,23 @@ def _whole(config: StreamConfig, columns: Columns) -> Stream:
 
 
 def read_stream(
-    path: Path, items_per_task: int | None = None, columns: Columns | None = None
+    path: Path,
+    items_per_task: int | None = None,
+    columns: Columns | None = None,
+    *,
+    corrections: bool = False,
 ) -> Stream:
     """Read a stored stream, whatever its format.
 
     path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
     in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
     ``dataset`` saved by ``datasets``. items_per_task: of rows that name no task. columns: which
-    hold questions and answers, of what has columns.
+    hold questions and answers, of what has columns. corrections: in a ``.jsonl`` file a later task
+    may repeat a question.
     Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
-        stream = _stored(path, items_per_task, columns)
+        stream = _stored(path, items_per_task, columns, corrections)
         _warn_of_case(stream, path)
         return stream
     # Path.is_file itself raises for a name that is too long or a folder without permission.
@@ -178,9 +183,11 @@ def _warn_of_case(stream: Stream, path: Path) -> None:
         )
 
 
-def _stored(path: Path, items_per_task: int | None, columns: Columns | None) -> Stream:
+def _stored(
+    path: Path, items_per_task: int | None, columns: Columns | None, corrections: bool
+) -> Stream:
     if path.suffix.lower() == ".jsonl":
-        return read_jsonl(path, items_per_task, columns)
+        return read_jsonl(path, items_per_task, columns, corrections=corrections)
     if path.suffix.lower() in TABLES and not path.is_dir():
         records, parse = read_table(path, columns or Columns())
         rows = read_rows(str(path), records, parse, columns)

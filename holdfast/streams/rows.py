@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,11 +52,14 @@ def read_rows(
     records: Iterable[tuple[str, Record]],
     parse: Callable[[Record], Mapping[str, Any]],
     columns: Columns | None = None,
+    *,
+    corrections: bool = False,
 ) -> list[Row]:
     """Parse (place, record) pairs into rows with unique questions.
 
     parse: makes a mapping of a record. Keys and values are taken as
-    :func:`holdfast.streams.columns.as_values` has them.
+    :func:`holdfast.streams.columns.as_values` has them. corrections: a question need be unique in
+    its task only, so that a later task may give it a new answer.
     Raises HoldfastError naming the source, and every bad place with what is wrong there: a line for
     each of the first twenty, and how many more.
     """
@@ -63,7 +67,7 @@ def read_rows(
     keys: set[str] = set()
     wrong: list[tuple[str, str]] = []  # place, reason
     count = 0
-    questions = QuestionRegistry()
+    questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
     for place, record in records:
         count += 1
         try:
@@ -74,7 +78,7 @@ def read_rows(
             wrong.append((place, str(error)))
             continue
         try:
-            questions.add(row.item, f"{source} {place}")
+            questions[row.task if corrections else None].add(row.item, f"{source} {place}")
         except HoldfastError as error:
             wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
         rows.append(row)
@@ -109,8 +113,17 @@ def values_of(task: Task, item: Item) -> dict[str, Any]:
     return values
 
 
-def stream_of(source: str, rows: Sequence[Row], name: str, items_per_task: int | None) -> Stream:
+def stream_of(
+    source: str,
+    rows: Sequence[Row],
+    name: str,
+    items_per_task: int | None,
+    *,
+    corrections: bool = False,
+) -> Stream:
     """Group one or more rows into tasks. source: the file's name for errors.
+
+    corrections: a later task may repeat a question.
 
     Either all rows name their task or none does. Tasks come in the order of their first row.
     Without names, every ``items_per_task`` rows make a task, named by its number; when that is
@@ -135,7 +148,8 @@ def stream_of(source: str, rows: Sequence[Row], name: str, items_per_task: int |
     tasks: dict[str, list[Item]] = {}
     for index, row in enumerate(rows):
         tasks.setdefault(row.task or str(index // size + 1), []).append(row.item)
-    return Stream(tuple(Task(name, tuple(items)) for name, items in tasks.items()), name)
+    grouped = tuple(Task(name, tuple(items)) for name, items in tasks.items())
+    return Stream(grouped, name, repeats=corrections)
 
 
 def _label(key: str, values: Mapping[str, Any]) -> str | None:

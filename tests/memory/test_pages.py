@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.memory.facts import stream_from
 from tests.test_docs import ROOT, files_in
 
-PAGE = ROOT / "docs" / "memory.md"
+PAGE = ROOT / "docs" / "embedded-memory.md"
 
 
 def test_the_table_of_the_page_is_one(tmp_path: Path):

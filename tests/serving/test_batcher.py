@@ -12,9 +12,11 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.answering import Reply
-from holdfast.serving.batcher import HALF_FORGOTTEN, NOT_TAUGHT, Batcher
+from holdfast.serving.batcher import Batcher
+from holdfast.serving.embedded_service import HALF_FORGOTTEN, EmbeddedService
 from holdfast.serving.guard import Guard
 from holdfast.serving.refusal import RefusalError
+from holdfast.serving.service import NOT_TAUGHT
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Answering:
 
 
 def batcher(memory: Answering, **bounds: int) -> Batcher:
-    return Batcher(memory, **bounds)  # type: ignore[arg-type]
+    return Batcher(EmbeddedService(memory), **bounds)  # type: ignore[arg-type]
 
 
 def test_questions_that_wait_are_answered_side_by_side() -> None:

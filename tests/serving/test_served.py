@@ -288,7 +288,7 @@ def test_a_killed_server_loses_nothing(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_new_memory_is_taught_by_request(tmp_path: Path) -> None:
-    with serving(tmp_path / "m", "--teach") as server:
+    with serving(tmp_path / "m", "--teach", HOLDFAST_MODEL="embedded") as server:
         assert server.facts()["facts"] == []
         status, told = server.post("/v1/completions", {"model": "m", "prompt": "Who?"})
         assert status == 400 and "no such memory" in told["error"]["message"]

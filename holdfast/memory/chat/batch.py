@@ -20,9 +20,9 @@ GATE = "gate"  # the name of the vectors beside an adapter's factors
 class LearnedBatch:
     """What a lesson leaves.
 
-    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording; owners:
-    the key of the fact's question that each vector belongs to; missed: the keys of the questions
-    whose answers the adapter does not give.
+    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording on file;
+    owners: the key of the fact's question that each vector belongs to; missed: the keys of the
+    questions whose answers the adapter does not give.
     """
 
     tensors: dict[str, torch.Tensor]
@@ -37,7 +37,7 @@ def learn_batch(
 
     report(learned, facts) is called after every step.
     """
-    facts = _facts(task, engine.fits)
+    facts = _facts(task, engine.limits.fits)
     readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [
@@ -46,22 +46,33 @@ def learn_batch(
         )
         for fact in facts
     ]
+    on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
     engine.adapter_changed()  # also where the lesson is interrupted
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
     return LearnedBatch(
-        {**state, GATE: vectors.to(torch.float16)},
-        [fact.key for fact in facts for _ in fact.wordings],
+        {**state, GATE: vectors[on_file].to(torch.float16)},
+        [fact.key for fact in facts for _ in range(fact.on_file)],
         tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right),
     )
 
 
+def taught_wordings(task: Task) -> list[str]:
+    """Every wording under which a lesson learns the facts of a task, those by rule included."""
+    return [text for fact in _facts(task, lambda _: True) for text in fact.wordings]
+
+
 @dataclass(frozen=True)
 class _Fact:
-    """A fact as a lesson learns it. key: of its question, as ``question_key`` writes it."""
+    """A fact as a lesson learns it.
+
+    key: of its question, as ``question_key`` writes it; wordings: of its question, the first
+    ``on_file`` those that stand in the list of facts.
+    """
 
     key: str
     answer: str
     wordings: list[str]
+    on_file: int
 
 
 def _facts(task: Task, fits: Callable[[str], bool]) -> list[_Fact]:
@@ -80,6 +91,7 @@ def _facts(task: Task, fits: Callable[[str], bool]) -> list[_Fact]:
             key,
             answers[key],
             [texts[0], *filter(fits, lesson_wordings(texts[0], texts[1:]))],
+            len(texts),
         )
         for key, texts in asked.items()
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,16 +12,14 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
+from holdfast.memory.chat.limits import limits_of
 from holdfast.memory.chat.words import Naming
 from holdfast.model.adapter import State, adapted, attach, load_state
 from holdfast.model.chat import chat_form
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
-from holdfast.streams.item import quoted
 
-LONGEST_QUESTION = 512  # tokens
-LONGEST_ANSWER = 256  # tokens, of an answer of the model's own
 _ADAPTERS = 16  # kept in RAM, at most 4 MB each
 
 
@@ -39,7 +38,7 @@ class Engine:
         model, tokenizer = load_model(directory)
         self.form = chat_form(tokenizer)
         self.reader = PromptReader(model, self.form)
-        self.longest_question, self.longest_answer = self._limits()
+        self.limits = limits_of(self.form, model.config)
         attach(model, shape_for(self.reader, self.settings))
         self.naming = Naming(lambda word: len(tokenizer(word, add_special_tokens=False).input_ids))
         self.tuning: GateTuning = prepared_tuning(
@@ -48,57 +47,34 @@ class Engine:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._loaded: str | None = None
 
-    def _limits(self) -> tuple[int, int]:
-        """The longest question and answer, in tokens, that the model's context holds together."""
-        context = getattr(self.reader.model.config.get_text_config(), "max_position_embeddings", 0)
-        if not context:
-            return LONGEST_QUESTION, LONGEST_ANSWER
-        room = context - len(self.form.prefix) - len(self.form.invocation)
-        answer = min(LONGEST_ANSWER, room // 2)
-        return min(LONGEST_QUESTION, room - answer), answer
-
-    def prompt(self, question: str) -> list[int]:
-        """A question's tokens. Raises HoldfastError when it is empty or too long."""
-        tokens = self.form.question(question)
-        if not question.strip():
-            raise HoldfastError("the question is empty")
-        if len(tokens) > self.longest_question:
-            raise HoldfastError(
-                f"the question has {len(tokens)} tokens, and at most {self.longest_question} are "
-                "read; ask a shorter one"
-            )
-        return tokens
-
-    def fits(self, question: str) -> bool:
-        """Whether a question is short enough."""
-        return len(self.form.question(question)) <= self.longest_question
-
-    def check_fact(self, question: str, answer: str) -> None:
-        """Raise HoldfastError for a fact that this model cannot be taught."""
-        self.prompt(question)
-        tokens = self.form.answer(answer)
-        if len(tokens) > self.longest_answer:
-            raise HoldfastError(
-                f"the answer to {quoted(question)} has {len(tokens)} tokens, and at most "
-                f"{self.longest_answer} are learned; shorten it, or split it into several facts"
-            )
-        if self.form.text(tokens[:-1]) != answer.strip():
-            raise HoldfastError(
-                f"the answer to {quoted(question)} does not come back from this model's tokens "
-                "as it was written (a symbol that its tokenizer changes); write it otherwise"
-            )
-
     def read(self, questions: Sequence[str]) -> tuple[list[Reading], torch.Tensor]:
         """Read questions with the untouched model; also their vectors for the gate [n, d]."""
-        prompts = [self.prompt(question) for question in questions]
+        prompts = [self.limits.question_tokens(question) for question in questions]
         readings = self.reader.read(prompts, depths=self.tuning.depths)
         states = torch.stack([r.states for r in readings if r.states is not None])
         return readings, self.tuning.vectors(states)
 
-    def untouched_answers(self, readings: Sequence[Reading]) -> list[str]:
-        """What the untouched model answers, at most 256 tokens each."""
-        decoded = self.reader.decode(readings, self.longest_answer)
+    def untouched_answers(
+        self, readings: Sequence[Reading], longest: int | None = None
+    ) -> list[str]:
+        """What the untouched model answers, at most ``longest`` tokens each (256 by default)."""
+        limit = self.limits.answer if longest is None else min(longest, self.limits.answer)
+        decoded = self.reader.decode(readings, limit)
         return [self.form.text(tokens) for tokens in decoded]
+
+    def adapted_answers(
+        self, name: str, load: Callable[[], State], readings: Sequence[Reading], longest: int
+    ) -> list[str]:
+        """What the model answers with an adapter; name, load: as of :meth:`gives`."""
+        with self.using(name, load):
+            return self.untouched_answers(readings, longest)
+
+    @contextlib.contextmanager
+    def using(self, name: str, load: Callable[[], State]) -> Iterator[None]:
+        """Within the block an adapter acts; name, load: as of :meth:`gives`."""
+        self._use(name, load)
+        with adapted(self.reader.model):
+            yield
 
     @torch.no_grad()
     def gives(
@@ -112,8 +88,7 @@ class Engine:
 
         name: of the adapter; load: reads its factors, called when they are not in RAM.
         """
-        self._use(name, load)
-        with adapted(self.reader.model):
+        with self.using(name, load):
             tokens = [self.form.answer(answer) for answer in answers]
             return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
 

@@ -20,6 +20,8 @@ from holdfast.memory.chat.words import Naming, agreement, deletions
 
 Vectors = npt.NDArray[np.float32]
 _CANDIDATES = 64
+# Of the taught question's naming weight; with less, another thing is named, whatever is asked.
+_LEAST_COVERED = 0.5
 
 
 @dataclass(frozen=True)
@@ -61,22 +63,22 @@ class Gate:
             if not names:
                 self._unnamed.append(place)
 
-    def matches(self, question: str, vector: Vectors) -> list[Match]:
-        """The facts that a question may ask for, best first.
+    def best(self, question: str, vector: Vectors) -> Match | None:
+        """The fact that a question most probably asks for; None where none names the same.
 
         vector: [d], the question's state in the tuning's projection.
         """
         asked = self._naming(question)
-        scored = [
-            Match(place, self._score(place, asked, vector))
-            for place in self._candidates(asked, vector)
-        ]
-        return sorted(scored, key=lambda match: -match.score)
+        candidates = self._candidates(asked, vector)
+        scored = (self._match(place, asked, vector) for place in candidates)
+        return max(filter(None, scored), key=lambda match: match.score, default=None)
 
-    def _score(self, place: int, asked: dict[str, float], vector: Vectors) -> float:
+    def _match(self, place: int, asked: dict[str, float], vector: Vectors) -> Match | None:
         covered, extra = agreement(self._names[place], asked)
+        if covered < _LEAST_COVERED:
+            return None
         likeness = float((self._vectors[self._rows[place]] @ vector).max())
-        return self._tuning.score(likeness, covered, extra)
+        return Match(place, self._tuning.score(likeness, covered, extra))
 
     def _candidates(self, asked: dict[str, float], vector: Vectors) -> list[int]:
         """The facts that share most naming weight with a question; of equal ones the likest."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone
+from holdfast.core.files import FOR_EVER, MOMENT, alone
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.answering import Answer, Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.limits import Limits, limits_of
+from holdfast.memory.chat.listing import check_free, check_list, list_of, signatures
+from holdfast.memory.chat.outcome import Filed, LessonOutcome
 from holdfast.memory.chat.record import (
     LearnedLesson,
     Record,
@@ -23,37 +27,22 @@ from holdfast.memory.chat.record import (
     write_lesson,
     write_record,
 )
+from holdfast.memory.chat.states import LessonProgress
 from holdfast.memory.facts import Facts, frame_of, stream_from
-from holdfast.memory.plan import Correction, Plan, plan
+from holdfast.memory.plan import Plan, plan
 from holdfast.memory.spelling import nearest
 from holdfast.memory.wordings import with_wordings
+from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name
+from holdfast.model.load import load_config, load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
-from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Told = Callable[[str, int, int], None]  # report(what, done, total)
-
-
-@dataclass(frozen=True)
-class LessonOutcome:
-    """What one call of :meth:`ChatMemory.learn` did.
-
-    lessons: names of those learned; facts: theirs; missed: those of them whose answers the weights
-    do not give; repeated: given facts that were known before; corrected: answers that replace
-    earlier ones; known: the number of facts on file.
-    """
-
-    lessons: tuple[str, ...]
-    facts: tuple[Item, ...]
-    missed: tuple[Item, ...]
-    repeated: tuple[Item, ...]
-    corrected: tuple[Correction, ...]
-    known: int
 
 
 class ChatMemory:
@@ -72,11 +61,14 @@ class ChatMemory:
         self._record = Record(lasting_name(model), "", seed)
         self._tasks: tuple[Task, ...] = ()
         self._engine: Engine | None = None
+        self._limits: Limits | None = None
         self._answerer: Answerer | None = None
+        self._seen: tuple[object, ...] = ()
         if is_chat_memory(self.directory):
             self._read()
         else:
-            _check_free(self.directory)
+            check_free(self.directory)
+            self._tasks = read_batches(self.directory / FACTS_FILE)
 
     @property
     def horizon(self) -> int:
@@ -98,6 +90,11 @@ class ChatMemory:
         """All facts on file, each question once, with its newest answer."""
         return tuple(newest(self._tasks))
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The batches on file; the first :attr:`horizon` of them are learned."""
+        return self._tasks
+
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``."""
         return frame_of(self._tasks)
@@ -106,30 +103,48 @@ class ChatMemory:
         counts = f"{len(self.facts)} facts in {self.horizon} lessons"
         return f"ChatMemory({str(self.directory)!r}, {counts}, {self.model})"
 
-    def _read(self) -> None:
-        """Read what is committed. The list is written before a commit, so it may only be ahead."""
-        self._record = read_record(self.directory)
-        self._tasks = read_batches(self.directory / FACTS_FILE)
-        self._answerer = None
-        path = self.directory / FACTS_FILE
-        if len(self._tasks) < self.horizon:
-            raise HoldfastError(
-                f"{path}: has {len(self._tasks)} of the {self.horizon} lessons that were learned; "
-                "restore the file"
-            )
-        for task, lesson in zip(self._tasks, self._record.lessons, strict=False):
-            if task.fingerprint != lesson.fingerprint:
-                raise HoldfastError(
-                    f"{path}: lesson {quoted(task.name)} is not as it was learned; restore the "
-                    "file, and give corrections to learn"
-                )
+    def _read(self) -> bool:
+        """Read what is committed; whether it is another than before.
+
+        The list is written before a commit, so it may only be ahead.
+        """
+        seen = signatures(self.directory)
+        if seen == self._seen:
+            return False
+        record = read_record(self.directory)
+        tasks = read_batches(self.directory / FACTS_FILE)
+        check_list(self.directory, tasks, record)
+        answerer = self._answerer
+        if record != self._record:
+            # Made before anything is assigned, so that a damaged lesson leaves all as it was.
+            answerer = None if answerer is None else self._new_answerer(record, tasks)
+        self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
+        return True
 
     def refresh(self) -> bool:
-        """Take up what another process has learned since; False when there is nothing new."""
-        if not is_chat_memory(self.directory) or read_record(self.directory) == self._record:
-            return False
-        self._read()
-        return True
+        """Take up what another process has written since; False when there is nothing new.
+
+        Raises HoldfastError when that is damaged; this memory then answers as before.
+        """
+        return is_chat_memory(self.directory) and self._read()
+
+    @property
+    def record(self) -> Record:
+        """What is committed."""
+        return self._record
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the model, the lessons and their facts."""
+        facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
+        return sha256_of([asdict(self._record), facts])
+
+    def limits(self) -> Limits:
+        """How long questions and answers may be; it needs the tokenizer and the settings alone."""
+        if self._limits is None:
+            directory = fetch(self.model)
+            self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
+        return self._limits
 
     def engine(self, report: Told = lambda *_: None) -> Engine:
         """The loaded model; HoldfastError when it cannot be had or is another than before."""
@@ -138,7 +153,7 @@ class ChatMemory:
                 fetch(self.model), report=lambda done, total: report("preparing", done, total)
             )
             self._check_model(engine)
-            self._engine = engine
+            self._engine, self._limits = engine, engine.limits
         return self._engine
 
     def _check_model(self, engine: Engine) -> None:
@@ -180,60 +195,121 @@ class ChatMemory:
         known = list(latest(self._tasks).values())
         return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, known)
 
+    def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
+        """Put facts on file, to be learned by the next :meth:`learn`, or by one that runs now.
+
+        facts, again: as for :meth:`learn`. It needs no model, and does not wait for a lesson that
+        another process learns. Raises HoldfastError for a fact that is invalid or too long, and
+        where nothing is on file; nothing is changed then.
+        """
+        stream = None if facts is None else self.worded(facts)
+        first = self.plan(stream, again=again)
+        if not first.tasks:
+            raise self._empty()
+        self._check(first)
+        with list_of(self.directory):
+            decided = self._put_on_file(stream, again=again)
+        waiting = list(enumerate(self._tasks, start=1))[self.horizon :]
+        if stream is not None:
+            keys = {question_key(item.question) for task in stream.tasks for item in task.items}
+            waiting = [
+                (number, task)
+                for number, task in waiting
+                if any(question_key(item.question) in keys for item in task.items)
+            ]
+        lessons = tuple(number for number, _ in waiting)
+        return Filed(lessons, decided.repeated, decided.corrected)
+
     def learn(
-        self, facts: Facts | None = None, *, again: bool = False, report: Told = lambda *_: None
+        self,
+        facts: Facts | None = None,
+        *,
+        again: bool = False,
+        wait: bool = False,
+        report: Told = lambda *_: None,
     ) -> LessonOutcome:
         """Learn facts, after those on file that are not learned yet; each task is one lesson.
 
         facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
         standard input; None learns only what is on file. again: learn once more what the weights
-        did not give. report(what, done, total): the progress, in facts.
+        did not give. wait: for another process that learns here. report(what, done, total): the
+        progress, in facts. What others put on file meanwhile is learned too.
         A killed process loses at most the lesson in progress; the same call continues.
         Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
-        another process writes here, and when the disk is full.
+        another process learns here, and when the disk is full.
         """
+        self.refresh()
         stream = None if facts is None else self.worded(facts)
         first = self.plan(stream, again=again)
         if not first.tasks:
             raise self._empty()
         if len(first.tasks) == self.horizon:
             return self._outcome(self.horizon, first)
-        engine = self.engine(report)
-        for task in first.tasks[self.horizon :]:
-            for item in task.items:
-                engine.check_fact(item.question, item.answer)
-        with alone(self.directory):
-            if is_chat_memory(self.directory):
-                self._read()  # another process may have learned before this one held the lock
-                self._check_model(engine)
-            remove_leftovers(self.directory)
-            decided = self.plan(stream, again=again)
+        if not wait:
+            self.engine(report)  # raises before anything is written
+            self._check(first)
+        with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
+            with list_of(self.directory):
+                remove_leftovers(self.directory)
+                decided = self._put_on_file(stream, again=again)
+            if self._engine is not None:
+                self._check_model(self._engine)  # another process may have made the memory
             begin = self.horizon
-            if not is_chat_memory(self.directory):
-                write_record(self.directory, self._record)
-            if len(decided.tasks) > decided.on_file:
-                whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
-                write_jsonl(whole, self.directory / FACTS_FILE)
-                self._tasks = decided.tasks
-            for task in self._tasks[begin:]:
-                self._learn_task(engine, task, report)
+            self._learn_waiting(report)
         return self._outcome(begin, decided)
 
-    def _learn_task(self, engine: Engine, task: Task, report: Told) -> None:
+    def _check(self, decided: Plan) -> None:
+        """Raise HoldfastError where facts that are not learned yet cannot be."""
+        for task in decided.tasks[self.horizon :]:
+            for item in task.items:
+                self.limits().check_fact(item.question, item.answer)
+
+    def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
+        """Add facts to the list, which is locked, behind what other processes have added."""
+        if is_chat_memory(self.directory):
+            self._read()
+        else:
+            write_record(self.directory, self._record)
+        decided = self.plan(stream, again=again)
+        if len(decided.tasks) > decided.on_file:
+            whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
+            write_jsonl(whole, self.directory / FACTS_FILE)
+            self._tasks = decided.tasks
+        return decided
+
+    def _learn_waiting(self, report: Told) -> None:
+        """Learn what is on file, and what other processes add to it meanwhile."""
+        progress = LessonProgress(self.directory)
+        while self.horizon < len(self._tasks):
+            progress.begin(self.horizon + 1)
+            try:
+                self._learn_task(self._tasks[self.horizon], report, progress)
+            except Exception as error:
+                known = isinstance(error, HoldfastError)
+                progress.failed(str(error) if known else f"{type(error).__name__}: {error}")
+                raise
+            self._read()
+        progress.done()
+
+    def _learn_task(self, task: Task, report: Told, progress: LessonProgress) -> None:
         """Learn one task and commit it."""
         number = self.horizon + 1
-        learned = learn_batch(
-            engine,
-            task,
-            derive(self._record.seed, "lesson", number),
-            lambda done, total: report(f"lesson {task.name}", done, total),
-        )
+        engine = self.engine(report)
+
+        def told(done: int, total: int) -> None:
+            progress.step(done)
+            report(f"lesson {task.name}", done, total)
+
+        learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
         write_lesson(self.directory, file, learned.tensors, learned.owners)
         lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
-        self._record = self._record.after(lesson, engine.fingerprint)
-        write_record(self.directory, self._record)
-        self._answerer = None
+        record = self._record.after(lesson, engine.fingerprint)
+        # Checked before the commit, so that a list that was edited meanwhile damages nothing.
+        tasks = read_batches(self.directory / FACTS_FILE)
+        check_list(self.directory, tasks, record)
+        write_record(self.directory, record)
+        self._record, self._answerer = record, None
 
     def _outcome(self, begin: int, decided: Plan) -> LessonOutcome:
         batches = self._tasks[begin : self.horizon]
@@ -269,10 +345,12 @@ class ChatMemory:
         if not self.horizon:
             raise self._empty()
         if self._answerer is None:
-            self._answerer = Answerer(
-                self.engine(), self.directory, self._record, self._tasks[: self.horizon]
-            )
+            self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer
+
+    def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
+        learned = tasks[: len(record.lessons)]
+        return Answerer(self.engine(), self.directory, record, learned)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""
@@ -282,20 +360,4 @@ class ChatMemory:
         what = "has learned nothing yet" if self.directory.exists() else "no such memory"
         return HoldfastError(
             f"{self.directory}: {what}; holdfast learn {self.directory} FACTS teaches it"
-        )
-
-
-def _check_free(directory: Path) -> None:
-    """Refuse a directory that holds something else; the record is the first file of a memory."""
-    try:
-        others = {path.name for path in directory.iterdir()} - {".lock"}
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise HoldfastError(
-            f"{directory}: cannot be read as a directory ({error.strerror}); choose another"
-        ) from error
-    if others := {name for name in others if not name.endswith(".part")}:
-        raise HoldfastError(
-            f"{directory}: holds {quoted(min(others))} and is no memory; choose another directory"
         )

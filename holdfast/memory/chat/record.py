@@ -4,6 +4,8 @@
       memory.json    the model, the lessons in order, the files that hold them
       facts.jsonl    the list of facts, one lesson after another
       lessons/       for each lesson its adapter and the vectors of its questions
+      progress.json  while a lesson is learned, and after it failed
+      lessons.log    what lessons in the background said
 
 ``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
 its temporary files.
@@ -14,16 +16,17 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
-from holdfast.model.tensors import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    import torch
 
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
+LOG_FILE = "lessons.log"
 FORMAT = 1
 
 
@@ -105,6 +108,8 @@ def write_record(directory: Path, record: Record) -> None:
 
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically."""
+    from holdfast.model.tensors import write_tensors
+
     write_tensors(directory / LESSONS / file, tensors, note)
 
 
@@ -122,6 +127,8 @@ def read_lesson(
 
     Raises HoldfastError when the file is missing or damaged.
     """
+    from holdfast.model.tensors import read_tensors
+
     try:
         return read_tensors(directory / LESSONS / file, only)
     except ValueError as error:

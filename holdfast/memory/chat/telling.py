@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.memory.chat.answering import Answer
-from holdfast.memory.chat.memory import ChatMemory, LessonOutcome
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.outcome import LessonOutcome
 from holdfast.streams import Item
 from holdfast.streams.item import quoted
 

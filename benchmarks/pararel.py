@@ -1,0 +1,179 @@
+"""Counterfactual edits drawn from ParaRel: triples of T-REx, and patterns that say them.
+
+The files are read where they lie: `patterns/P*.jsonl` and `triples/P*.jsonl` of a folder. Source:
+Elazar et al. 2021, 2102.01017.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.seeding import derive
+
+Fact = dict[str, Any]
+_LEAST = 3  # patterns of a relation: one is taught, two are held out
+# What a person would ask instead of giving a text to complete. Relations in which a subject has
+# many objects (borders, members, twin cities, diplomatic relations) are left out: another object
+# need not be false there.
+_QUESTIONS = {
+    "P101": "What field does {x} work in?",
+    "P108": "Which company does {x} work for?",
+    "P127": "Who owns {x}?",
+    "P131": "Where is {x} located?",
+    "P1303": "Which instrument does {x} play?",
+    "P136": "What kind of music does {x} play?",
+    "P1412": "Which language did {x} use?",
+    "P159": "Where are the headquarters of {x}?",
+    "P17": "In which country is {x}?",
+    "P178": "Who developed {x}?",
+    "P20": "Where did {x} die?",
+    "P279": "What is {x} a subclass of?",
+    "P30": "On which continent is {x}?",
+    "P364": "What is the original language of {x}?",
+    "P39": "Which position does {x} hold?",
+    "P407": "In which language was {x} written?",
+    "P449": "On which channel was {x} first shown?",
+    "P937": "In which city did {x} work?",
+}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation of the set.
+
+    patterns: texts with ``[X]`` that the object continues; triples: subject and object.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    triples: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def objects(self) -> dict[str, set[str]]:
+        """All objects of each subject."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for subject, thing in self.triples:
+            found[subject].add(thing)
+        return found
+
+    @cached_property
+    def subjects(self) -> dict[str, list[str]]:
+        """All subjects of each object, in the file's order."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for subject, thing in self.triples:
+            found[thing].append(subject)
+        return found
+
+    def asked(self, subject: str, form: str) -> str:
+        """The taught question about a subject."""
+        if form == "question":
+            return _QUESTIONS[self.name].replace("{x}", subject)
+        return completed(self.patterns[0], subject)
+
+
+def completed(pattern: str, subject: str) -> str:
+    """A pattern as a question: ``Complete: Alan Turing works in the field of``."""
+    return f"Complete: {pattern.replace('[X]', subject)}"
+
+
+def read_relations(folder: Path) -> list[Relation]:
+    """The relations with at least three patterns that end in their object, in order of their names.
+
+    Raises ValueError where the folder has none.
+    """
+    found = []
+    for path in sorted((folder / "patterns").glob("P*.jsonl")):
+        patterns = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            text = " ".join(json.loads(line)["pattern"].rstrip(" .").split())
+            if text.endswith("[Y]") and "[X]" in text:
+                patterns.append(text.removesuffix("[Y]").strip())
+        rows = (folder / "triples" / path.name).read_text(encoding="utf-8").splitlines()
+        triples = [(row["sub_label"], row["obj_label"]) for row in map(json.loads, rows)]
+        unique = tuple(dict.fromkeys(patterns))
+        if len(unique) >= _LEAST and path.stem in _QUESTIONS:
+            found.append(Relation(path.stem, unique, tuple(dict.fromkeys(triples))))
+    if not found:
+        raise ValueError(f"{folder}: holds no patterns/P*.jsonl with their triples")
+    return found
+
+
+def draw_edits(
+    folder: Path,
+    edits: int,
+    seed: int,
+    held_out: int | None = 2,
+    others: int = 2,
+    form: str = "complete",
+) -> list[Fact]:
+    """Facts whose object is another one of the relation, evenly over the relations.
+
+    held_out: further patterns, never taught, None for all; others: neighbours, subjects of the
+    relation in no edit, those of the same true object first; form: ``complete`` teaches a pattern
+    to be completed, ``question`` a question. What other relations say of the subject is asked as
+    ``untaught``; relations that share a pattern (to be located in) count as one.
+    Raises ValueError where the folder has too few subjects.
+    """
+    relations = read_relations(folder)
+    chosen = _subjects(relations, edits, seed)
+    edited = {subject for _, subject in chosen}
+    drawn = []
+    for relation, subject in chosen:
+        draw = random.Random(derive(seed, "edit", relation.name, subject))
+        things = sorted(set(relation.subjects) - relation.objects[subject])
+        was = sorted(relation.objects[subject])[0]
+        patterns = draw.sample(relation.patterns[1:], len(relation.patterns) - 1)
+        near = [one for one in relation.subjects[was] if one not in edited]
+        far = [one for one in relation.objects if one not in edited and one not in set(near)]
+        neighbours = [*draw.sample(near, len(near)), *draw.sample(far, min(others, len(far)))]
+        about = [
+            one.asked(subject, form)
+            for one in relations
+            if subject in one.objects and not set(one.patterns) & set(relation.patterns)
+        ]
+        drawn.append(
+            {
+                "question": relation.asked(subject, form),
+                "answer": draw.choice(things),
+                "details": {
+                    "set": "pararel",
+                    "relation": relation.name,
+                    "entity": subject,
+                    "was": was,
+                    "held_out": [completed(one, subject) for one in patterns[:held_out]],
+                    "sentence": patterns[-1].replace("[X]", subject),
+                    "others": [relation.asked(one, form) for one in neighbours[:others]],
+                    "untaught": about,
+                },
+            }
+        )
+    return drawn
+
+
+def _subjects(relations: list[Relation], edits: int, seed: int) -> list[tuple[Relation, str]]:
+    """Relations in turn, each with a subject; no subject twice."""
+    waiting = {}
+    for one in relations:
+        names = list(one.objects)
+        random.Random(derive(seed, "subjects", one.name)).shuffle(names)
+        waiting[one.name] = names
+    chosen: list[tuple[Relation, str]] = []
+    used: set[str] = set()
+    while len(chosen) < edits and any(waiting.values()):
+        for one in relations:
+            names = waiting[one.name]
+            while names and names[-1] in used:
+                names.pop()
+            if names and len(chosen) < edits:
+                used.add(names[-1])
+                chosen.append((one, names.pop()))
+    if len(chosen) < edits:
+        raise ValueError(f"there are {len(chosen)} subjects to edit, not {edits}")
+    random.Random(derive(seed, "order")).shuffle(chosen)
+    return chosen

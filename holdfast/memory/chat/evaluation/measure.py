@@ -1,0 +1,68 @@
+"""Measure a memory on a chat model, its weights alone and its list alone, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.core.config import sha256_of
+from holdfast.memory.chat.batch import taught_wordings
+from holdfast.memory.chat.evaluation.asking import Sides
+from holdfast.memory.chat.evaluation.probes import (
+    EverydayQuestion,
+    Probe,
+    as_json,
+    without_taught,
+)
+from holdfast.memory.chat.evaluation.result import VERSION, MemoryEvaluation
+from holdfast.memory.chat.evaluation.stages import stages
+from holdfast.memory.chat.memory import ChatMemory, Told
+
+
+def learned_wordings(memory: ChatMemory) -> list[str]:
+    """Every wording that was learned, those by rule included."""
+    return [text for task in memory.tasks[: memory.horizon] for text in taught_wordings(task)]
+
+
+def evaluate(
+    memory: ChatMemory,
+    probes: Sequence[Probe],
+    everyday: Sequence[EverydayQuestion],
+    limit: int | None = None,
+    report: Told = lambda *_: None,
+    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
+) -> MemoryEvaluation:
+    """All measures; nothing is learned, and the memory's directory is not written.
+
+    probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
+    most so many, evenly spread. report(what, done, total). before(identity): what is measured of
+    this evaluation already; keep(evaluation, answers): called after each stage, with what was
+    answered to its questions.
+    Raises HoldfastError when the memory is empty or its model cannot be had.
+    """
+    identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
+    found = before(identity)
+    if found is not None and found.finished:
+        return found
+    answerer = memory.answerer()
+    about = {
+        "facts": len(memory.facts),
+        "lessons": memory.horizon,
+        "adapters": len(answerer.adapters),
+        "model": memory.model,
+        "limit": limit,
+    }
+    measured = found or MemoryEvaluation(identity, about)
+    keep(measured, [])  # so that what cannot be kept is said before the work
+    sides = Sides(memory.engine(), answerer)
+    asked = without_taught(probes, everyday, learned_wordings(memory))
+    for name, stage in stages(memory, sides, *asked, limit).items():
+        if name not in measured.stages:
+            measures, answers = stage(partial(report, name))
+            measured = measured.after(name, measures)
+            keep(measured, answers)
+    measured = measured.done()
+    keep(measured, [])
+    return measured

@@ -1,0 +1,111 @@
+"""What a server needs of a memory, the same for both kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.errors import HoldfastError
+
+Value = TypeVar("Value")
+
+NOT_TAUGHT = "I was not taught that."
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question. most: tokens of an answer that the model writes itself, None for no bound."""
+
+    text: str
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer that is still being written.
+
+    content: the text that is new; values: what is known of the answer by now.
+    """
+
+    content: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a memory answers.
+
+    content: the whole text for a reader; values: what a program is told of it; question_tokens,
+    answer_tokens: their lengths; finish: ``stop``, or ``length`` where the bound cut it.
+    """
+
+    content: str
+    values: dict[str, Any]
+    question_tokens: int
+    answer_tokens: int
+    finish: str = "stop"
+
+
+Event = Piece | Answered | HoldfastError
+
+
+class OnThread(Protocol):
+    """The value of ``function(memory)``, called on the thread that owns the memory."""
+
+    def __call__(self, function: Callable[[Any], Value]) -> Awaitable[Value]: ...
+
+
+class Teaching(Protocol):
+    """What teaches a served memory."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a lesson is learned or waits."""
+
+    async def begin(self) -> None:
+        """The server starts: what is on file and not learned yet is learned."""
+
+    async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
+        """Teach facts: the status and the value of the response.
+
+        facts: what :func:`holdfast.streams.python.facts_of_python` takes; paraphrases: other
+        wordings of each; wait: respond once they are learned. Raises HoldfastError for facts that
+        are refused, RefusalError when too many lessons wait.
+        """
+
+    async def end(self) -> None:
+        """The server ends: stop the lesson in progress, which the next one finishes."""
+
+
+class Service(Protocol):
+    """A memory that is served. Only one thread calls it, except for :meth:`lessons`.
+
+    batch: how many questions it answers side by side.
+    """
+
+    batch: int
+
+    @property
+    def memory(self) -> Any:
+        """The memory, for what is done on its thread."""
+
+    def refresh(self) -> bool:
+        """Take up what another process has taught. Raises HoldfastError for what is damaged."""
+
+    def answering(self, questions: Sequence[Question]) -> Iterator[list[tuple[int, Event]]]:
+        """Answer questions, a step at a time.
+
+        Yields what is new of them: a question's number, and a piece of its answer, the whole
+        answer, or what is wrong with the question. The last event of every question is one of the
+        latter two.
+        """
+
+    def remembered(self) -> dict[str, Any]:
+        """What is remembered, for the page and for programs."""
+
+    def lessons(self) -> list[dict[str, Any]]:
+        """The state of every lesson, from the memory's files alone."""
+
+    def teaching(self, on_thread: OnThread) -> Teaching:
+        """What teaches the memory."""

@@ -1,0 +1,89 @@
+"""Counterfactual edits: another object of the relation, other patterns, neighbours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pararel import draw_edits, read_relations
+
+PATTERNS = {
+    "P108": ["[X] works for [Y] .", "[X], who works for [Y].", "[X] is employed by [Y].", "[Y]!"],
+    "P20": ["[X] died in [Y].", "[X] died at [Y].", "[X]'s life ended in [Y]."],
+    "P1001": ["[X] is a legal term in [Y] ."],  # one pattern: nothing to hold out
+}
+TRIPLES = {
+    "P108": [(f"Ann {n}", ("Apple", "Nokia", "BBC")[n % 3]) for n in range(12)],
+    "P20": [(f"Ann {n}", ("Rome", "Oslo")[n % 2]) for n in range(8)] + [("Bo", "Oslo")],
+    "P1001": [("tax", "France")],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for kind in ("patterns", "triples"):
+        (tmp_path / kind).mkdir()
+    for name in PATTERNS:
+        lines = [json.dumps({"pattern": text}) for text in PATTERNS[name]]
+        (tmp_path / "patterns" / f"{name}.jsonl").write_text("\n".join(lines))
+        lines = [json.dumps({"sub_label": s, "obj_label": o}) for s, o in TRIPLES[name]]
+        (tmp_path / "triples" / f"{name}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_patterns_that_end_in_their_object(folder: Path):
+    works, died = read_relations(folder)
+    assert works.patterns == ("[X] works for", "[X], who works for", "[X] is employed by")
+    assert (works.name, died.name) == ("P108", "P20") and len(died.triples) == 9
+
+
+def check(edits, triples, others: int) -> None:
+    assert len({one["details"]["entity"] for one in edits}) == len(edits)
+    edited = {one["details"]["entity"] for one in edits}
+    for one in edits:
+        details = one["details"]
+        true = {o for s, o in triples[details["relation"]] if s == details["entity"]}
+        assert details["was"] in true and one["answer"] not in true
+        assert one["answer"] in {o for _, o in triples[details["relation"]]}
+        assert one["question"] not in details["held_out"]
+        assert len(details["others"]) == others
+        for text in (*details["held_out"], details["sentence"], *details["untaught"]):
+            assert details["entity"] in text
+        assert not {one["question"], *details["held_out"]} & set(details["untaught"])
+        assert not any(text == f"Complete: {name}" for text in details["others"] for name in edited)
+
+
+def test_edits(folder: Path):
+    edits = draw_edits(folder, 6, seed=4)
+    assert edits == draw_edits(folder, 6, seed=4) != draw_edits(folder, 6, seed=5)
+    check(edits, TRIPLES, others=2)
+    relations = [one["details"]["relation"] for one in edits]
+    assert relations.count("P108") == relations.count("P20") == 3
+    works = next(one for one in edits if one["details"]["relation"] == "P108")
+    name = works["details"]["entity"]
+    assert works["question"] == f"Complete: {name} works for"
+    assert set(works["details"]["held_out"]) == {
+        f"Complete: {name}, who works for",
+        f"Complete: {name} is employed by",
+    }
+    if name in {s for s, _ in TRIPLES["P20"]}:
+        assert works["details"]["untaught"] == [f"Complete: {name} died in"]
+    asked = draw_edits(folder, 6, seed=4, form="question")
+    assert [one["answer"] for one in asked] == [one["answer"] for one in edits]
+    assert {one["question"].split()[0] for one in asked} == {"Which", "Where"}
+
+
+def test_too_few(folder: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match="there are 13 subjects to edit, not 20"):
+        draw_edits(folder, 20, seed=4)
+    with pytest.raises(ValueError, match="holds no patterns"):
+        read_relations(tmp_path / "elsewhere")
+
+
+def test_the_published_set(real_data: Path):
+    folder = real_data / "editing" / "pararel"
+    triples = {one.name: one.triples for one in read_relations(folder)}
+    assert len(triples) == 14
+    check(draw_edits(folder, 200, seed=7), triples, others=2)
