@@ -163,5 +163,7 @@ def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
 
 
 def _digest(tensor: torch.Tensor) -> str:
+    import torch
+
     content = tensor.detach().contiguous().view(torch.uint8).numpy()
     return hashlib.sha256(content.tobytes()).hexdigest()
