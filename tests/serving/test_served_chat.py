@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 
+from holdfast.cli.serve import tell_waiting
 from holdfast.memory.chat.limits import LONGEST_ANSWER
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.states import PROGRESS_FILE, lesson_states
@@ -57,12 +59,10 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
         yield one
 
 
-def said(client: openai.OpenAI, question: str, **more: object) -> list[object]:
+def said(client: openai.OpenAI, question: str, **more: Any) -> list[Any]:
     """The chunks of an answer by the chat protocol."""
     messages = [{"role": "user", "content": question}]
-    return list(
-        client.chat.completions.create(model="m", stream=True, messages=messages, **more)  # type: ignore
-    )
+    return list(client.chat.completions.create(model="m", stream=True, messages=messages, **more))
 
 
 def test_every_answer_says_where_it_comes_from(client: openai.OpenAI, place: Path) -> None:
@@ -283,12 +283,16 @@ def test_a_killed_server_loses_nothing(place: Path, tmp_path: Path, which: str) 
     assert learned(own) == learned(straight)
 
 
-def test_without_teach_what_waits_is_said(place: Path, tmp_path: Path, holdfast: object) -> None:
-    from holdfast.cli.serve import _tell_waiting
-
+def test_what_waits_is_said(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = copied(place, tmp_path / "m")
+    tell_waiting(own, teach=False)
+    assert capsys.readouterr().err == ""
     ChatMemory(own).write_facts(MORE)
-    _tell_waiting(own, teach=False)
+    tell_waiting(own, teach=False)
+    waiting = f"waiting: 1 lesson on file, 2 facts; not learned; holdfast learn {own} learns them"
+    assert capsys.readouterr().err == f"{waiting}\n"
     with serving(own) as server:
         assert server.request("GET", "/lessons")[1]["lessons"][1]["state"] == "waiting"
         facts = {fact["question"]: fact["source"] for fact in server.facts()["facts"]}
