@@ -80,13 +80,17 @@ def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
 
 
 def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Path) -> None:
-    """Whatever is there, a list of facts first of all, is never replaced."""
-    for name, content in {"facts.jsonl": "{}", "notes.txt": "", "lessons": ""}.items():
+    """Whatever is there is never replaced; a list of facts alone has to be one."""
+    for name, told in {
+        "facts.jsonl": 'facts.jsonl line 1: "question" is missing',
+        "notes.txt": 'holds "notes.txt" and is no memory',
+        "models": 'holds "models" and is no memory',
+    }.items():
         place = tmp_path / name.partition(".")[0]
         place.mkdir()
-        (place / name).write_text(content)
+        (place / name).write_text("{}")
         said = line_of(lambda place=place: ChatMemory(place, str(chat_directory)))
-        assert f'holds "{name}" and is no memory' in said
+        assert told in said
     said = line_of(lambda: ChatMemory(place / name, str(chat_directory)))
     assert "cannot be read as a directory" in said
     nothing = ChatMemory(tmp_path / "new", str(chat_directory))
