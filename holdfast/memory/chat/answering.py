@@ -15,7 +15,7 @@ from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Match, Vectors
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
-from holdfast.memory.chat.second_look import UNCERTAIN, second_scores
+from holdfast.memory.chat.second_look import UNCERTAIN, is_comparable, second_scores
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -176,7 +176,9 @@ class Answerer:
             place = self._known(question)
             best = self._gate.best(question, vector) if place is None else Match(place, math.inf)
             if best is not None and UNCERTAIN[0] < best.score < UNCERTAIN[1]:
-                uncertain.append((number, best))
+                taught = self._facts[best.place].question
+                if is_comparable(self._engine.limits, taught, question):
+                    uncertain.append((number, best))
             matches.append(best if best is not None and best.score > UNCERTAIN[0] else None)
         pairs = [(self._facts[match.place].question, questions[n]) for n, match in uncertain]
         first = [match.score for _, match in uncertain]

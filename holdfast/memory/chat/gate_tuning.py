@@ -76,7 +76,9 @@ def prepared_tuning(
     fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError
     when the cache cannot be written.
     """
-    key = sha256_of([_VERSION, [list(one.wordings) for one in relations()]])[:8]
+    form = reader.form
+    asked_in = [form.prefix, form.user_end, form.invocation]
+    key = sha256_of([_VERSION, [list(one.wordings) for one in relations()], asked_in])[:8]
     path = cache_directory() / "gates" / f"{fingerprint[:16]}-{key}.safetensors"
     try:
         return _from_tensors(read_tensors(path)[0])

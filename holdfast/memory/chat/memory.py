@@ -251,9 +251,10 @@ class ChatMemory:
         with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
+                self.refresh()
+                if self._engine is not None:
+                    self._check_model(self._engine)  # another process may have made the memory
                 decided = self._put_on_file(stream, again=again)
-            if self._engine is not None:
-                self._check_model(self._engine)  # another process may have made the memory
             begin = self.horizon
             self._learn_waiting(report)
         return self._outcome(begin, decided)

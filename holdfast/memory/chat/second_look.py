@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from holdfast.memory.chat.limits import Limits
 from holdfast.memory.chat.words import Naming, words
 from holdfast.model.reading import PromptReader
 
@@ -27,6 +28,12 @@ _BATCH = 16
 BY_INFORMATION, CONSTANT = 0.1, -1.35
 # First scores outside are too far from 0 for the second look to change the decision.
 UNCERTAIN = (-3.0, 3.0)
+
+
+def is_comparable(limits: Limits, taught: str, asked: str) -> bool:
+    """Whether the model's context holds either question beside the request for it."""
+    pairs = ((taught, asked), (asked, taught))
+    return all(limits.fits_answered(_REWORD.format(one), other) for one, other in pairs)
 
 
 def second_scores(

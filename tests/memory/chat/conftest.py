@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.memory.chat import gate_tuning
 from holdfast.memory.chat.memory import ChatMemory
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.model.chat_models import write_chat_model
@@ -29,6 +30,13 @@ def cache(
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setenv("HOLDFAST_CACHE", str(chat_cache))
     return chat_cache
+
+
+@pytest.fixture
+def quick_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate that is hardly fitted, for models that no other test has."""
+    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
+    monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
 
 
 @pytest.fixture(scope="session")

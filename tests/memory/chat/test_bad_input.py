@@ -6,15 +6,17 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat import answering
 from holdfast.memory.chat.limits import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.chat.memory import ChatMemory
 from tests.memory.memories import MONDAY, WEDNESDAY
-from tests.model.chat_models import chat_tokenizer, write_chat_model
+from tests.model.chat_models import chat_gpt2, chat_tokenizer, write_chat_model
 from tests.trajectory.outcome import contents_of
 
 
@@ -47,6 +49,7 @@ def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Pat
     assert memory.learn([exact]).known == 6
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_an_answer_that_the_tokenizer_changes_is_refused(tmp_path: Path) -> None:
     from tokenizers import normalizers
 
@@ -59,6 +62,7 @@ def test_an_answer_that_the_tokenizer_changes_is_refused(tmp_path: Path) -> None
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
     """Prefix, question and answer have to fit; positions beyond are never read."""
     place = write_chat_model(tmp_path / "tiny", context=120)
@@ -77,6 +81,29 @@ def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
     memory.replies(["Hm?", "a" * 40])
     assert max(lengths) < 120
     assert "tokens, and at most" in line_of(lambda: memory.ask("a" * 100))
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_long_questions_that_are_alike_in_a_short_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 has no positions beyond its context, where a second look at both would lead."""
+    chat_gpt2().save_pretrained(tmp_path / "gpt2")
+    chat_tokenizer().save_pretrained(tmp_path / "gpt2")
+    monkeypatch.setattr(answering, "UNCERTAIN", (-1e9, 1e9))
+    memory = ChatMemory(tmp_path / "m", str(tmp_path / "gpt2"))
+    long = f"Who keeps the {'very ' * 18}old Ostra?"
+    memory.learn([(long, "Lum"), ("Who keeps Marlow?", "Ben")])
+    looked: list[int] = []
+    real = answering.second_scores
+
+    def second_scores(reader: Any, naming: Any, pairs: Any, first: Any) -> list[float]:
+        looked.append(len(pairs))
+        return real(reader, naming, pairs, first)
+
+    monkeypatch.setattr(answering, "second_scores", second_scores)
+    assert [reply.text != "" for reply in memory.replies([long[:-4] + "rah", "Marlow's keeper"])]
+    assert looked == [1]
 
 
 def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Path) -> None:
@@ -180,6 +207,7 @@ def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> No
     assert named > 20 and named + harmless == 80
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_another_model_under_the_name_is_refused(
     copied: Callable[[], Path], chat_directory: Path, tmp_path: Path
 ) -> None:
@@ -218,6 +246,7 @@ def test_models_that_cannot_be_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_a_model_without_a_template_is_asked_in_the_form_of_the_paper(tmp_path: Path) -> None:
     place = write_chat_model(tmp_path / "base")
     shutil.rmtree(place / "chat_template.jinja", ignore_errors=True)

@@ -77,12 +77,11 @@ def reader() -> PromptReader:
     return PromptReader(chat_llama(), chat_form(chat_tokenizer()))
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "_STEPS", 2)
-    monkeypatch.setattr(module, "_PAIRS", 60)
     naming, fitted, real = Naming(len), [], module.fit
 
     def fit(*given: object) -> GateTuning:
@@ -102,15 +101,17 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
         assert path.read_bytes() == content
     other = prepared_tuning(reader, naming, hashlib.sha256(b"other").hexdigest())
     assert same(other, first) and len(fitted) == 5 and len(list(path.parent.iterdir())) == 2
+    # The same weights under another template are asked otherwise.
+    base = PromptReader(reader.model, chat_form(chat_tokenizer(None)))
+    assert not same(prepared_tuning(base, naming, name), first) and len(fitted) == 6
 
 
+@pytest.mark.usefixtures("quick_gate")
 def test_a_cache_that_cannot_be_written_is_one_line(
     reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(module, "_STEPS", 2)
-    monkeypatch.setattr(module, "_PAIRS", 60)
     with pytest.raises(HoldfastError, match=r"gates: cannot be written \(Not a .* HOLDFAST_CACHE"):
         prepared_tuning(reader, Naming(len), "0" * 64)
 
