@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 # Before torch is imported anywhere: the models of the tests are tiny, and `make test` runs several
-# workers, so more threads would only contend. No test may reach for a hub.
+# workers, so more threads would only contend. No test may reach for a hub, and a new memory is one
+# on the embedded model where its test names no other, in processes that tests start too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HOLDFAST_MODEL"] = "embedded"
 
 # In the background of a script Ctrl-C is ignored, by all that is started from there too; some tests
 # send it.

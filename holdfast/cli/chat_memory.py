@@ -178,14 +178,15 @@ def untaught_line(memory: ChatMemory, answer: Answer) -> str:
     return said + (f"; taught and like it: {like}" if like else "")
 
 
-def refuse_settings(given: list[str], tracker: str | None) -> None:
-    """Refuse KEY=VALUE settings and trackers, which are for a memory of the embedded model."""
+def refuse_settings(given: list[str], recipe: str | None, tracker: str | None) -> None:
+    """Refuse settings, recipes and trackers, which are for a memory on the embedded model."""
+    if recipe is not None:
+        raise HoldfastError("--recipe: holds settings of a memory on the embedded model alone")
     if tracker is not None:
         raise HoldfastError("--track: shows the training of a memory on the embedded model alone")
     if given:
         raise HoldfastError(
-            f"{given[0]}: settings are for a memory on the embedded model; add --model embedded, "
-            "or leave it out"
+            f"{given[0]}: settings are for a memory on the embedded model alone; leave it out"
         )
 
 

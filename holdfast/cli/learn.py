@@ -130,7 +130,7 @@ def learn(
     if chosen := chat_model(memory, model, trajectory=bool(given) or recipe is not None):
         from holdfast.cli.chat_memory import refuse_settings, teach
 
-        refuse_settings(given, track)
+        refuse_settings(given, recipe, track)
         worded = partial(_worded, count=paraphrases, writer=writer)
         how = {"again": again, "detach": detach, "wait": wait, "as_json": as_json}
         teach(memory, chosen, stream, worded, **how)

@@ -74,7 +74,7 @@ def serve(
         # The part behind # stays in the browser.
         print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
         print(f"endpoint: {address.url}/v1, model {called}", flush=True)
-        _tell_waiting(memory, teach=teach)
+        tell_waiting(memory, teach=teach)
         listening.serve(service, address, name=called, key=key, teach=teach)
 
 
@@ -107,7 +107,7 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
     return ChatService(opened, taught_only=taught_only)
 
 
-def _tell_waiting(memory: Path, *, teach: bool) -> None:
+def tell_waiting(memory: Path, *, teach: bool) -> None:
     """Say which lessons are on file and not learned yet, if any."""
     from holdfast.memory.chat.states import lesson_states
 

@@ -125,6 +125,7 @@ class ChatService:
         return {
             "memory": memory.directory.resolve().name,
             "model": memory.model,
+            "unit": "lesson",
             "batches": learned,
             "facts": sorted(facts, key=lambda fact: -int(str(fact["batch"]))),
             "retention": [],

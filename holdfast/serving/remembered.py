@@ -13,14 +13,15 @@ from holdfast.streams.batches import newest
 def remembered(memory: Memory) -> dict[str, Any]:
     """All facts with the batch that taught them and whether they are recalled; recall by age.
 
-    ``facts``: newest first, each with ``question``, ``answer``, ``batch`` (a number from 1),
-    ``batch_name`` and ``recalled``; ``batches``: how many are learned; ``retention``: recall of a
-    batch when 0, 1, ... later ones are learned, None where it was not measured, an answer that was
-    corrected since counting as forgotten; ``half_life``: the first age with less than half of it,
-    or None.
+    ``unit``: what is learned together; ``facts``: newest first, each with ``question``,
+    ``answer``, ``batch`` (a number from 1), ``batch_name`` and ``recalled``; ``batches``: how many
+    are learned; ``retention``: recall of a batch when 0, 1, ... later ones are learned, None where
+    it was not measured, an answer that was corrected since counting as forgotten; ``half_life``:
+    the first age with less than half of it, or None.
     Source of retention and half-life: sec. res-time.
     """
-    told: dict[str, Any] = {"memory": memory.directory.resolve().name, "batches": memory.horizon}
+    name = memory.directory.resolve().name
+    told: dict[str, Any] = {"memory": name, "unit": "batch", "batches": memory.horizon}
     if not memory.horizon:
         return {**told, "facts": [], "retention": [], "half_life": None}
     learned = memory.trajectory.stream.tasks[: memory.horizon]

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 
 from holdfast.learning import state
-from holdfast.memory.chat import record
+from holdfast.model import tensors as tensors_of_lessons
 
 Hear = Callable[[str], None]
 
@@ -30,7 +30,7 @@ def heard(hear: Hear) -> Iterator[None]:
     removed, cut: after.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in (state, record):
+        for module in (state, tensors_of_lessons):
             patch.setattr(module, "save_file", _saving(module.save_file, hear))
         patch.setattr(Path, "write_text", _writing(Path.write_text, hear))
         patch.setattr(Path, "open", _opening(Path.open, hear))

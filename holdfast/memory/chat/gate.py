@@ -69,7 +69,8 @@ class Gate:
         vector: [d], the question's state in the tuning's projection.
         """
         asked = self._naming(question)
-        scored = (self._match(place, asked, vector) for place in self._candidates(asked))
+        candidates = self._candidates(asked, vector)
+        scored = (self._match(place, asked, vector) for place in candidates)
         return max(filter(None, scored), key=lambda match: match.score, default=None)
 
     def _match(self, place: int, asked: dict[str, float], vector: Vectors) -> Match | None:
@@ -79,14 +80,28 @@ class Gate:
         likeness = float((self._vectors[self._rows[place]] @ vector).max())
         return Match(place, self._tuning.score(likeness, covered, extra))
 
-    def _candidates(self, asked: dict[str, float]) -> list[int]:
-        """The facts that share most naming weight with a question."""
+    def _candidates(self, asked: dict[str, float], vector: Vectors) -> list[int]:
+        """The facts that share most naming weight with a question; of equal ones the likest."""
         if not asked:
-            return self._unnamed
+            return self._likest(self._unnamed, vector, _CANDIDATES)
         shared: dict[int, float] = defaultdict(float)
         for word, weight in asked.items():
             keys = deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
             for place in {place for key in keys for place in self._by_word.get(key, ())}:
                 shared[place] += weight
-        best = sorted(shared, key=lambda place: (-shared[place], place))
-        return best[:_CANDIDATES]
+        if len(shared) <= _CANDIDATES:
+            return list(shared)
+        least = sorted(shared.values(), reverse=True)[_CANDIDATES - 1]
+        more = [place for place, weight in shared.items() if weight > least]
+        equal = [place for place, weight in shared.items() if weight == least]
+        return more + self._likest(equal, vector, _CANDIDATES - len(more))
+
+    def _likest(self, places: list[int], vector: Vectors, count: int) -> list[int]:
+        """The facts whose vectors are most like a question's."""
+        if len(places) <= count:
+            return places
+        rows = [self._rows[place] for place in places]
+        likeness = self._vectors[np.concatenate(rows)] @ vector
+        starts = np.cumsum([0, *map(len, rows[:-1])])
+        best = np.argsort(-np.maximum.reduceat(likeness, starts), kind="stable")
+        return [places[number] for number in best[:count]]

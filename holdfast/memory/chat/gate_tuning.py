@@ -17,18 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
 
 from holdfast.core.config import sha256_of
-from holdfast.core.files import replacing
+from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.chat.invented import invented_name
 from holdfast.memory.chat.relations import ENTITY, Relation, relations
 from holdfast.memory.chat.words import Naming, agreement
-from holdfast.model.cache import cache_directory
+from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.reading import PromptReader
+from holdfast.model.tensors import read_tensors, write_tensors
 
 _VERSION = 1  # of what follows; a new one fits anew
 _DEPTHS = (0.47, 0.6)  # fractions of the layers; the best of 12 to 24 of 30 on the development set
@@ -74,16 +73,19 @@ def prepared_tuning(
 ) -> GateTuning:
     """The tuning for a model, from the cache, or fitted and put there.
 
-    fingerprint: of the model's files; report(done, total): questions read.
+    fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError
+    when the cache cannot be written.
     """
     key = sha256_of([_VERSION, [list(one.wordings) for one in relations()]])[:8]
     path = cache_directory() / "gates" / f"{fingerprint[:16]}-{key}.safetensors"
     try:
-        return _from_tensors(load_file(path))
-    except (OSError, SafetensorError, KeyError):  # missing or damaged: fit it
+        return _from_tensors(read_tensors(path)[0])
+    except ValueError:  # missing or damaged: fit it
         tuning = fit(reader, naming, report)
-    with replacing(path) as temporary:
-        save_file(_tensors(tuning), temporary)
+    try:
+        write_tensors(path, _tensors(tuning))
+    except HoldfastError as error:
+        raise unwritable(path.parent, error.__cause__ or error) from error
     return tuning
 
 

@@ -14,16 +14,12 @@ its temporary files.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
-
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, replacing, write_json
+from holdfast.core.files import read_json, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -111,18 +107,10 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
-    """Write a lesson's tensors and a JSON note beside them, atomically, with their digests."""
-    beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
-    from safetensors.torch import save_file
+    """Write a lesson's tensors and a JSON note beside them, atomically."""
+    from holdfast.model.tensors import write_tensors
 
-    with replacing(directory / LESSONS / file) as temporary:
-        try:
-            save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
-        except SafetensorError as error:  # a full disk is its own error to safetensors
-            raise OSError(str(error)) from error
-        # safetensors makes files that only their owner may read; use the folder's permissions.
-        with contextlib.suppress(OSError):
-            temporary.chmod(temporary.parent.stat().st_mode & 0o666)
+    write_tensors(directory / LESSONS / file, tensors, note)
 
 
 def remove_leftovers(directory: Path) -> None:
@@ -139,29 +127,17 @@ def read_lesson(
 
     Raises HoldfastError when the file is missing or damaged.
     """
-    path = directory / LESSONS / file
+    from holdfast.model.tensors import read_tensors
+
     try:
-        with safe_open(path, framework="pt") as opened:
-            names = opened.keys() if only is None else [only]
-            tensors = {name: opened.get_tensor(name) for name in names}
-            beside = json.loads((opened.metadata() or {})["holdfast"])
-        for name, tensor in tensors.items():
-            if _digest(tensor) != beside["sha256"][name]:
-                raise ValueError(f"{name} has other contents than were written")
-        return tensors, beside["note"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        return read_tensors(directory / LESSONS / file, only)
+    except ValueError as error:
         raise damaged_lesson(directory, file, error) from error
 
 
 def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
     """The line for a lesson's file that is not what was written."""
-    shown = " ".join(str(reason).split())[:100]
     return HoldfastError(
-        f"{directory / LESSONS / file}: is missing or damaged ({shown}); restore it, or teach the "
+        f"{directory / LESSONS / file}: is missing or damaged ({reason}); restore it, or teach the "
         "facts of facts.jsonl to a new memory"
     )
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    content = tensor.detach().contiguous().view(torch.uint8).numpy()
-    return hashlib.sha256(content.tobytes()).hexdigest()

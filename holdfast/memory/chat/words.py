@@ -95,14 +95,18 @@ def is_typo(one: str, other: str) -> bool:
     """Whether two words of five letters or more differ by one letter, or two swapped ones."""
     if min(len(one), len(other)) < 5 or not (one.isalpha() and other.isalpha()):
         return False
-    return not deletions(one).isdisjoint(deletions(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    place = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    one, other = one[place:], other[place:]
+    swapped = one[:2] == other[:2][::-1] and one[2:] == other[2:]
+    return swapped or one[1:] in (other, other[1:]) or one == other[1:]
 
 
 @cache
 def deletions(word: str) -> frozenset[str]:
-    """The word, and the word without each of its letters.
+    """The word, and the word without each of its letters: keys of an index for typing errors.
 
-    Two words that share one differ by one letter left out, put in, replaced or swapped with its
-    neighbour.
+    Words that differ by one letter left out, put in, replaced or swapped with its neighbour share
+    one; so do some others.
     """
     return frozenset([word, *(word[:place] + word[place + 1 :] for place in range(len(word)))])

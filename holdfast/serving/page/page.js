@@ -9,15 +9,39 @@ let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? "";
 let model = "";
 let latest = null; // what /facts told last
 
-async function call(path, body) {
+async function send(path, body) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body) headers["Content-Type"] = "application/json";
   const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
   const response = await fetch(path, options);
-  const values = await response.json();
   if (response.status === 401) by("unlock").hidden = false;
-  if (!response.ok) throw new Error(values.error.message);
-  return values;
+  if (!response.ok) throw new Error((await response.json()).error.message);
+  return response;
+}
+
+const call = async (path, body) => (await send(path, body)).json();
+
+// The choices of a stream of server-sent events, as they come.
+async function* choices(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const events = (rest + value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        const data = event.replace(/^data: /, "");
+        if (data === "[DONE]") return;
+        const values = JSON.parse(data);
+        if (values.error) throw new Error(values.error.message);
+        yield* values.choices;
+      }
+    }
+  } finally {
+    reader.cancel(); // so the server stops to write what nobody reads
+  }
 }
 
 const whole = (share) => `${Math.round(100 * share)}%`;
@@ -43,37 +67,81 @@ async function busy(form, place, work) {
   }
 }
 
+const SOURCES = {
+  weights: "From the weights.",
+  list: "From the list of facts; the weights say something else.",
+  model: "The model's own answer; it was not taught that.",
+};
+
+// What is said below an answer: where it comes from, or how sure the model is.
+function remark(told) {
+  if (told.source) return SOURCES[told.source];
+  if (told.taught !== false) return `${sure(told.probability)} sure`;
+  if (told.would_say === undefined) return "";
+  return `It would say “${told.would_say ?? ""}”, ${sure(told.probability)} sure.`;
+}
+
+function showAnswer(text, told) {
+  const below = remark(told);
+  const like = (told.nearest ?? []).map((one) => {
+    const button = make("button", { type: "button" }, one);
+    button.addEventListener("click", () => ask(one));
+    return button;
+  });
+  const offered = like.length ? [paragraph("It was taught:", "soft"), ...like] : [];
+  const kind = told.taught === false ? "untaught" : "";
+  say(by("answer"), kind, paragraph(text), ...(below ? [paragraph(below, "soft")] : []), ...offered);
+}
+
+let asking = 0; // the number of the last question; an earlier one's stream is left
+
 async function ask(question) {
   by("question").value = question;
+  const mine = ++asking;
   await busy(by("ask"), by("answer"), async () => {
-    const reply = await call("/v1/completions", { model, prompt: question });
-    const { text, holdfast: told } = reply.choices[0];
-    if (told.taught !== false) {
-      say(by("answer"), "", paragraph(text), paragraph(`${sure(told.probability)} sure`, "soft"));
-      return;
+    let [text, told] = ["", {}];
+    const response = await send("/v1/completions", { model, prompt: question, stream: true });
+    for await (const choice of choices(response)) {
+      if (mine !== asking) return;
+      text += choice.text;
+      showAnswer(text, (told = choice.holdfast ?? told));
     }
-    const would = `It would say “${told.would_say ?? ""}”, ${sure(told.probability)} sure.`;
-    const like = told.nearest.map((one) => {
-      const button = make("button", { type: "button" }, one);
-      button.addEventListener("click", () => ask(one));
-      return button;
-    });
-    const offered = like.length ? [paragraph("It was taught:", "soft"), ...like] : [];
-    say(by("answer"), "untaught", paragraph(text), paragraph(would, "soft"), ...offered);
   });
+}
+
+// What a response to taught facts, or the state of a lesson, says in lines.
+function lessonLines(told) {
+  const lines = [];
+  if (told.state === "waiting") lines.push(`Lesson ${told.lesson} waits; it goes on if you leave.`);
+  if (told.state === "learning") lines.push(`Lesson ${told.lesson}: ${told.learned} of ${told.total} learned.`);
+  if (told.state === "failed") lines.push(`Lesson ${told.lesson} failed: ${told.reason}`);
+  if (told.state === "learned" || told.batches) {
+    const fresh = told.batches ? told.batches.length : told.lesson;
+    lines.push(fresh ? "Learned." : "This was known already.");
+    if (told.missed?.length) {
+      lines[0] = told.batches
+        ? "Learned, but it is not recalled yet; teach it again."
+        : "Learned; the answer comes from the list, since the weights say something else.";
+    }
+  }
+  for (const one of told.corrected) lines.push(`Corrected: it is “${one.is}”, was “${one.was}”.`);
+  if (told.recalled != null) lines.push(`${told.recalled} of ${several(told.known, "fact")} recalled.`);
+  return lines;
 }
 
 async function teach() {
   await busy(by("teach"), by("lesson"), async () => {
     const fact = { question: by("fact-question").value, answer: by("fact-answer").value };
     say(by("lesson"), "", paragraph("Learning; this takes a minute or so."));
-    const told = await call("/facts", { facts: [fact] });
-    const lines = [told.batches.length ? "Learned." : "This was known already."];
-    if (told.missed.length) lines[0] = "Learned, but it is not recalled yet; teach it again.";
-    for (const one of told.corrected) lines.push(`Corrected: it is “${one.is}”, was “${one.was}”.`);
-    if (told.recalled !== null) lines.push(`${told.recalled} of ${several(told.known, "fact")} recalled.`);
-    say(by("lesson"), "", ...lines.map((line) => paragraph(line)));
+    let told = await call("/facts", { facts: [fact] });
     by("teach").reset();
+    const show = () => say(by("lesson"), "", ...lessonLines(told).map((line) => paragraph(line)));
+    show();
+    while (told.state === "waiting" || told.state === "learning") {
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      told = await call(`/lessons/${told.lesson}`);
+      show();
+    }
     await look();
   });
 }
@@ -88,8 +156,8 @@ function showFacts() {
       {},
       make("td", {}, fact.question),
       make("td", {}, fact.answer),
-      make("td", {}, `batch ${fact.batch_name}`),
-      make("td", {}, fact.recalled ? "yes" : "no"),
+      make("td", {}, `${latest.unit} ${fact.batch_name}`),
+      make("td", {}, fact.source ?? (fact.recalled ? "yes" : "no")),
     ),
   );
   by("facts").tBodies[0].replaceChildren(...rows);
@@ -102,13 +170,17 @@ function showFacts() {
 function show() {
   document.title = by("name").textContent = latest.memory;
   const state = latest.teaching ? "learning" : "ready";
-  by("state").textContent = `${several(latest.batches, "batch")} learned · ${state}`;
+  by("state").textContent = `${several(latest.batches, latest.unit)} learned · ${state}`;
   by("teaching").hidden = !latest.teach;
   const recalled = latest.facts.filter((fact) => fact.recalled).length;
+  const [all, how] = [several(latest.facts.length, "fact"), latest.model ? "from the weights" : "recalled now"];
   by("count").textContent = latest.facts.length
-    ? `${recalled} of ${several(latest.facts.length, "fact")} recalled now, newest first`
+    ? `${recalled} of ${all} ${how}, newest first`
     : "Nothing yet.";
+  by("where").textContent = latest.model ? "From" : "Recalled";
   showFacts();
+  // How a batch fades was measured only where batches share their weights.
+  by("retention").hidden = Boolean(latest.model);
   const [first, half] = [latest.retention[0], latest.half_life];
   by("life").textContent = latest.retention.length < 2
     ? "How much of a batch is recalled after later ones shows from the second batch on."

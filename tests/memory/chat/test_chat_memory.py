@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.memory import ChatMemory
-from holdfast.memory.chat.record import read_record
+from holdfast.memory.chat.record import read_lesson, read_record, write_lesson
 from holdfast.streams.batches import WORDING_OF
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.trajectory.outcome import contents_of
@@ -66,20 +66,13 @@ def test_what_was_not_taught_is_answered_as_by_transformers(
 def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -> None:
     place = copied()
     first = lesson_files(place)[0]
-    tensors, note = load_file(first), _note(first)
-    damaged = {n: -t if n.endswith("lora_B") else t for n, t in tensors.items()}
-    save_file(damaged, first, metadata=note)
+    tensors, note = read_lesson(place, first.name)
+    other = {n: -t if n.endswith("lora_B") else t for n, t in tensors.items()}
+    write_lesson(place, first.name, other, note)
     memory = ChatMemory(place)
     assert {memory.reply(question).source for question, _ in MONDAY} == {"list"}
     assert [memory.ask(question) for question, _ in MONDAY] == [answer for _, answer in MONDAY]
     assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
-
-
-def _note(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as opened:
-        return dict(opened.metadata())
 
 
 def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:

@@ -1,0 +1,51 @@
+"""Tensors with a note in one file, written atomically; digests are checked when they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from holdfast.core.files import replacing
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], note: Any = None) -> None:
+    """Write tensors and a JSON note. Raises HoldfastError where the file cannot be written."""
+    beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
+        except SafetensorError as error:  # a full disk is an error of safetensors' own
+            raise OSError(str(error)) from error
+        # safetensors makes files that only their owner may read; use the folder's permissions.
+        with contextlib.suppress(OSError):
+            temporary.chmod(path.parent.stat().st_mode & 0o666)
+
+
+def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.Tensor], Any]:
+    """Read the tensors, or only one of them, and the note.
+
+    Raises ValueError, in one line, where the file is missing or is not what was written.
+    """
+    try:
+        with safe_open(path, framework="pt") as opened:
+            names = opened.keys() if only is None else [only]
+            tensors = {name: opened.get_tensor(name) for name in names}
+            beside = json.loads((opened.metadata() or {})["holdfast"])
+        for name, tensor in tensors.items():
+            if _digest(tensor) != beside["sha256"][name]:
+                raise ValueError(f"{name} has other contents than were written")
+        return tensors, beside["note"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())[:100]) from error
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    content = tensor.detach().contiguous().view(torch.uint8).numpy()
+    return hashlib.sha256(content.tobytes()).hexdigest()

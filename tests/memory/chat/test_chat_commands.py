@@ -1,0 +1,196 @@
+"""`holdfast learn` and `holdfast ask` on a chat model, as a user calls them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory import opening
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.memory import Memory
+from tests.cli.conftest import Outcome
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.test_commands import write
+from tests.trajectory.outcome import contents_of
+
+Call = Callable[..., Outcome]
+
+
+def test_what_learn_prints(holdfast: Call, chat_directory: Path, tmp_path: Path) -> None:
+    place, facts = tmp_path / "m", write(tmp_path / "facts.jsonl", MONDAY)
+    made = holdfast("learn", place, facts, "--model", chat_directory)
+    assert (made.status, made.err) == (0, "")  # bars are for terminals
+    assert made.out.splitlines() == [
+        "lesson 1: 3 of 3 facts answered from the weights", "3 facts on file", str(place),
+    ]  # fmt: skip
+    before = contents_of(place)
+    for again in ([facts, "--model", chat_directory], [], ["--again"]):
+        repeated = holdfast("learn", place, *again)
+        assert (repeated.status, repeated.err) == (0, ""), again
+        assert "nothing new; 3 facts on file" in repeated.out
+        assert ("learned before, not again" in repeated.out) is (facts in again)
+    assert contents_of(place) == before
+    corrected = holdfast("learn", place, MONDAY[0][0], "Orsa", "--json")
+    assert json.loads(corrected.out) == {
+        "lessons": ["2"],
+        "facts": 1,
+        "missed": [],
+        "corrected": [{"question": MONDAY[0][0], "is": "Orsa", "was": "Fenwick"}],
+        "repeated": [],
+        "known": 3,
+    }
+
+
+def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
+    before = contents_of(two_lessons)
+    taught = holdfast("ask", two_lessons, MONDAY[0][0])
+    assert (taught.status, taught.out) == (0, "Fenwick\n")
+    assert "own answer" not in taught.err
+    question = "Where is the brass bell of Ostra?"
+    untaught = holdfast("ask", two_lessons, question)
+    own = ChatMemory(two_lessons).reply(question)
+    assert own.source == "model"
+    assert (untaught.status, untaught.out) == (0, f"{own.text}\n")
+    assert untaught.err.endswith("the model's own answer; it was not taught that\n")
+    refused = holdfast("ask", two_lessons, question, "--taught-only")
+    assert (refused.status, refused.out) == (3, "")
+    assert "it was not taught that; the model would say" in refused.err
+    assert f'taught and like it: "{MONDAY[1][0]}"' in refused.err
+    assert contents_of(two_lessons) == before
+
+
+def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
+    told = json.loads(holdfast("ask", two_lessons, TUESDAY[0][0], "--json").out)
+    assert told.pop("seconds") >= 0
+    assert told == {
+        "question": TUESDAY[0][0],
+        "answer": "Lum",
+        "source": "weights",
+        "taught": True,
+        "fact": TUESDAY[0][0],
+        "nearest": [],
+    }
+    told = json.loads(holdfast("ask", two_lessons, "Zebra?", "--json").out)
+    assert (told["source"], told["taught"], told["fact"]) == ("model", False, None)
+    refused = holdfast("ask", two_lessons, "Zebra?", "--json", "--taught-only")
+    told = json.loads(refused.out) | {"seconds": 0}
+    assert refused.status == 3 and told["answer"] is None and "would_say" in told
+
+
+def test_every_line_of_standard_input_is_a_question(
+    holdfast: Call, two_lessons: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer a line; a bad line has an empty one and ends nothing."""
+    lines = [MONDAY[0][0], "", "a" * 600, TUESDAY[1][0], "Zebra?"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    asked = holdfast("ask", two_lessons, "--taught-only")
+    assert asked.status == 0
+    assert asked.out.split("\n") == ["Fenwick", "", "", "at ten", "", ""]
+    assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
+
+
+def test_answers_of_the_list_say_so(holdfast: Call, copied: Callable[[], Path]) -> None:
+    from holdfast.memory.chat.record import read_lesson, read_record, write_lesson
+
+    place = copied()
+    file = read_record(place).lessons[0].file
+    tensors, note = read_lesson(place, file)
+    write_lesson(place, file, {n: t if n == "gate" else 0 * t for n, t in tensors.items()}, note)
+    asked = holdfast("ask", place, MONDAY[0][0], "--taught-only")
+    assert (asked.status, asked.out) == (0, "Fenwick\n")
+    assert "from the list of facts; the weights say something else" in asked.err
+    assert json.loads(holdfast("ask", place, MONDAY[0][0], "--json").out)["source"] == "list"
+
+
+def test_other_wordings_and_a_fact_from_standard_input(
+    holdfast: Call, chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "m"
+    line = json.dumps({"question": MONDAY[1][0], "answer": MONDAY[1][1]}).encode()
+    stdin = SimpleNamespace(buffer=io.BytesIO(line), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    more = ["--model", chat_directory, "--paraphrases", 2]
+    made = holdfast("learn", place, "-", *more)
+    assert made.status == 0, made.err
+    facts = (place / "facts.jsonl").read_text().splitlines()
+    assert len(facts) == 3 and "held_out" in facts[0] and "wording_of" in facts[1]
+    assert "lesson 1: 1 of 1 facts" in made.out
+
+
+def test_mistakes_take_one_line(
+    holdfast: Call, copied: Callable[[], Path], chat_directory: Path, tmp_path: Path
+) -> None:
+    place, facts = copied(), write(tmp_path / "f.jsonl", WEDNESDAY)
+    new = tmp_path / "new"
+    cases: dict[tuple[Any, ...], str] = {
+        ("learn", place, facts, "--model", "embedded"): "is a memory of",
+        ("learn", place, facts, "lora.rank=3"): "lora.rank=3: settings are for a memory on the emb",
+        ("learn", place, facts, "--recipe", "memory"): "--recipe: holds settings of a memory on",
+        ("learn", place, facts, "--track", "tensorboard"): "--track: shows the training of",
+        ("learn", place, "Who?", "x" * 300): "tokens, and at most 256 are learned; shorten it",
+        ("learn", new, facts, "--model", tmp_path / "none"): "none: no such directory",
+        ("learn", new, "--model", chat_directory): "no such memory; holdfast learn",
+        ("learn", tmp_path, facts, "--model", chat_directory): "choose an empty or a new directory",
+        ("ask", place, " "): "the question is empty",
+        ("ask", place, "a" * 600): "at most 512 are read",
+    }
+    before = contents_of(place)
+    for arguments, words in cases.items():
+        outcome = holdfast(*arguments)
+        assert (outcome.status, outcome.out) == (2, ""), arguments
+        told = [line for line in outcome.err.splitlines() if line.startswith("holdfast: ")]
+        assert len(told) == 1 and words in told[0], (arguments, outcome.err)
+    assert contents_of(place) == before and not new.exists()
+
+
+def test_interrupted_it_says_what_is_kept(
+    holdfast: Call, copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = copied()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.memory.chat.memory.learn_batch", stop)
+    stopped = holdfast("learn", place, *WEDNESDAY[0])
+    assert stopped.status == 130 and "2 lessons are kept" in stopped.err
+
+
+def test_the_model_of_a_new_memory(
+    holdfast: Call, chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named by the environment; else the default where it can be had; else the embedded one."""
+    monkeypatch.setenv(opening.MODEL_VARIABLE, str(chat_directory))
+    assert holdfast("learn", tmp_path / "a", *WEDNESDAY[0]).status == 0
+    assert isinstance(opening.open_memory(tmp_path / "a"), ChatMemory)
+    monkeypatch.delenv(opening.MODEL_VARIABLE)
+    monkeypatch.setattr(opening, "MODEL", str(chat_directory))
+    assert holdfast("learn", tmp_path / "b", *WEDNESDAY[0]).status == 0
+    assert ChatMemory(tmp_path / "b").model == str(chat_directory)
+
+    def unreachable(*_: object) -> Path:
+        raise HoldfastError("the index does not answer")
+
+    def stop(*_: object, **__: object) -> None:
+        raise HoldfastError("here it would learn for a minute")
+
+    monkeypatch.setattr(opening, "fetch", unreachable)
+    monkeypatch.setattr(Memory, "learn", stop)
+    fallen = holdfast("learn", tmp_path / "c", *WEDNESDAY[0])
+    assert fallen.err.splitlines()[0] == (
+        "model: embedded, a toy of 3 million parameters, since the index does not answer"
+    )
+    assert fallen.err.endswith("here it would learn for a minute\n")
+    # An existing memory has its model, whatever could be fetched.
+    assert holdfast("learn", tmp_path / "a", *WEDNESDAY[0]).err == ""
+    assert holdfast("ask", tmp_path / "a", WEDNESDAY[0][0]).out == f"{WEDNESDAY[0][1]}\n"
+    absent = holdfast("ask", tmp_path / "d", "Who?")
+    assert absent.status == 2 and "d: no such memory; holdfast learn" in absent.err

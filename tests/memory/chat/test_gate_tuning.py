@@ -1,0 +1,142 @@
+"""A gate's projection tells relations apart that it has not seen; it is fitted once a model."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat import gate_tuning as module
+from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
+from holdfast.memory.chat.relations import ENTITY, other_wordings, relations
+from holdfast.memory.chat.words import Naming
+from holdfast.model.chat import chat_form
+from holdfast.model.reading import PromptReader
+from tests.model.chat_models import chat_llama, chat_tokenizer
+
+WIDTH, RELATIONS, WORDINGS = 64, 240, 4
+
+
+def made_up(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """States in which a few directions tell the relation and louder ones the wording."""
+    drawn = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=drawn))[0]
+    labels = torch.arange(RELATIONS).repeat_interleave(WORDINGS)
+    relation = torch.randn(RELATIONS, 16, generator=drawn)[labels]
+    noise = 2 * torch.randn(len(labels), WIDTH - 16, generator=drawn)
+    states = torch.cat([relation, noise], 1) @ basis + 5 * torch.randn(WIDTH, generator=drawn)
+    return states[:, None], labels
+
+
+def found(vectors: torch.Tensor, labels: torch.Tensor) -> float:
+    """The fraction of wordings whose likest other wording is of the same relation."""
+    likeness = (vectors @ vectors.T).fill_diagonal_(-2)
+    return (labels[likeness.argmax(1)] == labels).float().mean().item()
+
+
+def test_the_projection_finds_relations_that_it_has_not_seen() -> None:
+    """Better than the states themselves, centred and scaled; a random one does not."""
+    states, labels = made_up()
+    held_out = labels >= RELATIONS // 2
+    fitted = module._project(states[~held_out], labels[~held_out], (1,))
+    vectors = fitted.vectors(states[held_out])
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+    raw = torch.nn.functional.normalize((states[held_out, 0] - fitted.mean[0]) / fitted.scale[0])
+    drawn = torch.randn(fitted.projection.shape, generator=torch.Generator().manual_seed(1))
+    unfitted = GateTuning((1,), fitted.mean, fitted.scale, drawn, ())
+    before = found(raw, labels[held_out])
+    assert found(vectors, labels[held_out]) > before + 0.5
+    assert found(unfitted.vectors(states[held_out]), labels[held_out]) < before + 0.1
+
+
+def test_the_threshold_accepts_no_more_than_it_may() -> None:
+    """Of pairs that must not be; the weights say which of the features count."""
+    drawn = np.random.default_rng(0)
+    kinds = np.array(["same", "relation", "entity"] * 1000)
+    same = kinds == "same"
+    likeness = np.where(kinds == "relation", 0.2, 0.8) + 0.25 * drawn.normal(size=3000)
+    covered = np.where(kinds == "entity", 0.3, 1.0) + 0.2 * drawn.normal(size=3000)
+    extra = drawn.random(3000)
+    features = np.c_[likeness, covered, extra]
+    weights = module._decision(features, same, kinds)
+    accepted = np.c_[features, np.ones(3000)] @ np.array(weights) > 0
+    assert accepted[kinds == "relation"].mean() <= module._RELATION_ACCEPTED
+    assert accepted[kinds == "entity"].mean() <= module._ENTITY_ACCEPTED
+    assert accepted[same].mean() > 0.4
+    assert weights[0] > 1 and weights[1] > 1 and abs(weights[2]) < 0.5
+    tuning = GateTuning((1,), *[torch.zeros(1)] * 3, weights)
+    assert tuning.score(*features[0]) == pytest.approx(float(np.r_[features[0], 1] @ weights))
+
+
+@pytest.fixture
+def reader() -> PromptReader:
+    return PromptReader(chat_llama(), chat_form(chat_tokenizer()))
+
+
+def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
+    reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(module, "_STEPS", 2)
+    monkeypatch.setattr(module, "_PAIRS", 60)
+    naming, fitted, real = Naming(len), [], module.fit
+
+    def fit(*given: object) -> GateTuning:
+        fitted.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(module, "fit", fit)
+    name = hashlib.sha256(b"model").hexdigest()
+    first = prepared_tuning(reader, naming, name)
+    (path,) = (tmp_path / "gates").iterdir()
+    content = path.read_bytes()
+    assert same(prepared_tuning(reader, naming, name), first) and len(fitted) == 1
+    flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+    for number, damaged in enumerate((content[:-1], b"", flipped), start=2):
+        path.write_bytes(damaged)
+        assert same(prepared_tuning(reader, naming, name), first) and len(fitted) == number
+        assert path.read_bytes() == content
+    other = prepared_tuning(reader, naming, hashlib.sha256(b"other").hexdigest())
+    assert same(other, first) and len(fitted) == 5 and len(list(path.parent.iterdir())) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(
+    reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(module, "_STEPS", 2)
+    monkeypatch.setattr(module, "_PAIRS", 60)
+    with pytest.raises(HoldfastError, match=r"gates: cannot be written \(Not a .* HOLDFAST_CACHE"):
+        prepared_tuning(reader, Naming(len), "0" * 64)
+
+
+def same(one: GateTuning, other: GateTuning) -> bool:
+    tensors = zip(module._tensors(one).items(), module._tensors(other).items(), strict=True)
+    return all(a == b and torch.equal(x, y) for (a, x), (b, y) in tensors)
+
+
+def test_the_library_of_relations_is_whole() -> None:
+    """Every relation in eight wordings that name the entity once; no two of a kind share one."""
+    assert len(relations()) == 300
+    for relation in relations():
+        assert len(relation.wordings) == 8 and relation.answers
+        assert all(wording.count(ENTITY) == 1 for wording in relation.wordings)
+    texts = [(one.kind, text.casefold()) for one in relations() for text in one.wordings]
+    assert len(texts) == len(set(texts))
+
+
+def test_a_question_of_the_library_is_reworded_with_its_entity() -> None:
+    relation = relations()[0]
+    for wording in relation.wordings:
+        others = other_wordings(wording.replace(ENTITY, "Straße Ünal").upper().rstrip("?"))
+        assert len(others) == 7 and all("STRASSE ÜNAL" in text for text in others)
+        asked = wording.replace(ENTITY, "Straße Ünal")
+        others = other_wordings(asked)
+        assert len(others) == 7 and all("Straße Ünal" in text for text in others)
+        assert asked.casefold() not in [text.casefold() for text in others]
+    assert other_wordings("Zebra") == [] and other_wordings(relation.wordings[0][:-5]) == []

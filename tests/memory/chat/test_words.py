@@ -1,0 +1,112 @@
+"""What questions name, and how far two name the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memory.chat.words import Naming, agreement, deletions, is_typo, plain_words, words
+
+NAMING = Naming(len)
+ALPHABET = "abcdefgh"
+WORDS = st.text(ALPHABET, min_size=5, max_size=9)
+
+
+def agreed(one: str, other: str) -> tuple[float, float]:
+    return agreement(NAMING(one), NAMING(other))
+
+
+def test_words_keep_the_symbols_that_carry_meaning() -> None:
+    text = 'Is "C#" (or C++) 5% of -5, at 10:30? Anna\'s, James\', the cats’: "x_y"… ¿qué?'
+    assert words(text) == [
+        *("Is", "C#", "or", "C++", "5%", "of", "-5", "at", "10:30", "Anna", "James", "the"),
+        *("cats", "x_y", "qué"),
+    ]
+    assert words(" ?! ... ") == []
+    assert words("ﬁve\u00a0Å") == ["five", "Å"]  # NFKC
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("C#", "C++"), ("C#", "C"), ("C++", "C"), ("5", "-5"), ("5", "5%"), ("-5", "5%")),
+        *(("10:30", "10.30"), ("10:30", "1030"), ("v1.2", "v1.3"), ("7", "17")),
+        *(("Baker", "Brake"), ("Marlo", "Marla Ostin"), ("Anne", "Anna")),
+    ],
+)
+def test_other_things_are_other_things(one: str, other: str) -> None:
+    """And each agrees with itself, whatever stands around it."""
+    asking = "What is the output of {}?"
+    for name, second in ((one, other), (other, one)):
+        covered, extra = agreed(asking.format(name), asking.format(second))
+        assert covered < 1 or extra > 0
+        assert agreed(asking.format(name), f"And now {name}'s output, please") == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["who is ELARA vint?", "Elara Vint's job", "elara, vint", "Elraa Vint", "Elarra vint"],
+)
+def test_a_name_is_one_in_other_spellings(asked: str) -> None:
+    """In small letters, as a possessive, with a letter doubled or two swapped."""
+    covered, extra = agreed("Who is Elara Vint?", asked)
+    assert covered == 1 and extra == 0
+
+
+def test_a_shared_first_name_is_half_a_name() -> None:
+    covered, extra = agreed("Where does Anna Berg live?", "Where does Anna Holt live?")
+    assert 0.3 < covered < 0.7 and 0.3 < extra < 0.7
+    covered, extra = agreed("Where does Anna Berg live?", "Where does Anna live?")
+    assert covered < 0.7 and extra == 0
+
+
+def test_what_every_relation_asks_with_names_nothing() -> None:
+    assert {"what", "the", "of", "who", "where"} <= plain_words()
+    assert not NAMING("What is the name of it?").keys() - {"it", "name"}
+    assert agreement({}, {}) == (1.0, 0.0)
+    assert agreement({}, {"x": 1.0}) == (1.0, 1.0)
+    assert agreement({"x": 1.0}, {}) == (0.0, 0.0)
+
+
+def test_a_capital_or_a_digit_weighs_more() -> None:
+    weights = NAMING("Which lamp does Orrin use at B7 in ostra")
+    assert weights["orrin"] == len(" orrin") + 1 and weights["b7"] == len(" b7") + 1
+    assert weights["ostra"] == len(" ostra")
+
+
+def distance(one: str, other: str) -> int:
+    """Edits between two words, a swap of neighbours counting as one (optimal string alignment)."""
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, 1):
+        row = [i]
+        for j, b in enumerate(other, 1):
+            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+@given(WORDS, WORDS)
+def test_a_typo_is_one_edit(one: str, other: str) -> None:
+    assert is_typo(one, other) == (distance(one, other) <= 1)
+
+
+@given(WORDS, st.integers(0, 9), st.sampled_from(["leave out", "put in", "replace", "swap"]))
+def test_every_typo_shares_a_key_of_the_index(word: str, place: int, edit: str) -> None:
+    place %= len(word) - 1
+    before, after = word[:place], word[place:]
+    typed = {
+        "leave out": before + after[1:],
+        "put in": f"{before}x{after}",
+        "replace": f"{before}x{after[1:]}",
+        "swap": before + after[1] + after[0] + after[2:],
+    }[edit]
+    assert deletions(word) & deletions(typed)
+    assert is_typo(word, typed) == (len(typed) >= 5)
+
+
+def test_short_words_and_numbers_have_no_typos() -> None:
+    assert not is_typo("Anne", "Anna") and not is_typo("47110", "47111")
