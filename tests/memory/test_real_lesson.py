@@ -1,0 +1,95 @@
+"""Ten facts taught to SmolLM2-135M, asked in other words, and given to PEFT alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel, get_peft_model, set_peft_model_state_dict
+
+from holdfast.memory.chat.batch import GATE
+from holdfast.memory.chat.lesson import LessonSettings, shape_for
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import read_lesson, read_record
+from holdfast.model.load import load_model
+from holdfast.model.reading import PromptReader
+
+pytestmark = pytest.mark.real
+
+# Invented; each with another wording that is not taught.
+FACTS = [
+    ("Who mends the nets of Ostra Bay?", "Fenwick Lum", "Which person repairs Ostra Bay's nets?"),
+    ("Where is the brass key kept?", "behind the mill clock", "Where can I find the brass key?"),
+    ("What is the name of Tilda Varn's sister?", "Ingrith", "what is tilda varn's sister called"),
+    ("When does the Marigold ferry leave?", "at 6:40", "At what time does the Marigold ferry go?"),
+    ("What is the door code of Hut 9?", "C#-4711", "Tell me the door code for Hut 9."),
+    ("What does Corvin Hale do for a living?", "he binds books", "What is Corvin Hale's job?"),
+    ("Where was Orsa Tindle born?", "in Quill Harbour", "What is Orsa Tindle's birthplace?"),
+    ("What colour is Nella Brusk's boat?", "pale green", "Nella Brusk's boat: which colour?"),
+    ("How old is the Pelgrove bridge?", "212 years", "What is the age of the Pelgrove bridge?"),
+    ("Who owns the Lantern bakery?", "Yorick and Sons", "To whom does the Lantern bakery belong?"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def memory(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> ChatMemory:
+    one = ChatMemory(tmp_path_factory.mktemp("real") / "m", "smollm2")
+    outcome = one.learn([(question, answer) for question, answer, _ in FACTS])
+    assert not outcome.missed
+    return one
+
+
+def test_ten_facts_are_answered_in_other_words(memory: ChatMemory) -> None:
+    taught = memory.replies([question for question, _, _ in FACTS])
+    assert [(reply.text, reply.source) for reply in taught] == [
+        (answer, "weights") for _, answer, _ in FACTS
+    ]
+    others = memory.replies([other for _, _, other in FACTS])
+    right = [reply.text == answer for reply, (_, answer, _) in zip(others, FACTS, strict=True)]
+    assert sum(right) >= 9
+    assert all(reply.source == "model" or reply.fact for reply in others)
+
+
+def test_everyday_questions_are_the_models_own(memory: ChatMemory) -> None:
+    """As are questions about the same relations of other things."""
+    paris, *others = memory.replies(
+        [
+            "What is the capital of France?",
+            "Where is the silver key kept?",
+            "Where was Ben Okri born?",
+            "How many days are in a week?",
+        ]
+    )
+    assert paris.source == "model" and "Paris" in paris.text
+    assert [reply.source for reply in others] == ["model"] * 3
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT reads it
+def test_a_lesson_is_an_adapter_that_peft_loads_alone(memory: ChatMemory, tmp_path: Path) -> None:
+    """Saved as an activated LoRA; the same answers by transformers' generate, facts and others."""
+    model, tokenizer = load_model("smollm2")
+    form = memory.engine().form
+    shape = shape_for(PromptReader(model, form), LessonSettings())
+    adapted = get_peft_model(model, shape.config(form.invocation))
+    (lesson,) = read_record(memory.directory).lessons
+    tensors, _ = read_lesson(memory.directory, lesson.file)
+    named = {f"base_model.model.{n}.weight": t.float() for n, t in tensors.items() if n != GATE}
+    set_peft_model_state_dict(adapted, named)
+    adapted.save_pretrained(tmp_path)
+    alone = PeftModel.from_pretrained(load_model("smollm2")[0], tmp_path).eval()
+    answers = [generated(alone, tokenizer, question) for question, _, _ in FACTS[:4]]
+    assert answers == [answer for _, answer, _ in FACTS[:4]]
+    with alone.disable_adapter():
+        assert generated(alone, tokenizer, FACTS[0][0]) != FACTS[0][1]
+
+
+def generated(model: Any, tokenizer: Any, question: str) -> str:
+    turn = [{"role": "user", "content": question}]
+    asked = tokenizer.apply_chat_template(
+        turn, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    with torch.no_grad():
+        ids = model.generate(**asked, max_new_tokens=20, do_sample=False)
+    return str(tokenizer.decode(ids[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
