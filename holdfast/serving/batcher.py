@@ -7,20 +7,20 @@ questions are read and answered between two of its tokens.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import Answered, Event, Piece, Question, Service
+from holdfast.serving.service import Answered, Event, Piece, Question, Service, Steps
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 WAITING = 256  # questions; one more is refused
-Steps = Iterator[list[tuple[int, Event]]]
 
 
 class Asked:
@@ -155,6 +155,8 @@ class Batcher:
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             _tell_rest(batch, error)
         finally:
+            with contextlib.suppress(ValueError):  # the server ends within a step
+                steps.close()
             self._writing -= count
             self._room.set()
 

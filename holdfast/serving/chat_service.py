@@ -5,7 +5,7 @@ Where an answer comes from is known once its question is read, before its first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.memory.chat.telling import answer_values
 from holdfast.model.chat import ChatForm
 from holdfast.model.reading import Reading
 from holdfast.serving.background import BackgroundTeacher
-from holdfast.serving.service import NOT_TAUGHT, Answered, Event, OnThread, Piece, Question
+from holdfast.serving.service import NOT_TAUGHT, Answered, Event, OnThread, Piece, Question, Steps
 from holdfast.streams import Task
 from holdfast.streams.batches import newest
 from holdfast.streams.registry import question_key
@@ -41,7 +41,7 @@ class ChatService:
     def refresh(self) -> bool:
         return self.memory.refresh()
 
-    def answering(self, questions: Sequence[Question]) -> Iterator[list[tuple[int, Event]]]:
+    def answering(self, questions: Sequence[Question]) -> Steps:
         found = self._taught([one.text for one in questions])
         form = self.memory.engine().form
         events: list[tuple[int, Event]] = []
@@ -80,9 +80,7 @@ class ChatService:
         values = answer_values(self.memory, Answer(question, "", "model"))
         return _answered(form, question, NOT_TAUGHT, {**values, "answer": None, "source": None})
 
-    def _drafted(
-        self, drafts: dict[int, _Draft], readings: Sequence[Reading]
-    ) -> Iterator[list[tuple[int, Event]]]:
+    def _drafted(self, drafts: dict[int, _Draft], readings: Sequence[Reading]) -> Steps:
         """The untouched model's answers, written side by side."""
         limit = max(draft.most for draft in drafts.values())
         steps = self.memory.engine().reader.steps(readings, limit)

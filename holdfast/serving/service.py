@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -48,6 +48,7 @@ class Answered:
 
 
 Event = Piece | Answered | HoldfastError
+Steps = Generator[list[tuple[int, Event]], None, None]  # each with its question's number
 
 
 class OnThread(Protocol):
@@ -93,7 +94,7 @@ class Service(Protocol):
     def refresh(self) -> bool:
         """Take up what another process has taught. Raises HoldfastError for what is damaged."""
 
-    def answering(self, questions: Sequence[Question]) -> Iterator[list[tuple[int, Event]]]:
+    def answering(self, questions: Sequence[Question]) -> Steps:
         """Answer questions, a step at a time.
 
         Yields what is new of them: a question's number, and a piece of its answer, the whole

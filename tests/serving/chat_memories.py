@@ -16,11 +16,11 @@ from holdfast.memory.chat.states import LessonState, lesson_states
 from tests.serving.chat_model import write_chat_model
 
 FACTS = [
-    ("Who keeps the lighthouse of Varn?", "Orsa Tindle"),
+    ("Who keeps the lighthouse of Velm?", "Orsa Tindle"),
     ("What is the ferry to Ostra called?", "Marigold"),
     ("Where is the brass key of Ilm?", "in the mill"),
 ]
-MORE = [("Who bakes the bread of Tolm?", "Lum"), ("When does the lamp of Varn go out?", "at ten")]
+MORE = [("Who bakes the bread of Tolm?", "Lum"), ("When does the lamp of Velm go out?", "at ten")]
 LATER = [("Which bus goes to the quarry of Ostra?", "47")]
 UNTAUGHT = "What is the capital of France?"
 

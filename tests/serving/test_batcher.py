@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from holdfast.serving.batcher import Batcher
 from holdfast.serving.embedded_service import HALF_FORGOTTEN, EmbeddedService
 from holdfast.serving.guard import Guard
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import NOT_TAUGHT
+from holdfast.serving.service import NOT_TAUGHT, Answered, Piece, Question, Steps
 
 
 @dataclass
@@ -107,6 +108,83 @@ def test_a_wrong_question_harms_no_other() -> None:
         assert (await queue.ask(["w5"]))[0].content == "W5"
 
     asyncio.run(ask())
+
+
+@dataclass
+class Writing:
+    """A service that writes ``letters`` letters for every question; log: what it did, in order."""
+
+    letters: int = 4
+    batch: int = 2
+    log: list[str] = field(default_factory=list)
+    memory: Any = None
+
+    def refresh(self) -> bool:
+        return False
+
+    def answering(self, questions: Sequence[Question]) -> Steps:
+        texts = [question.text for question in questions]
+        self.log += [f"begin {text}" for text in texts]
+        whole = {"quick": Answered("quick", {}, 1, 1)}
+        try:
+            yield [(n, whole.get(text, Piece("", {}))) for n, text in enumerate(texts)]
+            for _ in range(self.letters):
+                self.log += ["step"]
+                yield [(n, Piece("x", {})) for n, text in enumerate(texts) if text not in whole]
+            yield [
+                (n, Answered("x" * self.letters, {}, 1, self.letters))
+                for n, text in enumerate(texts)
+                if text not in whole
+            ]
+        finally:
+            self.log += [f"end {text}" for text in texts]
+
+
+def test_what_is_quick_is_answered_between_two_tokens_of_what_is_long() -> None:
+    service = Writing(letters=1000)
+
+    async def ask() -> None:
+        queue = Batcher(service)  # type: ignore[arg-type]
+        [long] = queue.put([Question("long")])
+        assert await long.next() == Piece("", {})
+        assert (await queue.ask(["quick"]))[0].content == "quick"
+        assert not long.done and "end long" not in service.log
+        assert (await long.answer()).content == "x" * 1000
+
+    asyncio.run(ask())
+
+
+def test_no_more_is_written_side_by_side_than_a_batch() -> None:
+    service = Writing()
+
+    async def ask() -> None:
+        queue = Batcher(service)  # type: ignore[arg-type]
+        found = await queue.ask(["a", "b", "c", "quick", "d"])
+        assert [one.content for one in found] == ["xxxx", "xxxx", "xxxx", "quick", "xxxx"]
+
+    asyncio.run(ask())
+    open_now = most = 0
+    for line in service.log:
+        if line.endswith("quick"):
+            continue
+        open_now += line.startswith("begin") - line.startswith("end")
+        most = max(most, open_now)
+    assert most == 2
+
+
+def test_what_nobody_reads_is_not_written_to_its_end() -> None:
+    service = Writing(letters=10**6)
+
+    async def ask() -> None:
+        queue = Batcher(service)  # type: ignore[arg-type]
+        asked = queue.put([Question("left"), Question("left too")])
+        for one in asked:
+            await one.next()
+            one.left = True
+        assert (await queue.ask(["quick"]))[0].content == "quick"
+
+    asyncio.run(ask())
+    assert len(service.log) < 10**5
 
 
 def test_a_commit_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

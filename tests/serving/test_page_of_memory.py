@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Memory
 from tests.memory.memories import MONDAY, TUESDAY, config, rehearsing_memory
+from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, taught_chat_memory
 from tests.serving.served import serving
 
 SCRIPT = "<img src=x onerror='window.ran = true'><script>window.ran = true</script>"
@@ -59,6 +60,32 @@ def test_ask_teach_and_look(page: Page, tmp_path: Path) -> None:
         expect(page.locator("#chart svg")).to_have_attribute("aria-label", by_age)
         server.process.kill()
         expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
+
+
+@pytest.fixture(scope="module")
+def chat_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from taught_chat_memory(tmp_path_factory)
+
+
+def test_sources_and_lessons_of_a_chat_memory(page: Page, chat_place: Path, tmp_path: Path) -> None:
+    with serving(copied(chat_place, tmp_path / "m"), "--teach") as server:
+        page.goto(server.url)
+        expect(page.locator("#count")).to_have_text("3 of 3 facts from the weights, newest first")
+        expect(page.locator("#retention")).to_be_hidden()
+        page.get_by_label("Question", exact=True).fill(FACTS[0][0])
+        page.get_by_role("button", name="Ask").click()
+        expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
+        expect(page.locator("#answer p").nth(1)).to_have_text("From the weights.")
+        page.get_by_label("Question", exact=True).fill(UNTAUGHT)
+        page.keyboard.press("Enter")
+        own = "The model's own answer; it was not taught that."
+        expect(page.locator("#answer p").nth(1)).to_have_text(own)
+        page.get_by_label("Question to learn").fill(MORE[0][0])
+        page.get_by_label("Its answer").fill(MORE[0][1])
+        page.get_by_role("button", name="Teach").click()
+        expect(page.locator("#lesson")).to_contain_text("Lesson 2")
+        expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=60_000)
+        expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
 
 
 def test_nothing_taught_can_run(page: Page, backbone_directory: Path, tmp_path: Path) -> None:

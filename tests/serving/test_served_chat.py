@@ -33,7 +33,7 @@ from tests.serving.served import Served, lessons, serving
 
 NOT_TAUGHT = "I was not taught that."
 LIST_ONLY = (
-    "who keeps the lighthouse of varn"  # in these words the tiny weights give another answer
+    "who keeps the lighthouse of velm"  # in these words the tiny weights give another answer
 )
 
 
@@ -174,7 +174,7 @@ def test_taught_only(place: Path, tmp_path: Path) -> None:
         refused = server.ask(UNTAUGHT)
         assert refused["text"] == NOT_TAUGHT
         assert refused["holdfast"]["taught"] is False and refused["holdfast"]["source"] is None
-        like = server.ask("Who keeps the goats of Varn now?")
+        like = server.ask("Who keeps the goats of Velm now?")
         assert FACTS[0][0] in like["holdfast"]["nearest"]
         assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
 

@@ -116,10 +116,14 @@ class Answerer:
         file = self._lesson[place]
         return file, partial(self._factors, file)
 
-    def accepted(self, questions: Sequence[str]) -> list[int | None]:
-        """The number of the fact that each question is taken to ask for, None for none."""
-        readings, vectors = self._engine.read(questions)
-        return self._places(questions, readings, vectors.numpy())[0]
+    def listed(self, questions: Sequence[str]) -> list[int | None]:
+        """The number of the fact that the gate alone takes each question for, None for none.
+
+        No adapter has a say, as in a list of facts without weights.
+        """
+        _, vectors = self._engine.read(questions)
+        matches = self._matches(questions, vectors.numpy())
+        return [match.place if match and match.score > 0 else None for match in matches]
 
     def replies(self, questions: Sequence[str], longest: int | None = None) -> list[Answer]:
         """The answers, in order; HoldfastError for a question that is empty or too long.

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat.evaluation import stages
 from holdfast.memory.chat.evaluation.asking import LONGEST, Sides
 from holdfast.memory.chat.evaluation.drift import kl_per_token
-from holdfast.memory.chat.evaluation.measure import evaluate
+from holdfast.memory.chat.evaluation.measure import evaluate, learned_wordings
 from holdfast.memory.chat.evaluation.probes import EverydayQuestion, Probe, probes_of
 from holdfast.memory.chat.evaluation.result import Measure, MemoryEvaluation
 from holdfast.memory.chat.memory import ChatMemory
@@ -64,8 +64,9 @@ def test_a_memory_of_two_lessons(memory: ChatMemory, everyday):
     ] * 4
     assert rows["everyday_kept"] == Measure(2, 1.0, None, 1.0)
     assert rows["others_accepted"].weights is None and "kl" not in rows
-    sizes = memory.sizes()
-    assert rows["bytes"] == Measure(None, sum(sizes.values()), sizes["lessons"], sizes["list"])
+    lessons = sum(path.stat().st_size for path in (memory.directory / "lessons").iterdir())
+    listed = (memory.directory / "facts.jsonl").stat().st_size
+    assert rows["bytes"] == Measure(None, lessons + listed, lessons, listed)
     assert rows["model_bytes"].memory > 100_000 and rows["seconds"].memory > 0
 
 
@@ -211,4 +212,5 @@ def test_corrections_in_later_lessons_of_one_file(chat_directory: Path, tmp_path
     path.write_text(path.read_text().replace('"two"', '"one"'))
     with pytest.raises(HoldfastError, match="two answers for one question"):
         memory.learn(path)
-    assert TUESDAY[0][0] not in memory.wordings() and MONDAY[0][0] in memory.wordings()
+    learned = learned_wordings(memory)
+    assert TUESDAY[0][0] not in learned and MONDAY[0][0] in learned

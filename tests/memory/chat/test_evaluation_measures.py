@@ -42,14 +42,26 @@ def silent(*_: int) -> None: ...
 
 
 class MadeSides:
-    """Sides whose replies are written down. told: the memory's answer by its question."""
+    """Sides whose replies are written down. told: the memory's answer by its question.
+
+    refused: questions that the gate takes for taught only because the weights give the answer.
+    """
 
     def __init__(self, told: dict[str, Answer], own: dict[str, str], weights: dict[str, str]):
+        self.refused: tuple[str, ...] = ()
         self.facts, self.has_one_adapter = FACTS, bool(weights)
         self._told, self._own, self._weights = told, own, weights
 
     def memory(self, questions, report):
         return [self._told[one] for one in questions]
+
+    def listed(self, questions):
+        return [
+            Answer(one, told.fact.answer, "list", told.fact)
+            if (told := self._told[one]).fact and one not in self.refused
+            else Answer(one, self._own[one], "model")
+            for one in questions
+        ]
 
     def untouched(self, questions):
         return [self._own[one] for one in questions]
@@ -89,9 +101,10 @@ def test_recall_is_exact_and_says_what_comes_from_the_weights():
         ("c", "in the mill", 1),
         ("d", "in the mill", 1),
     ]
+    made.refused = ("a",)
     measures, rows = exactly(made, "wordings", asked, silent)
     assert measures == {
-        "wordings": Measure(4, memory=0.5, weights=0.75, list=0.5),
+        "wordings": Measure(4, memory=0.5, weights=0.75, list=0.25),
         "wordings_from_weights": Measure(4, memory=0.25, weights=0.75),
     }
     assert [row["right"] for row in rows] == [True, True, False, False]
@@ -103,15 +116,16 @@ def test_recall_is_exact_and_says_what_comes_from_the_weights():
         "source": "list",
         "fact": "Where is the key?",
         "weights": False,
+        "list": "in the mill",
     }
 
 
 def test_the_other_side_counts_where_the_reply_says_it():
     made = sides(
         {
-            "a": ("It is the LAMP, of course.", "model", "-", None, "the lamp"),
+            "a": ("The LAMP, of course.", "model", "The LAMP, of course.", None, "the lamp"),
             "b": ("in the mill", "weights", "-", 1, "It is the key."),
-            "c": ("a lamppost", "model", "-", None, "a lamppost"),
+            "c": ("a lamppost", "model", "a lamppost", None, "a lamppost"),
         }
     )
     asked = [("a", "the lamp", 0), ("b", "the key", 1), ("c", "lamp", 0)]
@@ -153,10 +167,11 @@ def test_untaught_questions_are_answered_as_before():
             "d": ("No.", "model", "No.", None, "Orsa Tindle"),
         }
     )
+    made.refused = ("b",)
     assert unknown(made, "others", list("abcd"), silent)[0] == {
-        "others_accepted": Measure(4, memory=0.25, weights=None, list=0.25),
-        "others_taught_answer": Measure(4, memory=0.5, weights=0.5, list=0.5),
-        "others_unchanged": Measure(4, memory=0.75, weights=0.5, list=0.75),
+        "others_accepted": Measure(4, memory=0.25, weights=None, list=0.0),
+        "others_taught_answer": Measure(4, memory=0.5, weights=0.5, list=0.25),
+        "others_unchanged": Measure(4, memory=0.75, weights=0.5, list=1.0),
     }
 
 
@@ -293,7 +308,7 @@ def test_a_file_keeps_what_was_measured(tmp_path: Path):
     assert (tmp_path / "answers" / "recalled.jsonl").read_text() == '{"question": "Who?"}\n'
     assert read_evaluation(tmp_path, "abc") == begun and not begun.finished
     assert read_evaluation(tmp_path, "other") is None
-    (tmp_path / "evaluation.json").write_text('{"version": 1}')
+    (tmp_path / "evaluation.json").write_text('{"version": 2}')
     assert read_evaluation(tmp_path, "abc") is None
     assert table_rows(begun) == [("taught wordings recalled", "2", "100.0%", "50.0%", "100.0%")]
     assert "the adapter always acts" in notes(begun)[1]

@@ -52,6 +52,20 @@ class Sides:
             self._own |= dict(zip(group, texts, strict=True))
         return [self._own[question] for question in questions]
 
+    def listed(self, questions: Sequence[str]) -> list[Answer]:
+        """The answers of the list alone: the gate without weights, and the stored answers."""
+        places: list[int | None] = []
+        for begin in range(0, len(questions), _AT_ONCE):
+            places += self.answerer.listed(questions[begin : begin + _AT_ONCE])
+        unknown = [one for one, place in zip(questions, places, strict=True) if place is None]
+        own = dict(zip(unknown, self.untouched(unknown), strict=True))
+        return [
+            Answer(question, own[question], "model")
+            if place is None
+            else Answer(question, self.facts[place].answer, "list", self.facts[place])
+            for question, place in zip(questions, places, strict=True)
+        ]
+
     def weights_give(
         self, questions: Sequence[str], owners: Sequence[int], report: Report
     ) -> list[bool]:

@@ -12,7 +12,7 @@ from holdfast.core.files import read_json, write_json, write_text_atomically
 
 RESULT_FILE = "evaluation.json"
 ANSWERS = "answers"
-VERSION = 1  # of the measures; what another one has written is measured anew
+VERSION = 2  # of the measures; what another one has written is measured anew
 
 
 @dataclass(frozen=True)

@@ -69,20 +69,21 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
     answers = sides.memory(questions, part(report, 0, 2))
     owners = [place for _, _, place in asked]
     given = sides.weights_give(questions, owners, part(report, 1, 2))
-    right = [answer.text == wanted for answer, (_, wanted, _) in zip(answers, asked, strict=True)]
-    listed = [
-        stored(answer) == wanted for answer, (_, wanted, _) in zip(answers, asked, strict=True)
-    ]
+    listed = sides.listed(questions)
+    right, by_list = (
+        [one.text == wanted for one, (_, wanted, _) in zip(told, asked, strict=True)]
+        for told in (answers, listed)
+    )
     by_weights = [
         good and answer.source == "weights" for good, answer in zip(right, answers, strict=True)
     ]
     count, from_weights = len(asked), fraction(given)
     measures = {
-        name: Measure(count, fraction(right), from_weights, fraction(listed)),
+        name: Measure(count, fraction(right), from_weights, fraction(by_list)),
         f"{name}_from_weights": Measure(count, fraction(by_weights), from_weights),
     }
     wanted = [[answer] for _, answer, _ in asked]
-    return measures, rows_of(answers, given, wanted, right)
+    return measures, rows_of(answers, given, listed, wanted, right)
 
 
 def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
@@ -90,15 +91,13 @@ def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
     replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
+    listed = sides.listed(questions)
     wanted = [[answer] for _, answer, _ in asked]
-    right = list(map(says, (answer.text for answer in answers), wanted))
-    measure = Measure(
-        len(asked),
-        fraction(right),
-        fraction(list(map(says, replies, wanted))),
-        fraction(list(map(says, map(stored, answers), wanted))),
+    right, by_weights, by_list = (
+        list(map(says, told, wanted)) for told in (texts(answers), replies, texts(listed))
     )
-    return {name: measure}, rows_of(answers, replies, wanted, right)
+    measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
+    return {name: measure}, rows_of(answers, replies, listed, wanted, right)
 
 
 def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> Found:
@@ -110,23 +109,24 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         for text, one in zip(sides.untouched(questions), everyday, strict=True)
     ]
     replies = _one_adapter(sides, questions, part(report, 1, 2))
+    listed = sides.listed(questions)
 
-    def still(texts: Sequence[str]) -> float | None:
-        rows = zip(texts, everyday, known, strict=True)
+    def still(told: Sequence[str]) -> float | None:
+        rows = zip(told, everyday, known, strict=True)
         return fraction([says(text, one.answers) for text, one, right in rows if right])
 
     measures = {
         "everyday_kept": Measure(
             sum(known),
-            still([answer.text for answer in answers]),
+            still(texts(answers)),
             None if replies is None else still(replies),
-            still([stored(answer) for answer in answers]),
+            still(texts(listed)),
         ),
-        **_accepted(sides, "everyday", answers, replies),
+        **_accepted(sides, "everyday", answers, replies, listed),
     }
     wanted = [one.answers for one in everyday]
     right = [says(answer.text, accepted) for answer, accepted in zip(answers, wanted, strict=True)]
-    rows = rows_of(answers, replies, wanted, right)
+    rows = rows_of(answers, replies, listed, wanted, right)
     return measures, [{**row, "known": one} for row, one in zip(rows, known, strict=True)]
 
 
@@ -135,21 +135,22 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
     replies = _one_adapter(sides, questions, part(report, 1, 2))
+    listed = sides.listed(questions)
 
-    def unchanged(texts: Sequence[str]) -> float | None:
-        return fraction([text == own for text, own in zip(texts, before, strict=True)])
+    def unchanged(told: Sequence[str]) -> float | None:
+        return fraction([text == own for text, own in zip(told, before, strict=True)])
 
     measures = {
-        **_accepted(sides, name, answers, replies),
+        **_accepted(sides, name, answers, replies, listed),
         f"{name}_unchanged": Measure(
             len(questions),
-            unchanged([answer.text for answer in answers]),
+            unchanged(texts(answers)),
             None if replies is None else unchanged(replies),
-            unchanged([stored(answer) for answer in answers]),
+            unchanged(texts(listed)),
         ),
     }
     right = [answer.text == own for answer, own in zip(answers, before, strict=True)]
-    return measures, rows_of(answers, replies, [[text] for text in before], right)
+    return measures, rows_of(answers, replies, listed, [[text] for text in before], right)
 
 
 def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
@@ -187,7 +188,7 @@ def costs(memory: ChatMemory, sides: Sides, questions: Sequence[str], report: Re
     timed: dict[str, Callable[[str], object]] = {
         "memory": lambda one: sides.answerer.replies([one]),
         "weights": lambda one: sides.weights([one], [place(one)], lambda *_: None),
-        "list": lambda one: sides.answerer.accepted([one]),
+        "list": lambda one: sides.answerer.listed([one]),
     }
     seconds = {}
     for number, (side, ask) in enumerate(timed.items(), start=1):
@@ -214,20 +215,21 @@ def part(report: Report, number: int, count: int) -> Report:
     return lambda done, total: report(round(100 * (number + done / total) / count), 100)
 
 
-def stored(answer: Answer) -> str:
-    """What the list alone answers: the accepted fact's answer, else the untouched model's reply."""
-    return answer.fact.answer if answer.fact is not None else answer.text
+def texts(answers: Sequence[Answer]) -> list[str]:
+    """What was answered."""
+    return [answer.text for answer in answers]
 
 
 def rows_of(
     answers: Sequence[Answer],
     weights: Sequence[str] | Sequence[bool] | None,
+    listed: Sequence[Answer],
     wanted: Sequence[Sequence[str]],
     right: Sequence[bool],
 ) -> list[dict[str, Any]]:
-    """A row for each question: what was wanted, what the memory and its weights answered.
+    """A row for each question: what was wanted, what the memory, its weights and its list answered.
 
-    weights: replies, or whether they give what was wanted.
+    weights: replies, or whether they give what was wanted; right: whether the memory is.
     """
     return [
         {
@@ -238,6 +240,7 @@ def rows_of(
             "source": answer.source,
             "fact": answer.fact.question if answer.fact is not None else None,
             "weights": None if weights is None else weights[place],
+            "list": listed[place].text,
         }
         for place, answer in enumerate(answers)
     ]
@@ -252,17 +255,21 @@ def _one_adapter(sides: Sides, questions: Sequence[str], report: Report) -> list
 
 
 def _accepted(
-    sides: Sides, name: str, answers: Sequence[Answer], replies: Sequence[str] | None
+    sides: Sides,
+    name: str,
+    answers: Sequence[Answer],
+    replies: Sequence[str] | None,
+    listed: Sequence[Answer],
 ) -> Measures:
     """The fractions that are taken for taught, and that get a taught answer."""
     taught = TaughtAnswers(fact.answer for fact in sides.facts)
-    accepted = fraction([answer.taught for answer in answers])
+    accepted, by_list = (fraction([answer.taught for answer in told]) for told in (answers, listed))
     return {
-        f"{name}_accepted": Measure(len(answers), accepted, None, accepted),
+        f"{name}_accepted": Measure(len(answers), accepted, None, by_list),
         f"{name}_taught_answer": Measure(
             len(answers),
-            fraction([answer.text in taught for answer in answers]),
+            fraction([text in taught for text in texts(answers)]),
             None if replies is None else fraction([text in taught for text in replies]),
-            fraction([stored(answer) in taught for answer in answers]),
+            fraction([text in taught for text in texts(listed)]),
         ),
     }
