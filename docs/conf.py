@@ -80,6 +80,11 @@ autodoc_type_aliases = {"Facts": "Facts"}
 autodoc_typehints_format = "short"
 nitpicky = True
 nitpick_ignore_regex = [
+    # What a memory on a chat model is made of, behind the names that are public.
+    (
+        r"py:.*",
+        r"holdfast\.(memory\.chat|model)\.(answering\.Answerer|engine|lesson|limits|record|reading|chat)\b.*",
+    ),
     ("py:class", r"(?!holdfast\.).*"),  # of other libraries
     ("py:class", r"holdfast\.(backbone|learning)\..*|.*\.Config"),  # inside the engine; settings
 ]

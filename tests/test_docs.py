@@ -72,24 +72,28 @@ def tethered(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_memory_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.real
+def test_the_memory_of_the_readme(
+    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     section = README.read_text("utf-8").partition("## A memory of your own")[2]
     lines = section.partition("```console\n")[2].partition("```")[0].splitlines()
     assert len(lines) == 6 and all(line.startswith("holdfast ") for line in lines)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_MODEL")
     said = []
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
-        if words == ["ask", "memory"]:
-            continue  # a conversation, which tests/memory/test_asking.py holds
-        said.append(CliRunner().invoke(app, words))
-    learned, known, unknown, more, exported = said
-    assert learned.stdout.startswith("batch 1: 1 of 1 facts recalled")
-    assert (known.exit_code, known.stdout) == (0, "Orsa Tindle\n")
-    assert (unknown.exit_code, unknown.stdout) == (3, "")
-    assert "it was not taught that; it would say" in unknown.stderr
-    assert "all so far: 2 of 2 facts recalled" in more.stdout
-    assert exported.exit_code == 0 and (tmp_path / "exports/memory/model.safetensors").is_file()
+        if words != ["ask", "memory"]:  # a conversation: tests/cli/test_chat_conversation.py
+            said.append(CliRunner().invoke(app, words))
+    learned, other_words, own, only, more = said
+    assert learned.stdout.startswith("lesson 1: 1 of 1 facts answered from the weights")
+    assert (other_words.exit_code, other_words.stdout) == (0, "Orsa Tindle\n")
+    assert (own.exit_code, own.stdout) == (0, "The capital of France is Paris.\n")
+    assert "the model's own answer" in own.stderr
+    assert (only.exit_code, only.stdout) == (3, "")
+    assert "it was not taught that" in only.stderr
+    assert "2 facts on file" in more.stdout
 
 
 def python_in(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -38,8 +38,8 @@ class LessonSettings:
     """
 
     start: float = 0.53
-    rank: int = 16
-    alpha: int = 32
+    rank: int = 12  # 3.7 MB a lesson of SmolLM2-135M
+    alpha: int = 24
     lr: float = 2e-3
     facts: int = 24
     varied: float = 0.7

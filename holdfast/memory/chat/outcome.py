@@ -10,7 +10,7 @@ from holdfast.streams import Item
 
 @dataclass(frozen=True)
 class LessonOutcome:
-    """What one call of :meth:`ChatMemory.learn` did.
+    """What one call of ``ChatMemory.learn`` did.
 
     lessons: names of those learned; facts: theirs; missed: those of them whose answers the weights
     do not give; repeated: given facts that were known before; corrected: answers that replace
@@ -27,7 +27,7 @@ class LessonOutcome:
 
 @dataclass(frozen=True)
 class Filed:
-    """What one call of :meth:`ChatMemory.write_facts` put on file.
+    """What one call of ``ChatMemory.write_facts`` put on file.
 
     lessons: the numbers of those that will teach the given facts; none where all are learned
     already; repeated, corrected: as in :class:`LessonOutcome`.
