@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import Answered, Event, Piece, Question, Service, Steps
+from holdfast.serving.service import Answered, AskedQuestion, Event, Piece, Service, Steps
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -23,10 +23,10 @@ Value = TypeVar("Value")
 WAITING = 256  # questions; one more is refused
 
 
-class Asked:
+class PendingAnswer:
     """A question that waits or is being answered, for whoever asked it."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: AskedQuestion) -> None:
         self.question = question
         self.left = False  # nobody reads the answer any more
         self.done = False
@@ -66,7 +66,7 @@ class Batcher:
         """waiting: the most questions that wait; batch: the most that are answered side by side."""
         self._service = service
         self._most, self._batch = waiting, batch or service.batch
-        self._waiting: list[Asked] = []
+        self._waiting: list[PendingAnswer] = []
         self._writing = 0  # answers that are being written
         self._room = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
@@ -74,11 +74,11 @@ class Batcher:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
         self._told = ""
 
-    def put(self, questions: Sequence[Question]) -> list[Asked]:
+    def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
         """Put questions into the queue. Raises RefusalError when too many wait."""
         if len(self._waiting) + len(questions) > self._most:
             raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
-        added = [Asked(question) for question in questions]
+        added = [PendingAnswer(question) for question in questions]
         self._waiting += added
         if self._draining is None or self._draining.done():
             self._draining = asyncio.get_running_loop().create_task(self._drain())
@@ -90,7 +90,7 @@ class Batcher:
         Raises RefusalError when too many questions wait, HoldfastError for a question that is
         empty or too long and for a memory that has learned nothing.
         """
-        return await whole(self.put([Question(question) for question in questions]))
+        return await whole(self.put([AskedQuestion(question) for question in questions]))
 
     async def call(self, function: Callable[[Any], Value]) -> Value:
         """The value of ``function(memory)``, called on the memory's thread, brought up to date."""
@@ -123,7 +123,7 @@ class Batcher:
             if batch:
                 await self._begin(batch)
 
-    async def _begin(self, batch: list[Asked]) -> None:
+    async def _begin(self, batch: list[PendingAnswer]) -> None:
         """Answer a batch as far as one step does; a task writes the rest."""
         questions = [asked.question for asked in batch]
 
@@ -144,7 +144,7 @@ class Batcher:
             self._written.add(task)
             task.add_done_callback(self._written.discard)
 
-    async def _write(self, batch: list[Asked], steps: Steps, count: int) -> None:
+    async def _write(self, batch: list[PendingAnswer], steps: Steps, count: int) -> None:
         """Take the further steps of a batch until all is answered or nobody reads it any more."""
         try:
             while any(not (asked.done or asked.left) for asked in batch):
@@ -171,7 +171,7 @@ class Batcher:
                 logger.warning("what was taught since could not be loaded: %s", error)
 
 
-async def whole(asked: Sequence[Asked]) -> list[Answered]:
+async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:
     """The whole answers, in order; raises what is wrong with the first that is wrong."""
     try:
         return [await one.answer() for one in asked]
@@ -180,12 +180,12 @@ async def whole(asked: Sequence[Asked]) -> list[Answered]:
             one.left = True
 
 
-def _tell(batch: Sequence[Asked], events: Sequence[tuple[int, Event]]) -> None:
+def _tell(batch: Sequence[PendingAnswer], events: Sequence[tuple[int, Event]]) -> None:
     for number, event in events:
         batch[number].tell(event)
 
 
-def _tell_rest(batch: Sequence[Asked], error: BaseException) -> None:
+def _tell_rest(batch: Sequence[PendingAnswer], error: BaseException) -> None:
     for asked in batch:
         if not asked.done:
             asked.tell(error)

@@ -11,14 +11,21 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat.answering import Answer
-from holdfast.memory.chat.limits import LONGEST_ANSWER
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.states import lesson_states, state_values
 from holdfast.memory.chat.telling import answer_values
 from holdfast.model.chat import ChatForm
 from holdfast.model.reading import Reading
 from holdfast.serving.background import BackgroundTeacher
-from holdfast.serving.service import NOT_TAUGHT, Answered, Event, OnThread, Piece, Question, Steps
+from holdfast.serving.service import (
+    NOT_TAUGHT,
+    Answered,
+    AskedQuestion,
+    Event,
+    OnThread,
+    Piece,
+    Steps,
+)
 from holdfast.streams import Task
 from holdfast.streams.batches import newest
 from holdfast.streams.registry import question_key
@@ -41,7 +48,7 @@ class ChatService:
     def refresh(self) -> bool:
         return self.memory.refresh()
 
-    def answering(self, questions: Sequence[Question]) -> Steps:
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         found = self._taught([one.text for one in questions])
         form = self.memory.engine().form
         events: list[tuple[int, Event]] = []
@@ -156,7 +163,7 @@ class _Draft:
 
     memory: ChatMemory
     form: ChatForm
-    question: Question
+    question: AskedQuestion
     tokens: list[int] = field(default_factory=list)
     sent: str = ""
     done: bool = False
@@ -164,7 +171,8 @@ class _Draft:
     @property
     def most(self) -> int:
         """The most tokens of this answer."""
-        return min(self.question.most or LONGEST_ANSWER, LONGEST_ANSWER)
+        limit = self.memory.limits().answer
+        return min(self.question.most or limit, limit)
 
     @property
     def values(self) -> dict[str, Any]:

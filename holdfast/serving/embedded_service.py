@@ -11,7 +11,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.telling import reply_values
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.remembered import remembered
-from holdfast.serving.service import NOT_TAUGHT, Answered, OnThread, Question, Steps
+from holdfast.serving.service import NOT_TAUGHT, Answered, AskedQuestion, OnThread, Steps
 from holdfast.serving.teaching import Teacher
 
 HALF_FORGOTTEN = "I was taught that, but have half forgotten it."
@@ -28,7 +28,7 @@ class EmbeddedService:
     def refresh(self) -> bool:
         return self.memory.refresh()
 
-    def answering(self, questions: Sequence[Question]) -> Steps:
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         """All answers in one step. A bound on their length has no meaning for taught answers."""
         yield list(enumerate(_answers(self.memory, [one.text for one in questions])))
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.batcher import Asked
-from holdfast.serving.service import Answered, Piece, Question
+from holdfast.serving.batcher import PendingAnswer
+from holdfast.serving.service import Answered, AskedQuestion, Piece
 
 MOST_PROMPTS = 64
 
@@ -49,9 +49,11 @@ class _Request(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
 
-    def asked(self, texts: Sequence[str]) -> list[Question]:
+    def asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
         """The questions with the request's bound."""
-        return [Question(text, self.max_completion_tokens or self.max_tokens) for text in texts]
+        return [
+            AskedQuestion(text, self.max_completion_tokens or self.max_tokens) for text in texts
+        ]
 
 
 class ChatRequest(_Request):
@@ -59,7 +61,7 @@ class ChatRequest(_Request):
 
     messages: list[ChatMessage] = Field(min_length=1)
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[AskedQuestion]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""
         return self.asked([self._last()])
 
@@ -80,7 +82,7 @@ class CompletionRequest(_Request):
 
     prompt: str | list[str]
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[AskedQuestion]:
         """The questions. Raises HoldfastError for none, or for too many."""
         questions = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if not 1 <= len(questions) <= MOST_PROMPTS:
@@ -111,7 +113,7 @@ class Form:
         return {**self._head, "object": kind, "choices": choices, "usage": _usage(answers)}
 
     async def events(
-        self, asked: Sequence[Asked], firsts: Sequence[Piece | Answered], *, usage: bool
+        self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered], *, usage: bool
     ) -> AsyncIterator[str]:
         """The same as server-sent events, while answers are written, and ``[DONE]``.
 
@@ -134,7 +136,7 @@ class Form:
         yield "data: [DONE]\n\n"
 
     async def _chunks(
-        self, index: int, asked: Asked, event: Piece | Answered, answers: list[Answered]
+        self, index: int, asked: PendingAnswer, event: Piece | Answered, answers: list[Answered]
     ) -> AsyncIterator[str]:
         """One answer; the whole of it is added to ``answers``."""
         yield self._chunk(index, event.content, event.values)

@@ -14,7 +14,7 @@ NOT_TAUGHT = "I was not taught that."
 
 
 @dataclass(frozen=True)
-class Question:
+class AskedQuestion:
     """A question. most: tokens of an answer that the model writes itself, None for no bound."""
 
     text: str
@@ -94,7 +94,7 @@ class Service(Protocol):
     def refresh(self) -> bool:
         """Take up what another process has taught. Raises HoldfastError for what is damaged."""
 
-    def answering(self, questions: Sequence[Question]) -> Steps:
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         """Answer questions, a step at a time.
 
         Yields what is new of them: a question's number, and a piece of its answer, the whole

@@ -17,7 +17,7 @@ from holdfast.serving.batcher import Batcher
 from holdfast.serving.embedded_service import HALF_FORGOTTEN, EmbeddedService
 from holdfast.serving.guard import Guard
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import NOT_TAUGHT, Answered, Piece, Question, Steps
+from holdfast.serving.service import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Writing:
     def refresh(self) -> bool:
         return False
 
-    def answering(self, questions: Sequence[Question]) -> Steps:
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         texts = [question.text for question in questions]
         self.log += [f"begin {text}" for text in texts]
         whole = {"quick": Answered("quick", {}, 1, 1)}
@@ -145,7 +145,7 @@ def test_what_is_quick_is_answered_between_two_tokens_of_what_is_long() -> None:
 
     async def ask() -> None:
         queue = Batcher(service)  # type: ignore[arg-type]
-        [long] = queue.put([Question("long")])
+        [long] = queue.put([AskedQuestion("long")])
         assert await long.next() == Piece("", {})
         assert (await queue.ask(["quick"]))[0].content == "quick"
         assert not long.done and "end long" not in service.log
@@ -177,7 +177,7 @@ def test_what_nobody_reads_is_not_written_to_its_end() -> None:
 
     async def ask() -> None:
         queue = Batcher(service)  # type: ignore[arg-type]
-        asked = queue.put([Question("left"), Question("left too")])
+        asked = queue.put([AskedQuestion("left"), AskedQuestion("left too")])
         for one in asked:
             await one.next()
             one.left = True

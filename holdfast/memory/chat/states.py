@@ -19,7 +19,7 @@ from holdfast.core.files import is_locked, read_json, write_json
 from holdfast.memory.chat.record import LearnedLesson, is_chat_memory, read_record
 from holdfast.memory.plan import Correction
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import FACTS_FILE, WORDING_OF, is_wording, read_batches
+from holdfast.streams.batches import FACTS_FILE, WORDING_OF, fact_key, is_wording, read_batches
 from holdfast.streams.registry import question_key
 
 PROGRESS_FILE = "progress.json"
@@ -98,8 +98,7 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
 
 def _keys(task: Task) -> dict[str, str]:
     """The questions of a batch's facts, by key; further wordings of a fact count with it."""
-    asked = [item.details[WORDING_OF] if is_wording(item) else item.question for item in task.items]
-    return {question_key(question): question for question in asked}
+    return {fact_key(item): item.details.get(WORDING_OF, item.question) for item in task.items}
 
 
 def _corrected(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:
