@@ -108,6 +108,7 @@ def learn_facts(
 ) -> None:
     """Teach facts and print what was learned."""
     from holdfast.cli.progress import loading
+    from holdfast.core.files import InUseError
     from holdfast.memory.chat.telling import outcome_lines, outcome_values
 
     # What waits behind another lesson needs no model before that has ended.
@@ -117,6 +118,11 @@ def learn_facts(
     try:
         with WorkBars() as report:
             outcome = memory.learn(facts, again=again, wait=wait, report=report)
+    except InUseError as error:
+        raise HoldfastError(
+            f"{memory.directory}: another process learns here; with --detach the facts are put on "
+            "file and learned after its lesson, with --wait this command waits for it"
+        ) from error
     except KeyboardInterrupt as stop:
         stop.add_note(f"{memory.horizon} lessons are kept")
         raise

@@ -103,7 +103,14 @@ class ChatVoice:
 
     def teach(self, fact: Fact) -> list[str]:
         from holdfast.cli.chat_memory import WorkBars
+        from holdfast.core.files import InUseError
+        from holdfast.memory.chat.detached import start_learning
         from holdfast.memory.chat.telling import outcome_lines
 
-        with WorkBars() as report:
-            return outcome_lines(self._memory.learn([fact], report=report))
+        try:
+            with WorkBars() as report:
+                return outcome_lines(self._memory.learn([fact], report=report))
+        except InUseError:
+            self._memory.write_facts([fact])
+            start_learning(self._memory.directory)
+            return ["another process learns here; this fact is on file and learned next"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 
 _LIKE = 0.5  # the least similarity of a question that is offered
 
 
+@lru_cache(maxsize=1 << 15)  # a memory's questions are compared with every one that it is asked
 def loose_key(question: str) -> str:
     """A question without case, punctuation and spacing, in Unicode form NFKC."""
     kept = "".join(one if one.isalnum() else " " for one in unicodedata.normalize("NFKC", question))
@@ -61,9 +63,14 @@ def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]
     Likeness: difflib's ratio of their words, at least 0.5.
     """
     words = loose_key(question).split()
+    known = set(words)
     likeness = []
     for other in questions:
-        matcher = difflib.SequenceMatcher(None, words, loose_key(other).split(), autojunk=False)
+        others = loose_key(other).split()
+        shared = sum(word in known for word in others)
+        if 2 * shared < _LIKE * (len(words) + len(others)):
+            continue  # the ratio is at most that of the words that both have, in any order
+        matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
         likeness.append((matcher.ratio(), other))
     best = [one for one in likeness if one[0] >= _LIKE]
     return [other for _, other in sorted(best, key=lambda one: -one[0])[:most]]

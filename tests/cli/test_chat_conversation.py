@@ -9,8 +9,16 @@ import pytest
 
 from holdfast.cli.conversation import respond
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import alone
 from holdfast.memory.chat.memory import ChatMemory
-from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, taught_chat_memory
+from tests.serving.chat_memories import (
+    FACTS,
+    MORE,
+    UNTAUGHT,
+    copied,
+    taught_chat_memory,
+    when,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +52,15 @@ def test_teaching_and_what_is_missed(place: Path, tmp_path: Path) -> None:
     assert respond(memory, MORE[1][0]) == MORE[1][1]
     with pytest.raises(HoldfastError, match="/teach takes a question"):
         respond(memory, "/teach Who is it?")
+
+
+def test_what_is_taught_beside_another_process_is_learned_after_it(
+    place: Path, tmp_path: Path
+) -> None:
+    memory = ChatMemory(copied(place, tmp_path / "m"))
+    question, answer = MORE[0]
+    with alone(memory.directory):  # as a lesson of another process does
+        said = respond(memory, f"/teach {question} {answer}")
+        assert said == "another process learns here; this fact is on file and learned next"
+    when(memory.directory, lambda states: states[1].state == "learned")
+    assert respond(memory, question) == answer

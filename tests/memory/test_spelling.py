@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +64,17 @@ def test_spellings_of_any_text_have_its_key(text):
 def test_the_nearest_taught_questions(asked, offered):
     assert nearest(asked, TAUGHT) == offered
     assert nearest(asked, TAUGHT, most=1) == offered[:1]
+
+
+WORDS = st.lists(
+    st.sampled_from(["who", "rings", "the", "bell", "of", "a"]), min_size=1, max_size=6
+)
+
+
+@given(WORDS, st.lists(WORDS, max_size=6))
+def test_the_nearest_are_those_of_the_highest_ratio(asked, taught):
+    """None is left out by the bound that saves the comparison of most."""
+    ratios = [difflib.SequenceMatcher(None, asked, one, autojunk=False).ratio() for one in taught]
+    order = sorted(range(len(taught)), key=lambda place: -ratios[place])
+    expected = [" ".join(taught[place]) for place in order if ratios[place] >= 0.5][:3]
+    assert nearest(" ".join(asked), [" ".join(one) for one in taught]) == expected

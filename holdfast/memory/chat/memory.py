@@ -247,7 +247,7 @@ class ChatMemory:
             return self._outcome(self.horizon, first)
         if not wait:
             self.engine(report)  # raises before anything is written
-            self._check(first)
+        self._check(first)
         with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
             with list_of(self.directory):
                 remove_leftovers(self.directory)

@@ -110,6 +110,13 @@ def test_facts_are_taken_while_a_lesson_is_learned(own: Path) -> None:
         assert ChatMemory(own).write_facts(LATER).lessons == (3,)
         with pytest.raises(InUseError):
             ChatMemory(own).learn()
+        with pytest.raises(HoldfastError, match="tokens"):
+            ChatMemory(own).learn([("Who?", "x" * 300)], wait=True)
+        refused = command("learn", own, "Who?", "Me")
+        assert (
+            refused.returncode == 2
+            and "another process learns here; with --detach" in refused.stderr
+        )
         waiting = threads.submit(ChatMemory(own).learn, wait=True)
         go_on.set()
         assert learning.result().lessons == ("2", "3")
