@@ -27,6 +27,12 @@ def given(rows: list[list[int]]) -> RecallMatrix:
     return matrix
 
 
+@pytest.fixture(autouse=True)
+def no_chat_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chat model's part runs in CI's demo, and by tests/memory/test_real_lesson.py."""
+    monkeypatch.setattr("holdfast.cli.demo_memory.show_memory", lambda out: None)
+
+
 class Given:
     """A trajectory that knows its matrix; it learns by showing more rows of it."""
 

@@ -24,6 +24,7 @@ from holdfast.report import figures
 from holdfast.results import RecallMatrix
 from holdfast.streams import Template, symbol_qa
 from tests.analysis.synthetic import write_search, write_suite
+from tests.report.test_evaluation_bars import ROWS
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
         "plot_capability": lambda: report.plot_capability(measured),
         "plot_comparison": lambda: report.plot_comparison(matrices),
         "plot_compositions": lambda: report.plot_compositions(tables["configurations"]),
+        "plot_evaluation": lambda: report.plot_evaluation({"rows": ROWS}),
         "plot_item_groups": lambda: report.plot_item_groups(groups),
         "plot_matrices": lambda: report.plot_matrices(study),
         "plot_matrix": lambda: report.plot_matrix(next(iter(matrices.values()))),

@@ -208,7 +208,7 @@ def test_learn_detach_returns_and_a_killed_lesson_is_finished(
     told = command("learn", own, "--detach", "--json")
     assert json.loads(told.stdout) == {"lessons": [2], "state": "waiting"}
     again = command("learn", own, "--detach", "--json")  # a second one has nothing left to do
-    assert json.loads(again.stdout)["lessons"] == [2]
+    assert json.loads(again.stdout)["lessons"] in ([2], [])  # the tiny lesson may be over by now
     when(own, lambda states: states[1].state == "learned")
     lines = command("lessons", own, "--json").stdout.splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["learned", "learned"]
