@@ -65,17 +65,18 @@ def serve(
         from holdfast.serving import listening
     # What is cheap to refuse comes before a model is fetched and loaded.
     address = listening.bind(host, port)
-    with address.listener, contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
+    with address.listener:
         key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
         opened = _opened(memory, model, teach=teach)
         with loading("loading the model"):
             service = _service(opened, teach=teach, taught_only=taught_only)
         called = name or memory.resolve().name
-        # The part behind # stays in the browser.
-        print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
-        print(f"endpoint: {address.url}/v1, model {called}", flush=True)
-        tell_waiting(memory, teach=teach)
-        listening.serve(service, address, name=called, key=key, teach=teach)
+        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
+            # The part behind # stays in the browser.
+            print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
+            print(f"endpoint: {address.url}/v1, model {called}", flush=True)
+            tell_waiting(memory, teach=teach)
+            listening.serve(service, address, name=called, key=key, teach=teach)
 
 
 def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory | ChatMemory:
@@ -104,6 +105,7 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
         opened.answerer()
     else:
         opened.load()
+    opened.engine().read(["Are you ready?"])  # so that the first question does not wait longer
     return ChatService(opened, taught_only=taught_only)
 
 
