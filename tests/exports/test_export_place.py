@@ -74,7 +74,7 @@ def test_refusals_are_one_line_and_write_nothing(
             export(*arguments)
         assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(HoldfastError, match=r'pip install "holdfast\[peft\]"'):
+    with pytest.raises(HoldfastError, match="pip install peft"):
         export(run, "peft", out)
     assert not out.parent.exists()
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
