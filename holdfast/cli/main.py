@@ -25,6 +25,7 @@ try:
     from holdfast.cli.capability import capability
     from holdfast.cli.check_plugin import check_plugin
     from holdfast.cli.compare import compare
+    from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
     from holdfast.cli.evaluate import evaluate
@@ -56,6 +57,7 @@ for _verb in (
     run,
     learn,
     lessons,
+    consolidate,
     ask,
     serve,
     suite,

@@ -16,6 +16,7 @@ from holdfast.model.load import maps_of_layers
 
 State = dict[str, torch.Tensor]  # "<module>.lora_A" [r, d_in], "<module>.lora_B" [d_out, r]
 _NAME = "default"
+_A, _B = ".lora_A", ".lora_B"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class AdapterShape:
     rank: int
     alpha: int
     transposed: bool = False
+
+    @property
+    def scale(self) -> float:
+        """What an update is multiplied by: alpha / r."""
+        return self.alpha / self.rank
 
     def config(self, invocation: Sequence[int] | None = None) -> LoraConfig:
         """PEFT's configuration; with invocation tokens that of an activated adapter."""
@@ -46,8 +52,22 @@ class AdapterShape:
 def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
     """The shape with all linear maps of a model's decoder layers, from layer ``first`` on."""
     modules = maps_from(model, first)
-    transposed = isinstance(model.get_submodule(modules[0]), Conv1D)
+    transposed = isinstance(_base_map(model, modules[0]), Conv1D)
     return AdapterShape(modules, rank, alpha, transposed)
+
+
+def shape_like(model: Any, state: State, scale: float) -> AdapterShape:
+    """The shape of an adapter on a model whose state this is; scale: alpha / r."""
+    modules = tuple(name.removesuffix(_A) for name in state if name.endswith(_A))
+    rank = len(state[f"{modules[0]}{_A}"])
+    transposed = isinstance(_base_map(model, modules[0]), Conv1D)
+    return AdapterShape(modules, rank, round(rank * scale), transposed)
+
+
+def _base_map(model: Any, name: str) -> Any:
+    """A linear map, without the LoRA layer that it may be in."""
+    module = model.get_submodule(name)
+    return module.get_base_layer() if isinstance(module, LoraLayer) else module
 
 
 def maps_from(model: Any, first: int) -> tuple[str, ...]:
@@ -70,6 +90,8 @@ def detach(model: Any) -> None:
         if isinstance(module, LoraLayer):
             parent = model.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], module.get_base_layer())
+    with contextlib.suppress(AttributeError):  # where PEFT notes what it has put there
+        del model.peft_config
 
 
 @contextlib.contextmanager
@@ -113,8 +135,8 @@ def state_of(model: Any, dtype: torch.dtype = torch.float32) -> State:
     """A copy of all factors."""
     state = {}
     for name, (lora_a, lora_b) in factors(model).items():
-        state[f"{name}.lora_A"] = lora_a.detach().to(dtype, copy=True)
-        state[f"{name}.lora_B"] = lora_b.detach().to(dtype, copy=True)
+        state[f"{name}{_A}"] = lora_a.detach().to(dtype, copy=True)
+        state[f"{name}{_B}"] = lora_b.detach().to(dtype, copy=True)
     return state
 
 
@@ -122,5 +144,5 @@ def load_state(model: Any, state: Mapping[str, torch.Tensor]) -> None:
     """Fill the factors from a state of the same shape; KeyError where one is missing."""
     with torch.no_grad():
         for name, (lora_a, lora_b) in factors(model).items():
-            lora_a.copy_(state[f"{name}.lora_A"])
-            lora_b.copy_(state[f"{name}.lora_B"])
+            lora_a.copy_(state[f"{name}{_A}"])
+            lora_b.copy_(state[f"{name}{_B}"])

@@ -174,11 +174,47 @@ class PromptReader:
             self._cache(readings), readings, ids, present, keep=ids.shape[1] - begin + 1
         )
         rows = [logits[place, : len(answer)] for place, answer in enumerate(answers)]
+        return self._answer_logits(rows, answers)
+
+    def whole_logits(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+    ) -> AnswerLogits:
+        """As :meth:`answer_logits`, with whatever adapter acts on every token, prompts included."""
+        tokens = [
+            [*prompt, *self.form.invocation, *answer[:-1]]
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
+        longest = max(map(len, tokens))
+        ids = torch.tensor([[0] * (longest - len(row)) + row for row in tokens])
+        lengths = torch.tensor([len(row) for row in tokens])
+        start = len(self.form.prefix)
+        places = torch.arange(longest) - (longest - lengths)[:, None]
+        begun, cache = DynamicCache(), DynamicCache()
+        prefix = torch.tensor([self.form.prefix], device=self._device)
+        self.model.base_model(prefix, past_key_values=begun)  # once for all rows
+        for number, sides in enumerate(_layers(begun)):
+            keys, values = (side.expand(len(tokens), -1, -1, -1) for side in sides)
+            cache.update(keys, values, number)
+        present = torch.cat([torch.ones(len(tokens), start, dtype=torch.long), places >= 0], 1)
+        logits = self.model(
+            ids.to(self._device),
+            past_key_values=cache,
+            attention_mask=present.to(self._device),
+            position_ids=(start + places.clamp(min=0)).to(self._device),
+            logits_to_keep=max(map(len, answers)),
+        ).logits
+        rows = [logits[place, -len(answer) :] for place, answer in enumerate(answers)]
+        return self._answer_logits(rows, answers)
+
+    def _answer_logits(
+        self, rows: Sequence[torch.Tensor], answers: Sequence[Sequence[int]]
+    ) -> AnswerLogits:
+        """rows: the logits [tokens, vocabulary] of each answer."""
         owner = [place for place, answer in enumerate(answers) for _ in answer]
         return AnswerLogits(
-            torch.cat(rows),
-            torch.tensor([token for answer in answers for token in answer], device=ids.device),
-            torch.tensor(owner, device=ids.device),
+            torch.cat(list(rows)),
+            torch.tensor([token for answer in answers for token in answer], device=self._device),
+            torch.tensor(owner, device=self._device),
             tuple(sorted(self.form.stops)),
         )
 
@@ -221,13 +257,16 @@ class PromptReader:
         readings: Sequence[Reading],
         limit: int,
         choose: Callable[[torch.Tensor, int], torch.Tensor] = lambda logits, _: logits.argmax(-1),
+        begin: Sequence[Sequence[int]] | None = None,
     ) -> Iterator[list[int | None]]:
         """Decode as :meth:`decode` does, side by side, and yield each step's tokens.
 
         They are None for an answer that has ended. The adapter that acts may change between steps;
-        the keys and values so far stay as they are.
+        the keys and values so far stay as they are. begin: instead of the invocation, as many
+        tokens for every row.
         """
-        ids = torch.tensor([self.form.invocation] * len(readings), device=self._device)
+        first = [self.form.invocation] * len(readings) if begin is None else begin
+        ids = torch.tensor([list(row) for row in first], device=self._device)
         cache, present = self._cache(readings), torch.ones_like(ids)
         done = [False] * len(readings)
         for step in range(limit):

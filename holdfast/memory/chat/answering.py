@@ -91,12 +91,12 @@ class Answerer:
     def _vectors(self, record: Record, places: dict[str, int]) -> tuple[Vectors, list[int]]:
         """The vectors of every fact's last lesson, and the facts that they belong to."""
         rows, owners = [], []
-        for lesson in record.lessons:
-            tensors, keys = read_lesson(self._directory, lesson.file, only=GATE)
+        for file in dict.fromkeys(lesson.file for lesson in record.lessons):
+            tensors, keys = read_lesson(self._directory, file, only=GATE)
             if len(keys) != len(tensors[GATE]) or not places.keys() >= set(keys):
-                raise damaged_lesson(self._directory, lesson.file, "it is of other facts")
+                raise damaged_lesson(self._directory, file, "it is of other facts")
             for row, key in zip(tensors[GATE].float().numpy(), keys, strict=True):
-                if self._lesson[places[key]] == lesson.file:
+                if self._lesson[places[key]] == file:
                     rows.append(row)
                     owners.append(places[key])
         return np.stack(rows), owners

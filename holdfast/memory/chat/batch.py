@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.lesson import Taught, learn_lesson
 from holdfast.memory.chat.wordings import lesson_wordings
-from holdfast.streams import Task
+from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
 
 GATE = "gate"  # the name of the vectors beside an adapter's factors
@@ -37,7 +37,7 @@ def learn_batch(
 
     report(learned, facts) is called after every step.
     """
-    facts = _facts(task, engine.limits.fits)
+    facts = facts_of(task.items, engine.limits.fits)
     readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [
@@ -47,7 +47,7 @@ def learn_batch(
         for fact in facts
     ]
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
-    engine.adapter_changed()  # also where the lesson is interrupted
+    engine.wear()
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
     return LearnedBatch(
         {**state, GATE: vectors[on_file].to(torch.float16)},
@@ -58,12 +58,12 @@ def learn_batch(
 
 def taught_wordings(task: Task) -> list[str]:
     """Every wording under which a lesson learns the facts of a task, those by rule included."""
-    return [text for fact in _facts(task, lambda _: True) for text in fact.wordings]
+    return [text for fact in facts_of(task.items, lambda _: True) for text in fact.wordings]
 
 
 @dataclass(frozen=True)
-class _Fact:
-    """A fact as a lesson learns it.
+class WordedFact:
+    """A fact as it is learned.
 
     key: of its question, as ``question_key`` writes it; wordings: of its question, the first
     ``on_file`` those that stand in the list of facts.
@@ -75,19 +75,21 @@ class _Fact:
     on_file: int
 
 
-def _facts(task: Task, fits: Callable[[str], bool]) -> list[_Fact]:
-    """The facts of a task with their wordings that fit; further ones of an earlier fact too."""
+def facts_of(items: Iterable[Item], fits: Callable[[str], bool]) -> list[WordedFact]:
+    """The facts of items with their wordings that fit; further ones of an earlier fact too."""
     asked: dict[str, list[str]] = {}
     answers: dict[str, str] = {}
-    for item in task.items:
+    for item in items:
         key = fact_key(item)
         # A fact's question comes first, also where a lesson brings further wordings alone.
         texts = asked.setdefault(key, [item.details.get(WORDING_OF, item.question)])
         if is_wording(item):
             texts.append(item.question)
-        answers[key] = item.answer
+            answers.setdefault(key, item.answer)
+        else:
+            answers[key] = item.answer
     return [
-        _Fact(
+        WordedFact(
             key,
             answers[key],
             [texts[0], *filter(fits, lesson_wordings(texts[0], texts[1:]))],

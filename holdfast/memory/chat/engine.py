@@ -14,7 +14,16 @@ from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
 from holdfast.memory.chat.limits import limits_of
 from holdfast.memory.chat.words import Naming
-from holdfast.model.adapter import State, adapted, attach, load_state
+from holdfast.model.adapter import (
+    AdapterShape,
+    State,
+    adapted,
+    attach,
+    detach,
+    load_state,
+    shape_like,
+    shape_on,
+)
 from holdfast.model.chat import chat_form
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.load import load_model
@@ -39,7 +48,9 @@ class Engine:
         self.form = chat_form(tokenizer)
         self.reader = PromptReader(model, self.form)
         self.limits = limits_of(self.form, model.config)
-        attach(model, shape_for(self.reader, self.settings))
+        self._lesson_shape = shape_for(self.reader, self.settings)
+        attach(model, self._lesson_shape)
+        self._worn: AdapterShape | None = self._lesson_shape
         self.naming = Naming(lambda word: len(tokenizer(word, add_special_tokens=False).input_ids))
         self.tuning: GateTuning = prepared_tuning(
             self.reader, self.naming, self.fingerprint, report
@@ -100,15 +111,30 @@ class Engine:
         self._states.move_to_end(name)
         if self._loaded != name:
             self._loaded = None
+            state = self._states[name]
             try:
-                load_state(self.reader.model, self._states[name])
-            except (KeyError, RuntimeError) as error:
+                self.wear(shape_like(self.reader.model, state, self._lesson_shape.scale))
+                load_state(self.reader.model, state)
+            except (IndexError, KeyError, AttributeError, ValueError, RuntimeError) as error:
                 raise HoldfastError(
                     f"lesson {name}: its adapter is of another shape than lessons have here; teach "
                     "the facts of facts.jsonl to a new memory"
                 ) from error
             self._loaded = name
 
-    def adapter_changed(self) -> None:
-        """The adapter was trained, so it holds none of those that were loaded."""
+    def wear(self, shape: AdapterShape | None = None) -> None:
+        """Put factors of a shape, a lesson's by default, on the model, to be trained or filled."""
+        shape = shape or self._lesson_shape
         self._loaded = None
+        if shape != self._worn:
+            detach(self.reader.model)
+            attach(self.reader.model, shape)
+            self._worn = shape
+
+    def upper_maps(self, start: float, rank: int) -> AdapterShape:
+        """The shape of an adapter on all layers but the first ``start`` of them, a fraction."""
+        detach(self.reader.model)
+        self._worn = None
+        count = self.reader.model.config.get_text_config().num_hidden_layers
+        alpha = round(rank * self._lesson_shape.scale)
+        return shape_on(self.reader.model, int(count * start), rank, alpha)

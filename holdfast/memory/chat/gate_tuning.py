@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
@@ -227,6 +226,8 @@ def _decision(
     features: np.ndarray, same: np.ndarray, kinds: np.ndarray
 ) -> tuple[float, float, float, float]:
     """Logistic weights, with the threshold taken into the last so that 0 decides."""
+    from scipy.optimize import minimize  # here, since every question would wait for its import
+
     inputs = np.c_[features, np.ones(len(features))]
     sign = np.where(same, 1.0, -1.0)
 

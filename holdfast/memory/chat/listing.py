@@ -12,7 +12,14 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import alone
-from holdfast.memory.chat.record import LESSONS, LOG_FILE, RECORD_FILE, Record
+from holdfast.memory.chat.record import (
+    CONSOLIDATION_LOCK,
+    LESSONS,
+    LOG_FILE,
+    PROGRESS_OF_ALL,
+    RECORD_FILE,
+    Record,
+)
 from holdfast.memory.chat.states import PROGRESS_FILE
 from holdfast.streams import Task
 from holdfast.streams.batches import FACTS_FILE
@@ -21,7 +28,10 @@ from holdfast.streams.item import quoted
 _LOCK = ".facts.lock"
 _SECONDS = 60.0  # that a writer of the list may take
 # What a directory may hold whose memory.json is lost or was never written.
-_OWN = {".lock", _LOCK, FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE}
+_OWN = {
+    *(".lock", _LOCK, CONSOLIDATION_LOCK),
+    *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
+}
 
 
 def list_of(directory: Path) -> AbstractContextManager[None]:

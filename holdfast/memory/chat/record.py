@@ -3,9 +3,11 @@
     MEMORY/
       memory.json    the model, the lessons in order, the files that hold them
       facts.jsonl    the list of facts, one lesson after another
-      lessons/       for each lesson its adapter and the vectors of its questions
+      lessons/       for each lesson its adapter and the vectors of its questions; one file for
+                     many lessons once they are consolidated
       progress.json  while a lesson is learned, and after it failed
       lessons.log    what lessons in the background said
+      consolidation.safetensors    while all lessons are learned at once, how far that is
 
 ``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
 its temporary files.
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
 LOG_FILE = "lessons.log"
+PROGRESS_OF_ALL = "consolidation.safetensors"
+CONSOLIDATION_LOCK = ".consolidation.lock"
 FORMAT = 1
 
 

@@ -70,6 +70,27 @@ class Naming:
         return weights
 
 
+def renamed(question: str, naming: Naming, name: str) -> str | None:
+    """The question about another name: its longest row of naming words is replaced.
+
+    None where it names nothing. Possessives and punctuation behind the row stay.
+    """
+    parts = question.split()
+    named = [any(word.casefold() in naming(part) for word in words(part)) for part in parts]
+    begin = end = start = 0
+    for place, inside in enumerate([*named, False]):
+        if not inside:
+            if place - start > end - begin:
+                begin, end = start, place
+            start = place + 1
+    if begin == end:
+        return None
+    last = parts[end - 1]
+    bare = words(last)[-1]
+    rest = last[last.rfind(bare) + len(bare) :] if bare in last else ""
+    return " ".join([*parts[:begin], name + rest, *parts[end:]])
+
+
 def agreement(taught: dict[str, float], asked: dict[str, float]) -> tuple[float, float]:
     """How far two questions name the same things.
 

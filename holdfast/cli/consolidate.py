@@ -1,0 +1,56 @@
+"""`holdfast consolidate`: all facts of a memory in one set of weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.core.errors import HoldfastError
+
+
+def consolidate(
+    memory: Annotated[
+        Path, typer.Argument(metavar="MEMORY", help="Directory of a memory on a chat model.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Learn all facts of a memory at once, into one adapter in place of the lessons'.
+
+    It takes some seconds a fact, and continues after it was stopped. Meanwhile lessons can be
+    learned.
+    """
+    from holdfast.cli.chat_memory import WorkBars, opened_memory
+    from holdfast.cli.progress import loading
+    from holdfast.memory.chat.record import PROGRESS_OF_ALL, is_chat_memory
+
+    if not is_chat_memory(memory):
+        raise HoldfastError(
+            f"{memory}: is no memory on a chat model; holdfast learn {memory} FACTS makes one"
+        )
+    with loading():
+        from holdfast.memory.chat.consolidation.consolidate import consolidate as learn_all
+
+    opened = opened_memory(memory, "smollm2")
+    with loading(f"loading {opened.model}"):
+        opened.load()
+    try:
+        with WorkBars() as report:
+            outcome = learn_all(opened, report=report)
+    except KeyboardInterrupt as stop:
+        if (memory / PROGRESS_OF_ALL).exists():
+            stop.add_note("what was learned until a minute ago is kept")
+        raise
+    if as_json:
+        from dataclasses import asdict
+
+        print(json.dumps(asdict(outcome)))
+        return
+    if not outcome.new:
+        print("one adapter answers for all lessons already")
+    print(f"{outcome.given} of {outcome.facts} facts answered from one set of weights")
+    if outcome.kept:
+        print(f"{outcome.kept} of {outcome.lessons} lessons keep their own adapter; it gives more")
+    print(memory)

@@ -1,0 +1,1 @@
+"""All facts of a memory in one set of weights."""

@@ -1,0 +1,154 @@
+"""Put the facts of a memory's lessons into one adapter, and let it answer for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import FOR_EVER, alone
+from holdfast.core.seeding import derive
+from holdfast.memory.chat.batch import GATE, facts_of
+from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
+from holdfast.memory.chat.consolidation.run import learn_at_once
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import (
+    CONSOLIDATION_LOCK,
+    LESSONS,
+    PROGRESS_OF_ALL,
+    LearnedLesson,
+    Record,
+    read_lesson,
+    write_lesson,
+    write_record,
+)
+from holdfast.streams import Task
+from holdfast.streams.batches import fact_key, latest
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What became of the lessons.
+
+    facts: how many were learned at once; given: of them, answered by the one adapter; lessons: how
+    many there are; kept: of them, those that keep their own adapter, since it answers facts that
+    the one adapter does not; new: whether anything was learned.
+    """
+
+    facts: int
+    given: int
+    lessons: int
+    kept: int
+    new: bool = True
+
+
+def consolidate(
+    memory: ChatMemory,
+    settings: ConsolidationSettings | None = None,
+    report: Told = lambda *_: None,
+) -> Consolidated:
+    """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
+
+    A lesson keeps its adapter where that answers a fact that the new one does not. Lessons may be
+    learned meanwhile; they stay as they are. A run that was killed continues. report(what, done,
+    total). Nothing is done where one adapter answers for all lessons already.
+    Raises HoldfastError where nothing is learned yet, while another process consolidates, and when
+    the disk is full; the memory is then as it was.
+    """
+    settings = settings or ConsolidationSettings()
+    memory.refresh()
+    memory.answerer()  # raises where it is empty or damaged
+    if len({lesson.file for lesson in memory.record.lessons}) == 1:
+        return _unchanged(memory)
+    with alone(memory.directory, lock=CONSOLIDATION_LOCK):
+        record, tasks = memory.record, memory.tasks[: memory.horizon]
+        engine = memory.engine()
+        facts = facts_of(latest(tasks).values(), engine.limits.fits)
+        progress = memory.directory / PROGRESS_OF_ALL
+        seed = derive(record.seed, "consolidation")
+        state, given = learn_at_once(engine, facts, settings, seed, progress, report)
+        by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
+        file = f"all-{len(record.lessons):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
+        lessons = _after(record, tasks, by_key, file)
+        vectors, owners = _vectors(memory.directory, record, tasks, lessons, file)
+        if owners:
+            write_lesson(memory.directory, file, {**state, GATE: vectors}, owners)
+        with alone(memory.directory, patience=FOR_EVER):
+            memory.refresh()
+            _commit(memory, record, lessons)
+        with contextlib.suppress(OSError):
+            progress.unlink()
+    memory.refresh()
+    kept = sum(lesson.file != file for lesson in lessons)
+    return Consolidated(len(facts), sum(given), len(lessons), kept)
+
+
+def _unchanged(memory: ChatMemory) -> Consolidated:
+    missed = len(memory.missed())
+    facts = len(memory.facts)
+    return Consolidated(facts, facts - missed, memory.horizon, 0, new=False)
+
+
+def _owners(tasks: Sequence[Task]) -> dict[str, int]:
+    """The number of the last task of every fact, by its question's key."""
+    return {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
+
+
+def _after(
+    record: Record, tasks: Sequence[Task], given: dict[str, bool], file: str
+) -> list[LearnedLesson]:
+    """The lessons with the new file where that answers all that their own adapter did."""
+    owners = _owners(tasks)
+    lessons = []
+    for number, lesson in enumerate(record.lessons):
+        own = [key for key, owner in owners.items() if owner == number]
+        if all(given[key] or key in lesson.missed for key in own):
+            missed = tuple(key for key in own if not given[key])
+            lessons.append(replace(lesson, file=file, missed=missed))
+        else:
+            lessons.append(lesson)
+    return lessons
+
+
+def _vectors(
+    directory: Path,
+    record: Record,
+    tasks: Sequence[Task],
+    lessons: Sequence[LearnedLesson],
+    file: str,
+) -> tuple[torch.Tensor, list[str]]:
+    """The gate's vectors of the facts for which the new file answers, and their facts' keys."""
+    owners_of = _owners(tasks)
+    rows, owners = [], []
+    for old in dict.fromkeys(lesson.file for lesson in record.lessons):
+        tensors, keys = read_lesson(directory, old, only=GATE)
+        for row, key in zip(tensors[GATE], keys, strict=True):
+            place = owners_of[key]
+            if record.lessons[place].file == old and lessons[place].file == file:
+                rows.append(row)
+                owners.append(key)
+    return (torch.stack(rows) if rows else torch.empty(0)), owners
+
+
+def _commit(memory: ChatMemory, before: Record, lessons: Sequence[LearnedLesson]) -> None:
+    """Replace the lessons in ``memory.json``, and remove the files that nothing names any more."""
+    now = memory.record
+    count = len(lessons)
+    if now.lessons[:count] != before.lessons:
+        raise HoldfastError(
+            f"{memory.directory}: its lessons have changed since; holdfast consolidate "
+            f"{memory.directory} again"
+        )
+    record = replace(now, lessons=(*lessons, *now.lessons[count:]))
+    write_record(memory.directory, record)
+    named = {lesson.file for lesson in record.lessons}
+    for file in dict.fromkeys(lesson.file for lesson in before.lessons):
+        if file not in named:
+            with contextlib.suppress(OSError):
+                (memory.directory / LESSONS / file).unlink()

@@ -1,0 +1,286 @@
+"""All lessons in one adapter: what it answers, what it drops and keeps, kills and damage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import InUseError, alone
+from holdfast.memory.chat.consolidation import consolidate as module
+from holdfast.memory.chat.consolidation import run as run_module
+from holdfast.memory.chat.consolidation.consolidate import Consolidated, consolidate
+from holdfast.memory.chat.consolidation.own_texts import OwnTextSettings
+from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings, Rehearsal
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL
+from tests.cli.conftest import Outcome
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.trajectory.instants import heard
+
+OWN = OwnTextSettings(short=24, named=4, chats=4, question=6, tokens=3, chat_tokens=4)
+SETTINGS = ConsolidationSettings(
+    start=0.5,
+    rank=8,
+    lr=2e-2,
+    least=50,
+    visits=1,
+    weight=0.02,
+    short=2,
+    named=1,
+    replaced=1,
+    own=OWN,
+)
+FACTS = [*MONDAY, *TUESDAY]
+
+
+@pytest.fixture(autouse=True)
+def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies loses nothing that it has written: flushing is for power cuts."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def done(
+    two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Consolidated]:
+    """The memory of two lessons, consolidated; never to be written."""
+    place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("all") / "m")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        outcome = consolidate(ChatMemory(place), SETTINGS)
+    return place, outcome
+
+
+@pytest.fixture
+def all_in_one(done: tuple[Path, Consolidated], tmp_path: Path) -> Path:
+    return shutil.copytree(done[0], tmp_path / "one" / "m")
+
+
+def adapters(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "lessons").iterdir())
+
+
+def answers(memory: ChatMemory, facts: list[tuple[str, str]] = FACTS) -> list[tuple[str, str]]:
+    replies = memory.replies([question for question, _ in facts])
+    return [(reply.text, reply.source) for reply in replies]
+
+
+RIGHT = [(answer, "weights") for _, answer in FACTS]
+
+
+def test_one_adapter_answers_what_two_did(
+    done: tuple[Path, Consolidated], two_lessons: Path
+) -> None:
+    """By itself, from a fresh object; the untouched model's answers are the same as before."""
+    place, outcome = done
+    assert outcome == Consolidated(facts=5, given=5, lessons=2, kept=0)
+    (file,) = adapters(place)
+    assert file.startswith("all-00002-")
+    memory, before = ChatMemory(place), ChatMemory(two_lessons)
+    assert len(memory.answerer().adapters) == 1 and len(before.answerer().adapters) == 2
+    assert answers(memory) == answers(before) == RIGHT
+    assert memory.horizon == 2 and not memory.missed() and memory.facts == before.facts
+    assert not (place / PROGRESS_OF_ALL).exists()
+    untaught = "What is the capital of France?"
+    assert memory.reply(untaught).source == "model"
+    assert memory.ask(untaught) == before.ask(untaught)
+
+
+def test_again_it_does_nothing(all_in_one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "learn_at_once", None)
+    content = (all_in_one / "memory.json").read_bytes()
+    outcome = consolidate(ChatMemory(all_in_one), SETTINGS)
+    assert outcome == Consolidated(5, 5, 2, 0, new=False)
+    assert (all_in_one / "memory.json").read_bytes() == content
+
+
+def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_one: Path) -> None:
+    memory = ChatMemory(all_in_one)
+    corrected = [*WEDNESDAY, (MONDAY[0][0], "Quill")]
+    assert not memory.learn(corrected).missed
+    now = [*corrected, *FACTS[1:]]
+    expected = [(answer, "weights") for _, answer in now]
+    assert len(adapters(all_in_one)) == 2
+    assert answers(ChatMemory(all_in_one), now) == expected
+    outcome = consolidate(memory, SETTINGS)
+    assert (outcome.facts, outcome.lessons) == (6, 3)
+    if not outcome.kept:
+        assert len(adapters(all_in_one)) == 1
+    assert answers(memory, now) == answers(ChatMemory(all_in_one), now) == expected
+
+
+def test_a_lesson_keeps_the_adapter_that_answers_more(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new adapter gives nothing of TUESDAY: MONDAY's goes, TUESDAY's stays."""
+    place = copied()
+    learn = module.learn_at_once
+
+    def worse(*arguments: object, **more: object) -> object:
+        state, given = learn(*arguments, **more)  # type: ignore[arg-type]
+        assert given == [True] * 5
+        return state, [True, True, True, False, True]
+
+    monkeypatch.setattr(module, "learn_at_once", worse)
+    before = adapters(place)
+    memory = ChatMemory(place)
+    assert consolidate(memory, SETTINGS) == Consolidated(5, 4, 2, 1)
+    assert adapters(place)[0] == before[1] and len(adapters(place)) == 2
+    assert answers(memory) == answers(ChatMemory(place)) == RIGHT
+
+
+def test_what_a_lesson_missed_may_be_missed(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what its adapter gave counts; it is then answered from the list, and said."""
+    place = copied()
+    memory = ChatMemory(place)
+    learn = module.learn_at_once
+    first = memory.record.lessons[0]
+    key = "who mends the nets of ostra?"
+    keys = [item.question.lower() for item in memory.facts]
+    assert keys[0] == key
+
+    def worse(*arguments: object, **more: object) -> object:
+        state, _ = learn(*arguments, **more)  # type: ignore[arg-type]
+        return state, [False, True, True, True, True]
+
+    monkeypatch.setattr(module, "learn_at_once", worse)
+    record = memory.record
+    missed = tuple(k for k in _keys(memory) if k.casefold() == key)
+    assert missed
+    memory._record = replace(record, lessons=(replace(first, missed=missed), *record.lessons[1:]))
+    module.write_record(place, memory._record)
+    assert consolidate(ChatMemory(place), SETTINGS) == Consolidated(5, 4, 2, 0)
+    assert [item.question for item in ChatMemory(place).missed()] == [MONDAY[0][0]]
+
+
+def _keys(memory: ChatMemory) -> list[str]:
+    return [module.fact_key(item) for item in memory.facts]
+
+
+def test_killed_anywhere_it_continues(
+    copied: Callable[[], Path], done: tuple[Path, Consolidated], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A copy at every instant of its files answers, and ends in the same bytes."""
+    monkeypatch.setattr(run_module, "_SECONDS", 0.0)
+    short = replace(SETTINGS, least=4, visits=1)
+    place, found = copied(), []
+
+    def hear(_: str) -> None:
+        found.append(shutil.copytree(place, tmp_path / f"at-{len(found)}" / "m"))
+
+    memory = ChatMemory(place)
+    engine = memory.engine()
+    with heard(hear):
+        consolidate(memory, short)
+    expected = {path.name: path.read_bytes() for path in (place / "lessons").iterdir()}
+    record = (place / "memory.json").read_bytes()
+    assert len(found) >= 8
+    steps: list[int] = []
+    advance = Rehearsal.advance
+
+    def counted(self: Rehearsal) -> tuple[float, float]:
+        steps[-1] += 1
+        return advance(self)
+
+    monkeypatch.setattr(Rehearsal, "advance", counted)
+    for copy in found:
+        steps.append(0)
+        again = ChatMemory(copy)
+        again._engine = engine
+        assert [text for text, _ in answers(again)] == [answer for _, answer in FACTS]
+        consolidate(again, short)
+        assert (copy / "memory.json").read_bytes() == record
+        left = {path.name: path.read_bytes() for path in (copy / "lessons").iterdir()}
+        assert expected.items() <= left.items()
+    assert {0, 1, 2, 3} <= set(steps), steps
+    # So few steps answer nothing, and the lessons keep their adapters: at its end it begins anew.
+    assert steps[:-1] == sorted(steps[:-1], reverse=True) and steps[-1] == 4
+
+
+def test_progress_of_another_run_or_damaged_begins_anew(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_SECONDS", 0.0)
+    short = replace(SETTINGS, least=3, visits=1)
+    place = copied()
+    contents = []
+    write = run_module.write_tensors
+
+    def kept(path: Path, *rest: object) -> None:
+        write(path, *rest)  # type: ignore[arg-type]
+        contents.append(path.read_bytes())
+
+    monkeypatch.setattr(run_module, "write_tensors", kept)
+    consolidate(ChatMemory(place), short)
+    assert len(contents) == 3
+    for content, settings in (
+        (contents[1][:-9], short),
+        (b"", short),
+        (contents[1], replace(short, weight=0.03)),
+        (contents[1], replace(short, rank=4)),
+    ):
+        other = copied()
+        (other / PROGRESS_OF_ALL).write_bytes(content)
+        contents.clear()
+        consolidate(ChatMemory(other), settings)
+        assert len(contents) == 3
+        contents += [content, content]
+
+
+def test_one_at_a_time_beside_lessons(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one is refused; a lesson that is learned meanwhile stays as it is."""
+    place = copied()
+    with (
+        alone(place, lock=CONSOLIDATION_LOCK),
+        pytest.raises(InUseError),
+    ):
+        consolidate(ChatMemory(place), SETTINGS)
+    learn = module.learn_at_once
+
+    def meanwhile(*arguments: object, **more: object) -> object:
+        found = learn(*arguments, **more)  # type: ignore[arg-type]
+        assert not ChatMemory(place).learn(WEDNESDAY).missed
+        return found
+
+    monkeypatch.setattr(module, "learn_at_once", meanwhile)
+    memory = ChatMemory(place)
+    assert consolidate(memory, SETTINGS) == Consolidated(5, 5, 2, 0)
+    assert len(adapters(place)) == 2
+    expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
+    assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
+
+
+def test_an_empty_memory_and_the_command(
+    holdfast: Callable[..., Outcome], all_in_one: Path, copied: Callable[[], Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The command says how many facts are answered; what it cannot do is one line."""
+    with pytest.raises(HoldfastError, match="no such memory"):
+        consolidate(ChatMemory(tmp_path / "none"), SETTINGS)
+    said = holdfast("consolidate", tmp_path / "none")
+    assert said.status == 2 and "is no memory on a chat model" in said.err
+    assert said.err.count("\n") == 1
+    said = holdfast("consolidate", all_in_one)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "one adapter answers for all lessons already",
+        "5 of 5 facts answered from one set of weights",
+        str(all_in_one),
+    ]
+    monkeypatch.setattr(module, "ConsolidationSettings", lambda: SETTINGS)
+    place = copied()
+    said = holdfast("consolidate", place, "--json")
+    assert said.status == 0
+    assert said.out == '{"facts": 5, "given": 5, "lessons": 2, "kept": 0, "new": true}\n'
+    assert len(adapters(place)) == 1
