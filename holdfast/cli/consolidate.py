@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,13 @@ def consolidate(
     memory: Annotated[
         Path, typer.Argument(metavar="MEMORY", help="Directory of a memory on a chat model.")
     ],
+    mergeable: Annotated[
+        bool,
+        typer.Option(
+            "--mergeable",
+            help="An adapter over the whole turn, which export merges; the lessons' stay. Slower.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Learn all facts of a memory at once, into one adapter in place of the lessons'.
@@ -32,13 +40,14 @@ def consolidate(
         )
     with loading():
         from holdfast.memory.chat.consolidation.consolidate import consolidate as learn_all
+        from holdfast.memory.chat.consolidation.rehearsal import settings_of
 
     opened = opened_memory(memory, "smollm2")
     with loading(f"loading {opened.model}"):
         opened.load()
     try:
         with WorkBars() as report:
-            outcome = learn_all(opened, report=report)
+            outcome = learn_all(opened, settings_of(mergeable=mergeable), report)
     except KeyboardInterrupt as stop:
         if (memory / PROGRESS_OF_ALL).exists():
             stop.add_note("what was learned until a minute ago is kept")
@@ -49,8 +58,10 @@ def consolidate(
         print(json.dumps(asdict(outcome)))
         return
     if not outcome.new:
-        print("one adapter answers for all lessons already")
+        print("nothing new since it was done before")
     print(f"{outcome.given} of {outcome.facts} facts answered from one set of weights")
+    if mergeable:
+        print(f"holdfast export {memory} OUT --to hf merges them into a model", file=sys.stderr)
     if outcome.kept:
         print(f"{outcome.kept} of {outcome.lessons} lessons keep their own adapter; it gives more")
     print(memory)

@@ -58,7 +58,7 @@ def export(
     directory, out = Path(directory), Path(out)
     _check_format(to, out)
     recorded = _recorded(directory)
-    _check_place(out)
+    check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
     if to == "peft":
         check_peft(recorded, commit)
@@ -115,7 +115,8 @@ def _recorded(directory: Path) -> Recorded:
     return Recorded.read(directory)
 
 
-def _check_place(out: Path) -> None:
+def check_place(out: Path) -> None:
+    """Raise HoldfastError unless a directory can be made there, or is there and empty."""
     try:
         os.path.realpath(out).encode()
     except UnicodeEncodeError:

@@ -49,16 +49,38 @@ class LearnedLesson:
 
 
 @dataclass(frozen=True)
+class Mergeable:
+    """An adapter that acts on every token, so that it can be merged into the model's weights.
+
+    file: its tensors, below ``lessons``; lessons: how many of them it was taught; facts: how many
+    they had; given: how many of these it answers.
+    """
+
+    file: str
+    lessons: int
+    facts: int
+    given: int
+
+
+@dataclass(frozen=True)
 class Record:
     """What is committed.
 
-    model: the name given for it; fingerprint: of the model's files; seed; lessons: in order.
+    model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
+    mergeable: a further adapter of the first of them, which answers no question of the memory.
     """
 
     model: str
     fingerprint: str
     seed: int
     lessons: tuple[LearnedLesson, ...] = ()
+    mergeable: Mergeable | None = None
+
+    @property
+    def files(self) -> set[str]:
+        """All files below ``lessons`` that it names."""
+        files = {lesson.file for lesson in self.lessons}
+        return files if self.mergeable is None else {*files, self.mergeable.file}
 
     def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
         """The record one lesson later, learned by the model of this fingerprint."""
@@ -84,7 +106,9 @@ def read_record(directory: Path) -> Record:
             LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
             for values_of in values["lessons"]
         )
-        record = Record(values["model"], values["fingerprint"], values["seed"], lessons)
+        whole = values.get("mergeable")
+        mergeable = None if whole is None else Mergeable(**whole)
+        record = Record(values["model"], values["fingerprint"], values["seed"], lessons, mergeable)
         _check_types(record)
         return record
     except (KeyError, TypeError, AttributeError) as error:
@@ -99,9 +123,16 @@ def _check_types(record: Record) -> None:
     texts = [record.model, record.fingerprint]
     for lesson in record.lessons:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
-        if Path(lesson.file).name != lesson.file:
-            raise TypeError(f"{lesson.file!r:.60} is no name of a file")
-    if not all(isinstance(text, str) for text in texts) or type(record.seed) is not int:
+    files = [lesson.file for lesson in record.lessons]
+    numbers = [record.seed]
+    if (whole := record.mergeable) is not None:
+        files.append(whole.file)
+        numbers += [whole.lessons, whole.facts, whole.given]
+    for file in files:
+        if Path(file).name != file:
+            raise TypeError(f"{file!r:.60} is no name of a file")
+    right = all(isinstance(text, str) for text in texts)
+    if not right or any(type(number) is not int for number in numbers):
         raise TypeError("a value is of another type")
 
 

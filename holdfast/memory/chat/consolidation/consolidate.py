@@ -21,11 +21,13 @@ from holdfast.memory.chat.record import (
     LESSONS,
     PROGRESS_OF_ALL,
     LearnedLesson,
+    Mergeable,
     Record,
     read_lesson,
     write_lesson,
     write_record,
 )
+from holdfast.model.adapter import State
 from holdfast.streams import Task
 from holdfast.streams.batches import fact_key, latest
 
@@ -55,8 +57,9 @@ def consolidate(
 ) -> Consolidated:
     """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
 
-    A lesson keeps its adapter where that answers a fact that the new one does not. Lessons may be
-    learned meanwhile; they stay as they are. A run that was killed continues. report(what, done,
+    A lesson keeps its adapter where that answers a fact that the new one does not. With
+    ``settings.whole`` the lessons stay, and the new adapter is one that export merges. Lessons may
+    be learned meanwhile; they stay as they are. A run that was killed continues. report(what, done,
     total). Nothing is done where one adapter answers for all lessons already.
     Raises HoldfastError where nothing is learned yet, while another process consolidates, and when
     the disk is full; the memory is then as it was.
@@ -64,8 +67,8 @@ def consolidate(
     settings = settings or ConsolidationSettings()
     memory.refresh()
     memory.answerer()  # raises where it is empty or damaged
-    if len({lesson.file for lesson in memory.record.lessons}) == 1:
-        return _unchanged(memory)
+    if (done := _done(memory, whole=settings.whole)) is not None:
+        return done
     with alone(memory.directory, lock=CONSOLIDATION_LOCK):
         record, tasks = memory.record, memory.tasks[: memory.horizon]
         engine = memory.engine()
@@ -73,26 +76,57 @@ def consolidate(
         progress = memory.directory / PROGRESS_OF_ALL
         seed = derive(record.seed, "consolidation")
         state, given = learn_at_once(engine, facts, settings, seed, progress, report)
-        by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
-        file = f"all-{len(record.lessons):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
-        lessons = _after(record, tasks, by_key, file)
-        vectors, owners = _vectors(memory.directory, record, tasks, lessons, file)
-        if owners:
-            write_lesson(memory.directory, file, {**state, GATE: vectors}, owners)
+        if settings.whole:
+            change, kept = _mergeable(memory.directory, record, tasks, state, given), 0
+        else:
+            by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
+            change, kept = _one_for_all(memory.directory, record, tasks, state, by_key)
         with alone(memory.directory, patience=FOR_EVER):
             memory.refresh()
-            _commit(memory, record, lessons)
+            _commit(memory, record, change)
         with contextlib.suppress(OSError):
             progress.unlink()
     memory.refresh()
+    return Consolidated(len(facts), sum(given), len(record.lessons), kept)
+
+
+def _done(memory: ChatMemory, *, whole: bool) -> Consolidated | None:
+    """What was learned at once already, if that is all that there is."""
+    facts, record = len(memory.facts), memory.record
+    if whole:
+        found = record.mergeable
+        if found is None or found.lessons < memory.horizon:
+            return None
+        return Consolidated(found.facts, found.given, memory.horizon, 0, new=False)
+    if len({lesson.file for lesson in record.lessons}) > 1:
+        return None
+    return Consolidated(facts, facts - len(memory.missed()), memory.horizon, 0, new=False)
+
+
+def _mergeable(
+    directory: Path, record: Record, tasks: Sequence[Task], state: State, given: Sequence[bool]
+) -> Record:
+    """Write an adapter that can be merged; the record that names it."""
+    file = f"whole-{len(tasks):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
+    write_lesson(directory, file, state, [])
+    return replace(record, mergeable=Mergeable(file, len(tasks), len(given), sum(given)))
+
+
+def _one_for_all(
+    directory: Path,
+    record: Record,
+    tasks: Sequence[Task],
+    state: State,
+    given: dict[str, bool],
+) -> tuple[Record, int]:
+    """Write the adapter of all lessons; the record that names it, and how many keep their own."""
+    file = f"all-{len(tasks):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
+    lessons = _after(record, tasks, given, file)
+    vectors, owners = _vectors(directory, record, tasks, lessons, file)
+    if owners:
+        write_lesson(directory, file, {**state, GATE: vectors}, owners)
     kept = sum(lesson.file != file for lesson in lessons)
-    return Consolidated(len(facts), sum(given), len(lessons), kept)
-
-
-def _unchanged(memory: ChatMemory) -> Consolidated:
-    missed = len(memory.missed())
-    facts = len(memory.facts)
-    return Consolidated(facts, facts - missed, memory.horizon, 0, new=False)
+    return replace(record, lessons=tuple(lessons)), kept
 
 
 def _owners(tasks: Sequence[Task]) -> dict[str, int]:
@@ -136,19 +170,16 @@ def _vectors(
     return (torch.stack(rows) if rows else torch.empty(0)), owners
 
 
-def _commit(memory: ChatMemory, before: Record, lessons: Sequence[LearnedLesson]) -> None:
-    """Replace the lessons in ``memory.json``, and remove the files that nothing names any more."""
-    now = memory.record
-    count = len(lessons)
-    if now.lessons[:count] != before.lessons:
+def _commit(memory: ChatMemory, before: Record, after: Record) -> None:
+    """Replace ``memory.json``, with the lessons since; remove files that it names no more."""
+    now, count = memory.record, len(before.lessons)
+    if now.lessons[:count] != before.lessons or now.mergeable != before.mergeable:
         raise HoldfastError(
             f"{memory.directory}: its lessons have changed since; holdfast consolidate "
             f"{memory.directory} again"
         )
-    record = replace(now, lessons=(*lessons, *now.lessons[count:]))
+    record = replace(after, lessons=(*after.lessons, *now.lessons[count:]))
     write_record(memory.directory, record)
-    named = {lesson.file for lesson in record.lessons}
-    for file in dict.fromkeys(lesson.file for lesson in before.lessons):
-        if file not in named:
-            with contextlib.suppress(OSError):
-                (memory.directory / LESSONS / file).unlink()
+    for file in before.files - record.files:
+        with contextlib.suppress(OSError):
+            (memory.directory / LESSONS / file).unlink()

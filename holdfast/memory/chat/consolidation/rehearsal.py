@@ -59,6 +59,11 @@ class ConsolidationSettings:
     own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
 
+def settings_of(*, mergeable: bool) -> ConsolidationSettings:
+    """The settings of an adapter from the answer on, or of one that can be merged."""
+    return ConsolidationSettings(whole=mergeable)
+
+
 @dataclass(frozen=True)
 class Rehearsed:
     """A fact. answer: its tokens; questions: its wordings' tokens, the taught one first."""

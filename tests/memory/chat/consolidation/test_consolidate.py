@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import InUseError, alone
 from holdfast.memory.chat.consolidation import consolidate as module
+from holdfast.memory.chat.consolidation import rehearsal
 from holdfast.memory.chat.consolidation import run as run_module
 from holdfast.memory.chat.consolidation.consolidate import Consolidated, consolidate
 from holdfast.memory.chat.consolidation.own_texts import OwnTextSettings
@@ -274,11 +276,11 @@ def test_an_empty_memory_and_the_command(
     said = holdfast("consolidate", all_in_one)
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines() == [
-        "one adapter answers for all lessons already",
+        "nothing new since it was done before",
         "5 of 5 facts answered from one set of weights",
         str(all_in_one),
     ]
-    monkeypatch.setattr(module, "ConsolidationSettings", lambda: SETTINGS)
+    monkeypatch.setattr(rehearsal, "ConsolidationSettings", partial(replace, SETTINGS))
     place = copied()
     said = holdfast("consolidate", place, "--json")
     assert said.status == 0
