@@ -1,6 +1,6 @@
 """`python -m holdfast` is the command `holdfast`."""
 
-from holdfast.cli.main import app
+from holdfast.cli.start import start
 
 if __name__ == "__main__":
-    app(prog_name="holdfast")
+    start()
