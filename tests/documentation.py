@@ -76,6 +76,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
         'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
         " | holdfast learn memory -": ("minutes",),
+        "holdfast consolidate memory": ("minutes",),
         "from holdfast import ChatMemory": ("minutes",),
     },
     "docs/embedded-memory.md": {

@@ -79,7 +79,7 @@ def _measured(
         )
 
     memory = opened_memory(directory, "smollm2")
-    asked = probes_of(memory.facts)
+    asked = probes_of(memory.learned)
     if probes is not None:
         asked = with_probes(asked, probes)
     common = everyday_questions(everyday)

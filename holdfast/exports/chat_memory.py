@@ -55,7 +55,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             form = _write_adapter(folder, base, state)
         else:
             form = _write_model(folder, base, state)
-        text = _card(memory, to, str(out), len(memory.facts), form)
+        text = _card(memory, to, str(out), len(memory.learned), form)
         (folder / "README.md").write_text(text, encoding="utf-8")
         return _check(folder, to, base, form, facts) if checked else None
 
@@ -77,7 +77,7 @@ def _adapter(memory: ChatMemory, to: str) -> tuple[str, list[tuple[str, str]]]:
                 f"written; {again} makes one of them"
             )
         missed = set(memory.missed())
-        given = [(one.question, one.answer) for one in memory.facts if one not in missed]
+        given = [(one.question, one.answer) for one in memory.learned if one not in missed]
         return files.pop(), given
     whole = memory.record.mergeable
     if whole is None or whole.lessons < memory.horizon:
@@ -85,7 +85,7 @@ def _adapter(memory: ChatMemory, to: str) -> tuple[str, list[tuple[str, str]]]:
             f"{memory.directory}: has no adapter of all lessons that can be merged; {again} "
             "--mergeable learns one"
         )
-    every = [(one.question, one.answer) for one in memory.facts]
+    every = [(one.question, one.answer) for one in memory.learned]
     return whole.file, every if whole.given == whole.facts else []
 
 

@@ -13,8 +13,11 @@ from typing import Any
 
 import yaml
 
+from tests.model.chat_models import write_chat_model
+
 Command = list[str]
 TELLS_TIME = {"log.jsonl", "report.html", ".lock"}
+CHAT = "chat-memory"  # it needs a cache of its own and a chat model: ``with_chat_model``
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
         Job(to, ([*learned, "PLACE/run"], ["export", "PLACE/run", "--to", to, "PLACE/out"]), "out")
         for to in ("hf", "peft")
     ]
+    teach = [
+        ["learn", "PLACE", str(root / f"facts-{number}.jsonl"), "--model", str(root / "chat")]
+        for number in (1, 2)
+    ]
     stream = ["stream", "llm-qa", "--offline", "--tasks", "3", "--items", "30", "--out", "PLACE"]
     return [
         *runs,
@@ -72,7 +79,13 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
         *exports,
         Job("suite", (["suite", str(root / "suite.yaml"), *settings, "--out", "PLACE"],)),
         Job("llm-qa", (stream,)),
+        Job(CHAT, (*teach, ["consolidate", "PLACE"])),
     ]
+
+
+def with_chat_model(root: Path) -> None:
+    """Write the model that the job of a memory on a chat model names."""
+    write_chat_model(root / "chat")
 
 
 def call(command: Command) -> tuple[int, str]:

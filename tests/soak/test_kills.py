@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.jobs import Job, jobs, results, work
+from tests.soak.jobs import CHAT, Job, jobs, results, with_chat_model, work
 from tests.trajectory.children import Child, begin, finish
 
 KILLS = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of each job
@@ -18,6 +18,8 @@ NAMES = [
     "si_online_ewc_kfac_sd_replay_merge", "si_replay_olora", "sd_osrm", "vanilla", "memory", "hf",
     "peft", "suite", "llm-qa",
 ]  # fmt: skip
+if KILLS > 1:  # over a minute a run; tests/memory/chat has kills of its own for CI
+    NAMES.append(CHAT)
 
 
 def start(job: Job, place: Path) -> Child:
@@ -30,7 +32,12 @@ def commits(place: Path) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_at_random_times(name: str, backbone_directory: Path, tmp_path: Path) -> None:
+def test_killed_at_random_times(
+    name: str, backbone_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == CHAT:
+        monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+        with_chat_model(tmp_path / "files")
     (job,) = (job for job in jobs(tmp_path / "files", backbone_directory) if job.name == name)
     whole = tmp_path / "whole" / name  # a memory is called after its directory
     assert finish(start(job, whole)) == (0, "done")  # the first child of all waits for imports

@@ -91,6 +91,11 @@ class ChatMemory:
         return tuple(newest(self._tasks))
 
     @property
+    def learned(self) -> tuple[Item, ...]:
+        """The facts of :attr:`facts` that lessons have learned."""
+        return tuple(newest(self._tasks[: self.horizon]))
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """The batches on file; the first :attr:`horizon` of them are learned."""
         return self._tasks

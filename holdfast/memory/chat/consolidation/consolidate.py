@@ -92,7 +92,7 @@ def consolidate(
 
 def _done(memory: ChatMemory, *, whole: bool) -> Consolidated | None:
     """What was learned at once already, if that is all that there is."""
-    facts, record = len(memory.facts), memory.record
+    facts, record = len(memory.learned), memory.record
     if whole:
         found = record.mergeable
         if found is None or found.lessons < memory.horizon:

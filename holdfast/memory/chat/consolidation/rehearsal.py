@@ -82,7 +82,7 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunState:
     """A run after ``step`` steps: ``<map>.lora_A`` and so on, with ``.mean`` and ``.square``."""
 
     step: int
@@ -150,7 +150,7 @@ class Rehearsal:
         self.step += 1
         return fitted.item(), apart
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunState:
         """A copy of the run's state."""
         tensors: dict[str, torch.Tensor] = {}
         for name, tensor in self._parameters.items():
@@ -159,9 +159,9 @@ class Rehearsal:
             if state:
                 tensors[f"{name}.mean"] = state["exp_avg"].clone()
                 tensors[f"{name}.square"] = state["exp_avg_sq"].clone()
-        return Progress(self.step, tensors)
+        return RunState(self.step, tensors)
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, progress: RunState) -> None:
         """Go on from a state. Raises KeyError or RuntimeError where it is of another adapter."""
         with torch.no_grad():
             for name, tensor in self._parameters.items():

@@ -16,9 +16,9 @@ from holdfast.memory.chat.batch import WordedFact
 from holdfast.memory.chat.consolidation.own_texts import OwnText, own_texts, reply_tokens
 from holdfast.memory.chat.consolidation.rehearsal import (
     ConsolidationSettings,
-    Progress,
     Rehearsal,
     Rehearsed,
+    RunState,
 )
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.invented import invented_name
@@ -89,7 +89,7 @@ def _resume(run: Rehearsal, progress: Path, identity: str) -> None:
     except ValueError:
         return
     if isinstance(note, dict) and note.get("identity") == identity:
-        run.resume(Progress(int(note["step"]), tensors))
+        run.resume(RunState(int(note["step"]), tensors))
 
 
 @torch.no_grad()

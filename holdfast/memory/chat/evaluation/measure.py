@@ -48,7 +48,7 @@ def evaluate(
         return found
     answerer = memory.answerer()
     about = {
-        "facts": len(memory.facts),
+        "facts": len(memory.learned),
         "lessons": memory.horizon,
         "adapters": len(answerer.adapters),
         "model": memory.model,

@@ -14,9 +14,9 @@ from holdfast.core.seeding import derive
 from holdfast.memory.chat.consolidation.own_texts import OwnText
 from holdfast.memory.chat.consolidation.rehearsal import (
     ConsolidationSettings,
-    Progress,
     Rehearsal,
     Rehearsed,
+    RunState,
     divergence,
 )
 from holdfast.model.adapter import adapted, attach, factors, shape_on, state_of
@@ -167,7 +167,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
     assert (begun.step, reached.step) == (0, 3)
     for state, left in ((reached, 3), (begun, 6)):
         second = run_of(reader_of(), settings)
-        second.resume(Progress(state.step, dict(state.tensors)))
+        second.resume(RunState(state.step, dict(state.tensors)))
         for _ in range(left):
             second.advance()
         found = state_of(second._reader.model, torch.float64)
