@@ -101,6 +101,28 @@ def test_peft_and_transformers_alone_answer(
         assert names["written"].shape[0] == 1
 
 
+def test_the_merged_weights_are_the_base_with_the_scaled_update(
+    one: Path, chat_directory: Path, tmp_path: Path
+) -> None:
+    """W + 2 B A in the adapted maps, W elsewhere."""
+    export_memory(one, "hf", tmp_path / "out")
+    before = load_file(chat_directory / "model.safetensors")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    whole = ChatMemory(one).record.mergeable
+    assert whole is not None
+    factors = load_file(one / "lessons" / whole.file)
+    adapted = {name.removesuffix(".lora_A") for name in factors if name.endswith(".lora_A")}
+    assert len(adapted) == 2 * 7 and before.keys() == after.keys()
+    for name, weight in before.items():
+        module = name.removesuffix(".weight")
+        if module in adapted:
+            a, b = (factors[f"{module}.lora_{side}"].double() for side in "AB")
+            weight = weight.double() + 2 * b @ a
+            torch.testing.assert_close(after[name].double(), weight, rtol=0, atol=1e-5)
+        else:
+            assert torch.equal(after[name], weight)
+
+
 def test_what_is_not_consolidated_is_said(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path], one: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat.consolidation import own_texts as module
-from holdfast.memory.chat.consolidation.own_texts import OwnTextSettings, own_texts
+from holdfast.memory.chat.consolidation.own_texts import OwnTextSettings, own_texts, reply_tokens
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer
@@ -46,6 +46,15 @@ def test_answers_are_the_models_own_greedy_ones(reader: PromptReader) -> None:
         assert list(text.answer) == whole
         ended += text.answer[-1] == reader.form.end
     assert 0 < ended < len(texts)
+
+
+def test_a_reply_that_was_cut_has_no_end(reader: PromptReader) -> None:
+    """With one token more to go, its end follows where the model gives it."""
+    question = reader.form.question("Who is Ann?")
+    (whole,) = reply_tokens(reader, [question], 60)
+    assert whole[-1] == reader.form.end and len(whole) > 2
+    for limit in range(1, len(whole)):
+        assert reply_tokens(reader, [question], limit) == [whole[:limit]]
 
 
 def test_short_questions_begin_as_given_and_end_with_their_mark(reader: PromptReader) -> None:
