@@ -16,12 +16,13 @@ its temporary files.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_json
+from holdfast.core.files import InUseError, alone, read_json, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -149,8 +150,22 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left, whose names are hidden; nobody may be writing there."""
-    for path in (*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")):
+    """Remove what killed writers left, whose names are hidden; nobody may be learning there.
+
+    Nothing is removed while all lessons are learned at once.
+    """
+    with contextlib.suppress(InUseError), alone(directory, lock=CONSOLIDATION_LOCK):
+        _remove((*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")))
+
+
+def remove_leftover_progress(directory: Path) -> None:
+    """Remove what killed writers of the progress left; for who holds the consolidation's lock."""
+    # safetensors writes under a name of its own first.
+    _remove((*directory.glob(f".{PROGRESS_OF_ALL}.*.part"), *directory.glob(".tmp*")))
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
 

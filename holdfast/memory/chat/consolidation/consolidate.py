@@ -24,6 +24,7 @@ from holdfast.memory.chat.record import (
     Mergeable,
     Record,
     read_lesson,
+    remove_leftover_progress,
     write_lesson,
     write_record,
 )
@@ -70,6 +71,7 @@ def consolidate(
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
     with alone(memory.directory, lock=CONSOLIDATION_LOCK):
+        remove_leftover_progress(memory.directory)
         record, tasks = memory.record, memory.tasks[: memory.horizon]
         engine = memory.engine()
         facts = facts_of(latest(tasks).values(), engine.limits.fits)

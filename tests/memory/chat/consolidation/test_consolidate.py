@@ -241,7 +241,8 @@ def test_progress_of_another_run_or_damaged_begins_anew(
 def test_one_at_a_time_beside_lessons(
     copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second one is refused; a lesson that is learned meanwhile stays as it is."""
+    """A second one is refused; a lesson that is learned meanwhile stays as it is, and removes no
+    file that is being written."""
     place = copied()
     with (
         alone(place, lock=CONSOLIDATION_LOCK),
@@ -257,10 +258,18 @@ def test_one_at_a_time_beside_lessons(
 
     monkeypatch.setattr(module, "learn_at_once", meanwhile)
     memory = ChatMemory(place)
+    writing = place / "lessons" / ".tmpAbCdEf"  # as if the new adapter were being written
+    progress = place / f".{PROGRESS_OF_ALL}.{os.getpid()}.part"
+    tensors = place / ".tmpXyZ"
+    for path in (writing, progress, tensors):
+        path.write_bytes(b"")
     assert consolidate(memory, SETTINGS) == Consolidated(5, 5, 2, 0)
-    assert len(adapters(place)) == 2
+    assert len(adapters(place)) == 3
     expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
     assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
+    assert writing.exists() and not progress.exists() and not tensors.exists()
+    memory.learn([("Who rows?", "Una")])
+    assert not writing.exists()  # once nobody consolidates
 
 
 def test_an_empty_memory_and_the_command(
