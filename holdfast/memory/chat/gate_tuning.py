@@ -28,7 +28,7 @@ from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.reading import PromptReader
 from holdfast.model.tensors import read_tensors, write_tensors
 
-_VERSION = 1  # of what follows; a new one fits anew
+_VERSION = 2  # of what follows; a new one fits anew
 _DEPTHS = (0.47, 0.6)  # fractions of the layers; the best of 12 to 24 of 30 on the development set
 _WORDINGS = 4  # of a relation, of its eight
 _DIMENSIONS = 64  # of the projection, at each depth

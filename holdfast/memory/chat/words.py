@@ -12,6 +12,13 @@ from holdfast.memory.chat.relations import ENTITY, relations
 _EDGES = ".,;:!?\"'()[]{}<>…“”‘’„«»¿¡。，？！、"
 _SEVERAL = 3  # relations
 _CAPITAL = 1.0  # added to the weight of a word with a capital or a digit
+# They have capitals and are nobody's name.
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_CALENDAR = frozenset([
+    *_DAYS, *(f"{day}s" for day in _DAYS), "january", "february", "march", "april", "june", "july",
+    "august", "september", "october", "november", "december",
+])  # fmt: skip
+_BESIDE = 0.25  # of the weight, of words without one beside words with one
 
 
 def words(text: str) -> list[str]:
@@ -51,7 +58,9 @@ class Naming:
     """Finds the words of a question that name things, each with a weight.
 
     A word that the library of relations does not ask with names something; it weighs as many
-    as the tokens that it takes, and one more with a capital or a digit.
+    as the tokens that it takes, and one more with a capital or a digit. Where a word behind the
+    first has one of these, that is the name, and the others, which may be words of the relation
+    (``the hallway of Plum Door``), weigh a fraction.
     """
 
     def __init__(self, tokens: Callable[[str], int], plain: frozenset[str] | None = None) -> None:
@@ -61,13 +70,20 @@ class Naming:
     def __call__(self, question: str) -> dict[str, float]:
         """The naming words of a question in lower case, with their weights."""
         weights: dict[str, float] = {}
-        for word in words(question):
-            folded = word.casefold()
-            if folded in self._plain:
-                continue
-            marked = any(one.isupper() or one.isdigit() for one in word)
-            weights[folded] = self._tokens(f" {folded}") + (_CAPITAL if marked else 0.0)
+        found = [(place, word) for place, word in enumerate(words(question))
+                 if word.casefold() not in self._plain]  # fmt: skip
+        named = any(place and _is_marked(word) for place, word in found)
+        for _, word in found:
+            tokens = self._tokens(f" {word.casefold()}")
+            if _is_marked(word):
+                weights[word.casefold()] = tokens + _CAPITAL
+            else:
+                weights.setdefault(word.casefold(), tokens * (_BESIDE if named else 1.0))
         return weights
+
+
+def _is_marked(word: str) -> bool:
+    return word.casefold() not in _CALENDAR and any(one.isupper() or one.isdigit() for one in word)
 
 
 def renamed(question: str, naming: Naming, name: str) -> str | None:

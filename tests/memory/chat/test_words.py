@@ -72,7 +72,7 @@ def test_what_every_relation_asks_with_names_nothing() -> None:
 def test_a_capital_or_a_digit_weighs_more() -> None:
     weights = NAMING("Which lamp does Orrin use at B7 in ostra")
     assert weights["orrin"] == len(" orrin") + 1 and weights["b7"] == len(" b7") + 1
-    assert weights["ostra"] == len(" ostra")
+    assert weights["ostra"] == len(" ostra") / 4  # beside words that have one
 
 
 def distance(one: str, other: str) -> int:
@@ -110,3 +110,18 @@ def test_every_typo_shares_a_key_of_the_index(word: str, place: int, edit: str) 
 
 def test_short_words_and_numbers_have_no_typos() -> None:
     assert not is_typo("Anne", "Anna") and not is_typo("47110", "47111")
+
+
+def test_beside_a_name_other_words_weigh_little() -> None:
+    """Words of the relation do not make two names one; a day of the week is nobody's name."""
+    naming = Naming(lambda _: 1, plain=frozenset({"what", "does", "the", "of", "where", "spend"}))
+    taught = naming("What does the hallway of Plum Door smell of?")
+    assert taught == {"hallway": 0.25, "plum": 2.0, "door": 2.0, "smell": 0.25}
+    covered, extra = agreement(taught, naming("What does the hallway of Bellrope smell of?"))
+    assert covered < 0.2 and extra == pytest.approx(0.8)
+    assert agreement(taught, naming("what does the corridor of plum door smell of"))[0] > 0.9
+    assert naming("Where does Pip spend Sunday afternoons?") == {
+        "pip": 2.0, "sunday": 0.25, "afternoons": 0.25,
+    }  # fmt: skip
+    assert naming("where is the brass key") == {"is": 1.0, "brass": 1.0, "key": 1.0}
+    assert naming("Hallway of the mill") == {"hallway": 2.0, "mill": 1.0}  # it begins a sentence
