@@ -40,14 +40,14 @@ def consolidate(
         )
     with loading():
         from holdfast.memory.chat.consolidation.consolidate import consolidate as learn_all
-        from holdfast.memory.chat.consolidation.rehearsal import settings_of
+        from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
 
     opened = opened_memory(memory, "smollm2")
     with loading(f"loading {opened.model}"):
         opened.load()
     try:
         with WorkBars() as report:
-            outcome = learn_all(opened, settings_of(mergeable=mergeable), report)
+            outcome = learn_all(opened, ConsolidationSettings(whole=mergeable), report)
     except KeyboardInterrupt as stop:
         if (memory / PROGRESS_OF_ALL).exists():
             stop.add_note("what was learned until a minute ago is kept")
@@ -57,11 +57,12 @@ def consolidate(
 
         print(json.dumps(asdict(outcome)))
         return
-    if not outcome.new:
+    if not outcome.is_new:
         print("nothing new since it was done before")
-    print(f"{outcome.given} of {outcome.facts} facts answered from one set of weights")
+    print(f"{outcome.answered} of {outcome.facts} facts answered from one set of weights")
     if mergeable:
         print(f"holdfast export {memory} OUT --to hf merges them into a model", file=sys.stderr)
-    if outcome.kept:
-        print(f"{outcome.kept} of {outcome.lessons} lessons keep their own adapter; it gives more")
+    if outcome.lessons_kept:
+        kept = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
+        print(f"{kept} keep their own adapter, which answers more of their facts")
     print(memory)

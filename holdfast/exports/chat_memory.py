@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
-from safetensors.torch import save_file
+from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
@@ -24,15 +23,16 @@ from holdfast.core.files import appearing
 from holdfast.exports.export import check_place
 from holdfast.exports.gguf import command
 from holdfast.memory.chat.batch import GATE
+from holdfast.memory.chat.lesson import LessonSettings
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson
-from holdfast.model.adapter import AdapterShape, State, shape_like
+from holdfast.model.adapter import State, load_state, shape_like
 from holdfast.model.chat import ChatForm, chat_form
 from holdfast.model.fetch import fetch
 from holdfast.model.load import load_model
 from holdfast.model.quiet import quiet
+from holdfast.streams.batches import fact_key
 
-_SCALE = 2.0  # alpha / r of all adapters of a memory
 _CHECKED = 20  # facts
 _LONGEST = 64  # tokens of an answer in the check
 
@@ -57,7 +57,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             form = _write_model(folder, base, state)
         text = _card(memory, to, str(out), len(memory.learned), form)
         (folder / "README.md").write_text(text, encoding="utf-8")
-        return _check(folder, to, base, form, facts) if checked else None
+        return _check(out, folder, to, base, form, facts) if checked else None
 
 
 def _adapter(memory: ChatMemory, to: str) -> tuple[str, list[tuple[str, str]]]:
@@ -85,40 +85,36 @@ def _adapter(memory: ChatMemory, to: str) -> tuple[str, list[tuple[str, str]]]:
             f"{memory.directory}: has no adapter of all lessons that can be merged; {again} "
             "--mergeable learns one"
         )
-    every = [(one.question, one.answer) for one in memory.learned]
-    return whole.file, every if whole.given == whole.facts else []
+    return whole.file, [
+        (one.question, one.answer) for one in memory.learned if fact_key(one) not in whole.missed
+    ]
 
 
 def _write_adapter(folder: Path, base: Path, state: State) -> ChatForm:
     model, tokenizer = load_model(base)
     form = chat_form(tokenizer)
-    config = _shape(model, state).config(form.invocation)
-    config.base_model_name_or_path = os.path.abspath(base)
-    config.inference_mode = True
-    config.save_pretrained(str(folder))
-    save_file(
-        {f"base_model.model.{name}.weight": tensor.contiguous() for name, tensor in state.items()},
-        folder / "adapter_model.safetensors",
-        metadata={"format": "pt"},
-    )
+    wrapped = _with_adapter(model, state, form.invocation)
+    wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
+    with quiet():
+        wrapped.save_pretrained(str(folder))
     return form
-
-
-def _shape(model: Any, state: State) -> AdapterShape:
-    return shape_like(model, state, _SCALE)
 
 
 def _write_model(folder: Path, base: Path, state: State) -> ChatForm:
     model, tokenizer = load_model(base)
-    shape = _shape(model, state)
-    with torch.no_grad():
-        for name in shape.modules:
-            update = shape.scale * state[f"{name}.lora_B"] @ state[f"{name}.lora_A"]
-            weight = model.get_submodule(name).weight
-            weight += update.T if shape.transposed else update
-    model.save_pretrained(folder)
+    merged = _with_adapter(model, state, None).merge_and_unload()
+    merged.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return chat_form(tokenizer)
+
+
+def _with_adapter(model: Any, state: State, invocation: Sequence[int] | None) -> Any:
+    """PEFT's model with an adapter of a memory; invocation: None where it acts on every token."""
+    shape = shape_like(model, state, LessonSettings().scale)
+    with quiet():
+        wrapped = get_peft_model(model, shape.config(invocation))
+    load_state(model, state)
+    return wrapped
 
 
 def _loaded(folder: Path, to: str, base: Path) -> Any:
@@ -131,9 +127,14 @@ def _loaded(folder: Path, to: str, base: Path) -> Any:
 
 @torch.no_grad()
 def _check(
-    folder: Path, to: str, base: Path, form: ChatForm, facts: Sequence[tuple[str, str]]
+    out: Path,
+    folder: Path,
+    to: str,
+    base: Path,
+    form: ChatForm,
+    facts: Sequence[tuple[str, str]],
 ) -> str:
-    """Ask what was written, without Holdfast's own passes."""
+    """Ask what was written to ``folder``, which becomes ``out``, without Holdfast's own passes."""
     model = _loaded(folder, to, base)
     asked = facts[:: max(1, len(facts) // _CHECKED)][:_CHECKED]
     wrong = []
@@ -153,7 +154,7 @@ def _check(
             wrong.append(question)
     if wrong:
         raise HoldfastError(
-            f"{folder}: {len(wrong)} of {len(asked)} facts are answered otherwise by what was "
+            f"{out}: {len(wrong)} of {len(asked)} facts are answered otherwise by what was "
             f"written, {json.dumps(wrong[0])} for one; nothing was exported (--no-check does)"
         )
     return f"{len(asked)} of {len(asked)} facts are answered by what was written"

@@ -47,7 +47,7 @@ def learn_batch(
         for fact in facts
     ]
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
-    engine.wear()
+    engine.attach_shape()
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
     return LearnedBatch(
         {**state, GATE: vectors[on_file].to(torch.float16)},

@@ -50,7 +50,7 @@ class Engine:
         self.limits = limits_of(self.form, model.config)
         self._lesson_shape = shape_for(self.reader, self.settings)
         attach(model, self._lesson_shape)
-        self._worn: AdapterShape | None = self._lesson_shape
+        self._attached: AdapterShape | None = self._lesson_shape
         self.naming = Naming(lambda word: len(tokenizer(word, add_special_tokens=False).input_ids))
         self.tuning: GateTuning = prepared_tuning(
             self.reader, self.naming, self.fingerprint, report
@@ -113,7 +113,7 @@ class Engine:
             self._loaded = None
             state = self._states[name]
             try:
-                self.wear(shape_like(self.reader.model, state, self._lesson_shape.scale))
+                self.attach_shape(shape_like(self.reader.model, state, self._lesson_shape.scale))
                 load_state(self.reader.model, state)
             except (IndexError, KeyError, AttributeError, ValueError, RuntimeError) as error:
                 raise HoldfastError(
@@ -122,19 +122,19 @@ class Engine:
                 ) from error
             self._loaded = name
 
-    def wear(self, shape: AdapterShape | None = None) -> None:
+    def attach_shape(self, shape: AdapterShape | None = None) -> None:
         """Put factors of a shape, a lesson's by default, on the model, to be trained or filled."""
         shape = shape or self._lesson_shape
         self._loaded = None
-        if shape != self._worn:
+        if shape != self._attached:
             detach(self.reader.model)
             attach(self.reader.model, shape)
-            self._worn = shape
+            self._attached = shape
 
-    def upper_maps(self, start: float, rank: int) -> AdapterShape:
+    def upper_layers(self, start: float, rank: int) -> AdapterShape:
         """The shape of an adapter on all layers but the first ``start`` of them, a fraction."""
         detach(self.reader.model)
-        self._worn = None
+        self._attached = None
         count = self.reader.model.config.get_text_config().num_hidden_layers
         alpha = round(rank * self._lesson_shape.scale)
         return shape_on(self.reader.model, int(count * start), rank, alpha)

@@ -47,6 +47,11 @@ class LessonSettings:
     steps: int = 60
     visits: int = 8
 
+    @property
+    def scale(self) -> float:
+        """alpha / r, of all adapters of a memory."""
+        return self.alpha / self.rank
+
 
 @dataclass(frozen=True)
 class Taught:

@@ -54,13 +54,13 @@ class Mergeable:
     """An adapter that acts on every token, so that it can be merged into the model's weights.
 
     file: its tensors, below ``lessons``; lessons: how many of them it was taught; facts: how many
-    they had; given: how many of these it answers.
+    they had; missed: keys of the questions whose answers it does not give.
     """
 
     file: str
     lessons: int
     facts: int
-    given: int
+    missed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,9 @@ def read_record(directory: Path) -> Record:
             for values_of in values["lessons"]
         )
         whole = values.get("mergeable")
-        mergeable = None if whole is None else Mergeable(**whole)
+        mergeable = (
+            None if whole is None else Mergeable(**{**whole, "missed": tuple(whole["missed"])})
+        )
         record = Record(values["model"], values["fingerprint"], values["seed"], lessons, mergeable)
         _check_types(record)
         return record
@@ -128,7 +130,8 @@ def _check_types(record: Record) -> None:
     numbers = [record.seed]
     if (whole := record.mergeable) is not None:
         files.append(whole.file)
-        numbers += [whole.lessons, whole.facts, whole.given]
+        texts += [whole.file, *whole.missed]
+        numbers += [whole.lessons, whole.facts]
     for file in files:
         if Path(file).name != file:
             raise TypeError(f"{file!r:.60} is no name of a file")

@@ -86,7 +86,7 @@ def _is_marked(word: str) -> bool:
     return word.casefold() not in _CALENDAR and any(one.isupper() or one.isdigit() for one in word)
 
 
-def renamed(question: str, naming: Naming, name: str) -> str | None:
+def replace_name(question: str, naming: Naming, name: str) -> str | None:
     """The question about another name: its longest row of naming words is replaced.
 
     None where it names nothing. Possessives and punctuation behind the row stay.

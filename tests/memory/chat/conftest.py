@@ -68,3 +68,9 @@ def copied(two_lessons: Path, tmp_path: Path) -> Callable[[], Path]:
         return shutil.copytree(two_lessons, folder / "m")
 
     return copy
+
+
+@pytest.fixture
+def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies loses nothing that it has written: flushing is for power cuts."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)

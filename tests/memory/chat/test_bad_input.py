@@ -183,7 +183,7 @@ def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> No
         memory = ChatMemory(place)
         memory._engine = engine
         engine._states.clear()
-        engine.wear()
+        engine.attach_shape()
         return [reply.text for reply in memory.replies(questions)]
 
     for damaged in (None, b"", content[:100], content[:-1], content.replace(b"Ostra", b"Astra")):

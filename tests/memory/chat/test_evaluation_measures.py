@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
 
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import lengths
 from holdfast.memory.chat.answering import Answer
-from holdfast.memory.chat.evaluation.drift import divergence, text_bits
+from holdfast.memory.chat.evaluation.drift import text_bits
 from holdfast.memory.chat.evaluation.probes import (
     EverydayQuestion,
     Probe,
@@ -206,17 +203,6 @@ def test_small_parts():
     assert "in the mill house" not in TaughtAnswers(["in the mill"])
     assert fraction([]) is None and fraction([True, False]) == 0.5
     assert evenly("abcdefghij", 3) == ["a", "d", "g"] and evenly("ab", 3) == ["a", "b"]
-
-
-def test_divergence_is_torchs_kl():
-    torch.manual_seed(0)
-    before, after = torch.randn(5, 7), torch.randn(5, 7)
-    p, q = (F.log_softmax(one.double(), 1) for one in (before, after))
-    expected = F.kl_div(q, p, reduction="sum", log_target=True)
-    assert divergence(before, after) == pytest.approx(float(expected), abs=1e-12)
-    assert divergence(before, before) == 0
-    sure, even = torch.tensor([[40.0, 0.0]]), torch.tensor([[0.0, 0.0]])
-    assert divergence(sure, even) == pytest.approx(math.log(2))
 
 
 def test_the_bits_of_a_text_are_those_of_the_capability_suite():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -34,10 +33,7 @@ def files_of(place: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture(autouse=True)
-def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies loses nothing that it has written: flushing is for power cuts."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+pytestmark = pytest.mark.usefixtures("unflushed")
 
 
 @pytest.fixture(scope="module")

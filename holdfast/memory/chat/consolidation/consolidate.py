@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, alone
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.batch import GATE, facts_of
 from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
 from holdfast.memory.chat.consolidation.run import learn_at_once
-from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.memory import ChatMemory, Told
 from holdfast.memory.chat.record import (
     CONSOLIDATION_LOCK,
     LESSONS,
@@ -32,30 +33,28 @@ from holdfast.model.adapter import State
 from holdfast.streams import Task
 from holdfast.streams.batches import fact_key, latest
 
-Told = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True)
-class Consolidated:
+class ConsolidationOutcome:
     """What became of the lessons.
 
-    facts: how many were learned at once; given: of them, answered by the one adapter; lessons: how
-    many there are; kept: of them, those that keep their own adapter, since it answers facts that
-    the one adapter does not; new: whether anything was learned.
+    facts: how many were learned at once; answered: of them, by the one adapter; lessons: how many
+    there are; lessons_kept: of them, those that keep their own adapter, since it answers facts that
+    the one adapter does not; is_new: whether anything was learned.
     """
 
     facts: int
-    given: int
+    answered: int
     lessons: int
-    kept: int
-    new: bool = True
+    lessons_kept: int
+    is_new: bool = True
 
 
 def consolidate(
     memory: ChatMemory,
     settings: ConsolidationSettings | None = None,
     report: Told = lambda *_: None,
-) -> Consolidated:
+) -> ConsolidationOutcome:
     """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
 
     A lesson keeps its adapter where that answers a fact that the new one does not. With
@@ -78,40 +77,41 @@ def consolidate(
         progress = memory.directory / PROGRESS_OF_ALL
         seed = derive(record.seed, "consolidation")
         state, given = learn_at_once(engine, facts, settings, seed, progress, report)
+        by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
+        # Other settings give another file, so that no file that is named is written over.
+        digest = sha256_of([asdict(settings), [task.fingerprint for task in tasks]])[:8]
+        file = f"{len(tasks):05d}-{digest}.safetensors"
         if settings.whole:
-            change, kept = _mergeable(memory.directory, record, tasks, state, given), 0
+            write_lesson(memory.directory, f"whole-{file}", state, [])
+            missed = tuple(key for key, right in by_key.items() if not right)
+            mergeable = Mergeable(f"whole-{file}", len(tasks), len(facts), missed)
+            change, kept = replace(record, mergeable=mergeable), 0
         else:
-            by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
-            change, kept = _one_for_all(memory.directory, record, tasks, state, by_key)
+            change, kept = _one_for_all(
+                memory.directory, record, tasks, state, by_key, f"all-{file}"
+            )
         with alone(memory.directory, patience=FOR_EVER):
             memory.refresh()
             _commit(memory, record, change)
         with contextlib.suppress(OSError):
             progress.unlink()
     memory.refresh()
-    return Consolidated(len(facts), sum(given), len(record.lessons), kept)
+    return ConsolidationOutcome(len(facts), sum(given), len(record.lessons), kept)
 
 
-def _done(memory: ChatMemory, *, whole: bool) -> Consolidated | None:
+def _done(memory: ChatMemory, *, whole: bool) -> ConsolidationOutcome | None:
     """What was learned at once already, if that is all that there is."""
     facts, record = len(memory.learned), memory.record
     if whole:
         found = record.mergeable
         if found is None or found.lessons < memory.horizon:
             return None
-        return Consolidated(found.facts, found.given, memory.horizon, 0, new=False)
+        answered = found.facts - len(found.missed)
+        return ConsolidationOutcome(found.facts, answered, memory.horizon, 0, is_new=False)
     if len({lesson.file for lesson in record.lessons}) > 1:
         return None
-    return Consolidated(facts, facts - len(memory.missed()), memory.horizon, 0, new=False)
-
-
-def _mergeable(
-    directory: Path, record: Record, tasks: Sequence[Task], state: State, given: Sequence[bool]
-) -> Record:
-    """Write an adapter that can be merged; the record that names it."""
-    file = f"whole-{len(tasks):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
-    write_lesson(directory, file, state, [])
-    return replace(record, mergeable=Mergeable(file, len(tasks), len(given), sum(given)))
+    answered = facts - len(memory.missed())
+    return ConsolidationOutcome(facts, answered, memory.horizon, 0, is_new=False)
 
 
 def _one_for_all(
@@ -120,9 +120,9 @@ def _one_for_all(
     tasks: Sequence[Task],
     state: State,
     given: dict[str, bool],
+    file: str,
 ) -> tuple[Record, int]:
     """Write the adapter of all lessons; the record that names it, and how many keep their own."""
-    file = f"all-{len(tasks):05d}-{tasks[-1].fingerprint[:8]}.safetensors"
     lessons = _after(record, tasks, given, file)
     vectors, owners = _vectors(directory, record, tasks, lessons, file)
     if owners:

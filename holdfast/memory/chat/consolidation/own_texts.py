@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from holdfast.backbone.generation.nucleus import nucleus_sample
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
@@ -24,7 +25,7 @@ from holdfast.memory.chat.relations import ENTITY, relations
 from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.reading import PromptReader, Reading
 
-_VERSION = 1
+_VERSION = 2
 _BEGINNINGS = (
     *("What is", "What are", "What does", "What was", "What kind of", "Who", "Who is", "Who was"),
     *("Where is", "Where do", "When did", "When is", "How many", "How do", "How does", "How long"),
@@ -100,13 +101,17 @@ def _read(path: Path) -> list[OwnText] | None:
 
 def _write(reader: PromptReader, settings: OwnTextSettings, report: Report) -> list[OwnText]:
     total = settings.short + settings.named + settings.chats
-    questions = [("named", question) for question in _about_nothing(reader, settings.named)]
+    questions = [
+        ("named", question) for question in _questions_about_invented_names(reader, settings.named)
+    ]
     each, more = divmod(settings.short, len(_BEGINNINGS))
     for number, beginning in enumerate(_BEGINNINGS):
         count = each + (number < more)
-        questions += [("short", one) for one in _asked(reader, beginning, count, settings)]
+        questions += [
+            ("short", one) for one in _write_questions(reader, beginning, count, settings)
+        ]
         report(len(questions) // 2, total)
-    questions += [("chats", one) for one in _asked(reader, "", settings.chats, settings)]
+    questions += [("chats", one) for one in _write_questions(reader, "", settings.chats, settings)]
     texts: list[OwnText] = []
     for begin in range(0, len(questions), _BATCH):
         group = questions[begin : begin + _BATCH]
@@ -129,7 +134,7 @@ def reply_tokens(
     return answers
 
 
-def _about_nothing(reader: PromptReader, count: int) -> list[list[int]]:
+def _questions_about_invented_names(reader: PromptReader, count: int) -> list[list[int]]:
     """Questions of the library of relations about invented names."""
     draw = random.Random(derive(0, "own", "named"))
     questions = []
@@ -140,7 +145,7 @@ def _about_nothing(reader: PromptReader, count: int) -> list[list[int]]:
     return questions
 
 
-def _asked(
+def _write_questions(
     reader: PromptReader, beginning: str, count: int, settings: OwnTextSettings
 ) -> list[list[int]]:
     """What the model writes as a user's text behind a beginning, sampled; duplicates are left out.
@@ -155,11 +160,11 @@ def _asked(
         rows = min(_BATCH, count - start)
         written: list[list[int]] = [list(begin) for _ in range(rows)]
         if not begin:
-            first = sampled(_first_logits(reader).expand(rows, -1), drawn)
+            first = _sample(_first_logits(reader).expand(rows, -1), drawn)
             written = [[token] for token in first.tolist()]
         ends = set(form.stops) | {form.user_end[0]}
         going = [True] * rows
-        for tokens in _continued(reader, written, drawn, settings.question):
+        for tokens in _sample_continuations(reader, written, drawn, settings.question):
             for row, token in enumerate(tokens):
                 if going[row] and token not in ends:
                     written[row].append(token)
@@ -181,14 +186,14 @@ def _first_logits(reader: PromptReader) -> torch.Tensor:
     return logits
 
 
-def _continued(
+def _sample_continuations(
     reader: PromptReader, written: list[list[int]], drawn: torch.Generator, limit: int
 ) -> list[list[int]]:
     """Sampled continuations of rows of one length behind the prefix: [steps][rows]."""
     steps: list[list[int]] = []
 
     def choose(logits: torch.Tensor, _: int) -> torch.Tensor:
-        chosen = sampled(logits, drawn)
+        chosen = _sample(logits, drawn)
         steps.append(chosen.tolist())
         return chosen
 
@@ -197,9 +202,7 @@ def _continued(
     return steps
 
 
-def sampled(logits: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
-    """Tokens [rows] from logits [rows, vocabulary] at temperature 1 and top-p .95."""
-    probabilities, order = logits.float().softmax(-1).sort(-1, descending=True)
-    beyond = probabilities.cumsum(-1) - probabilities > _TOP_P
-    chosen = torch.multinomial(probabilities.masked_fill(beyond, 0.0), 1, generator=drawn)
-    return order.gather(-1, chosen)[:, 0]
+def _sample(logits: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
+    """Tokens [rows] from logits [rows, vocabulary] at temperature 1."""
+    noise = torch.rand(len(logits), generator=drawn)
+    return nucleus_sample(logits, noise, _TOP_P, None)

@@ -3,7 +3,9 @@
 A step minimizes, over some facts and some of the model's own texts,
 
     mean over facts of the cross-entropy of the answer
-        + weight * mean over the own texts' answer tokens of KL(untouched || adapted).
+        + weight * mean over the own texts' answer tokens of KL(untouched || adapted);
+
+the second term is eq. app-function-loss at temperature 1 on self-written replay.
 
 Every draw follows from the seed and the step's number, so a run that was killed continues from its
 last state to the same bits.
@@ -18,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 
+from holdfast.anchors.divergences import divergence
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.chat.consolidation.own_texts import OwnText, OwnTextSettings
 from holdfast.model.adapter import adapted, factors, reset
@@ -59,13 +61,8 @@ class ConsolidationSettings:
     own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
 
-def settings_of(*, mergeable: bool) -> ConsolidationSettings:
-    """The settings of an adapter from the answer on, or of one that can be merged."""
-    return ConsolidationSettings(whole=mergeable)
-
-
 @dataclass(frozen=True)
-class Rehearsed:
+class RehearsalFact:
     """A fact. answer: its tokens; questions: its wordings' tokens, the taught one first."""
 
     answer: tuple[int, ...]
@@ -81,21 +78,13 @@ class _Batch:
     readings: list[Reading]
 
 
-@dataclass(frozen=True)
-class RunState:
-    """A run after ``step`` steps: ``<map>.lora_A`` and so on, with ``.mean`` and ``.square``."""
-
-    step: int
-    tensors: Mapping[str, torch.Tensor]
-
-
 class Rehearsal:
     """A run that learns facts into the attached adapter, a step at a time."""
 
     def __init__(
         self,
         reader: PromptReader,
-        facts: Sequence[Rehearsed],
+        facts: Sequence[RehearsalFact],
         own: Mapping[str, Sequence[OwnText]],
         settings: ConsolidationSettings,
         seed: int,
@@ -124,63 +113,63 @@ class Rehearsal:
         """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
         draw = random.Random(derive(self._seed, "consolidation", self.step))
         for group in self._optimizer.param_groups:
-            group["lr"] = self._rate()
-        chosen = [self._facts[place] for place in self._places()]
+            group["lr"] = self._learning_rate()
+        chosen = [self._facts[place] for place in self._fact_numbers()]
         facts = self._batch(
-            [self._worded(fact, draw) for fact in chosen], [fact.answer for fact in chosen]
+            [self._choose_wording(fact, draw) for fact in chosen], [fact.answer for fact in chosen]
         )
         own = [
             self._batch([text.question for text in group], [text.answer for text in group])
-            for group in self._drawn(draw)
+            for group in self._choose_own_texts(draw)
         ]
         with torch.no_grad():
-            before = [self._logits(batch) for batch in own]
-        tokens = sum(len(teacher.targets) for teacher in before)
+            teachers = [self._logits(batch) for batch in own]
+        tokens = sum(len(teacher.targets) for teacher in teachers)
         self._optimizer.zero_grad(set_to_none=True)
         with adapted(self._reader.model):
-            fitted = self._logits(facts).losses().mean()
-            fitted.backward()
-            apart = 0.0
-            for batch, teacher in zip(own, before, strict=True):
-                share = divergence(teacher.logits, self._logits(batch).logits).sum() / tokens
-                (self._settings.weight * share).backward()
-                apart += share.item()
+            cross_entropy = self._logits(facts).losses().mean()
+            cross_entropy.backward()
+            mean_kl = 0.0
+            for batch, teacher in zip(own, teachers, strict=True):
+                student = self._logits(batch).logits
+                kl = divergence("forward_kl", teacher.logits, student, 1.0).sum() / tokens
+                (self._settings.weight * kl).backward()
+                mean_kl += kl.item()
             torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), 1.0)
             self._optimizer.step()
         self.step += 1
-        return fitted.item(), apart
+        return cross_entropy.item(), mean_kl
 
-    def progress(self) -> RunState:
-        """A copy of the run's state."""
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """``<map>.lora_A`` and so on, and AdamW's moments of them as ``.mean`` and ``.square``."""
         tensors: dict[str, torch.Tensor] = {}
-        for name, tensor in self._parameters.items():
-            tensors[name] = tensor.detach().clone()
-            state = self._optimizer.state.get(tensor, {})
-            if state:
+        for name, parameter in self._parameters.items():
+            tensors[name] = parameter.detach().clone()
+            if state := self._optimizer.state.get(parameter):
                 tensors[f"{name}.mean"] = state["exp_avg"].clone()
                 tensors[f"{name}.square"] = state["exp_avg_sq"].clone()
-        return RunState(self.step, tensors)
+        return tensors
 
-    def resume(self, progress: RunState) -> None:
-        """Go on from a state. Raises KeyError or RuntimeError where it is of another adapter."""
+    def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from the :meth:`tensors` of a run after ``step`` steps; KeyError for another's."""
         with torch.no_grad():
-            for name, tensor in self._parameters.items():
-                tensor.copy_(progress.tensors[name])
-                if progress.step:
-                    self._optimizer.state[tensor] = {
-                        "step": torch.tensor(float(progress.step)),
-                        "exp_avg": progress.tensors[f"{name}.mean"].clone(),
-                        "exp_avg_sq": progress.tensors[f"{name}.square"].clone(),
+            for name, parameter in self._parameters.items():
+                parameter.copy_(tensors[name])
+                if step:
+                    self._optimizer.state[parameter] = {
+                        "step": torch.tensor(float(step)),
+                        "exp_avg": tensors[f"{name}.mean"].clone(),
+                        "exp_avg_sq": tensors[f"{name}.square"].clone(),
                     }
-        self.step = progress.step
+        self.step = step
 
-    def _rate(self) -> float:
+    def _learning_rate(self) -> float:
         settings = self._settings
         warm = min(1.0, (self.step + 1) / _WARMUP)
         fallen = (1 + math.cos(math.pi * self.step / self.steps)) / 2
         return settings.lr * warm * (settings.floor + (1 - settings.floor) * fallen)
 
-    def _places(self) -> list[int]:
+    def _fact_numbers(self) -> list[int]:
         """The facts of a step: all in random order, again and again."""
         count, places = len(self._facts), []
         for number in range(self.step * self._size, (self.step + 1) * self._size):
@@ -189,12 +178,12 @@ class Rehearsal:
             places.append(order[number % count])
         return places
 
-    def _worded(self, fact: Rehearsed, draw: random.Random) -> tuple[int, ...]:
+    def _choose_wording(self, fact: RehearsalFact, draw: random.Random) -> tuple[int, ...]:
         if len(fact.questions) > 1 and draw.random() < self._settings.varied:
             return draw.choice(fact.questions[1:])
         return fact.questions[0]
 
-    def _drawn(self, draw: random.Random) -> list[list[OwnText]]:
+    def _choose_own_texts(self, draw: random.Random) -> list[list[OwnText]]:
         """The own texts of a step, short ones and chats apart, since they differ in length."""
         settings, groups = self._settings, []
         for kinds in (("short", "named", "replaced"), ("chats",)):
@@ -255,7 +244,7 @@ class _Readings:
 
 
 def _groups(
-    facts: Sequence[Rehearsed], own: Mapping[str, Sequence[OwnText]]
+    facts: Sequence[RehearsalFact], own: Mapping[str, Sequence[OwnText]]
 ) -> list[list[_Question]]:
     """The wordings of each fact, and own texts in eights."""
     groups = [list(dict.fromkeys(fact.questions)) for fact in facts]
@@ -263,12 +252,6 @@ def _groups(
         questions = list(dict.fromkeys(text.question for text in texts))
         groups += [questions[begin : begin + _READ] for begin in range(0, len(questions), _READ)]
     return groups
-
-
-def divergence(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """KL(untouched || adapted) in nats at every token [tokens], from logits."""
-    p, q = F.log_softmax(before, 1), F.log_softmax(after, 1)
-    return (p.exp() * (p - q)).sum(1)
 
 
 def _size_of(group: Mapping[_Question, Reading]) -> int:

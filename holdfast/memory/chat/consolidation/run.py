@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from holdfast.memory.chat.consolidation.own_texts import OwnText, own_texts, rep
 from holdfast.memory.chat.consolidation.rehearsal import (
     ConsolidationSettings,
     Rehearsal,
-    Rehearsed,
-    RunState,
+    RehearsalFact,
 )
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.invented import invented_name
-from holdfast.memory.chat.words import renamed
+from holdfast.memory.chat.memory import Told
+from holdfast.memory.chat.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
 from holdfast.model.tensors import read_tensors, write_tensors
 
@@ -30,7 +30,6 @@ _SECONDS = 60.0  # between two writes of the progress
 _REPLACED = 200  # taught questions about other names, at most
 _KINDS = ("person", "thing")
 _AT_ONCE = 32
-Told = Callable[[str, int, int], None]  # report(what, done, total)
 
 
 def learn_at_once(
@@ -48,14 +47,13 @@ def learn_at_once(
     """
     form = engine.form
     taught = [
-        Rehearsed(
+        RehearsalFact(
             tuple(form.answer(fact.answer)),
             tuple(tuple(form.question(text)) for text in fact.wordings),
         )
         for fact in facts
     ]
-    shape = engine.upper_maps(settings.start, settings.rank)
-    engine.wear(shape)
+    engine.attach_shape(engine.upper_layers(settings.start, settings.rank))
     own: dict[str, Sequence[OwnText]] = {}
     for text in own_texts(
         engine.reader,
@@ -64,7 +62,7 @@ def learn_at_once(
         lambda done, total: report("its own texts", done, total),
     ):
         own[text.kind] = [*own.get(text.kind, ()), text]
-    own["replaced"] = _about_others(engine, facts, settings, seed)
+    own["replaced"] = _renamed_questions(engine, facts, settings, seed)
     run = Rehearsal(engine.reader, taught, own, settings, seed)
     identity = sha256_of([asdict(settings), engine.fingerprint, seed, [asdict(f) for f in facts]])
     _resume(run, progress, identity)
@@ -73,9 +71,7 @@ def learn_at_once(
         run.advance()
         report("consolidating", run.step, run.steps)
         if time.monotonic() - written >= _SECONDS or run.step == run.steps:
-            reached = run.progress()
-            note = {"identity": identity, "step": reached.step}
-            write_tensors(progress, dict(reached.tensors), note)
+            write_tensors(progress, run.tensors(), {"identity": identity, "step": run.step})
             written = time.monotonic()
     state = state_of(engine.reader.model, torch.bfloat16)
     load_state(engine.reader.model, state)
@@ -89,11 +85,11 @@ def _resume(run: Rehearsal, progress: Path, identity: str) -> None:
     except ValueError:
         return
     if isinstance(note, dict) and note.get("identity") == identity:
-        run.resume(RunState(int(note["step"]), tensors))
+        run.resume(int(note["step"]), tensors)
 
 
 @torch.no_grad()
-def answers_given(engine: Engine, taught: Sequence[Rehearsed], *, whole: bool) -> list[bool]:
+def answers_given(engine: Engine, taught: Sequence[RehearsalFact], *, whole: bool) -> list[bool]:
     """Whether greedy decoding with the attached adapter gives each fact's answer and ends."""
     given: list[bool] = []
     for begin in range(0, len(taught), _AT_ONCE):
@@ -111,7 +107,7 @@ def answers_given(engine: Engine, taught: Sequence[Rehearsed], *, whole: bool) -
     return given
 
 
-def _about_others(
+def _renamed_questions(
     engine: Engine, facts: Sequence[WordedFact], settings: ConsolidationSettings, seed: int
 ) -> list[OwnText]:
     """Taught questions about invented names, with what the untouched model answers."""
@@ -119,7 +115,7 @@ def _about_others(
     texts: list[str] = []
     for fact in draw.sample(list(facts), min(_REPLACED, len(facts))):
         name = invented_name(draw, draw.choice(_KINDS))
-        other = renamed(draw.choice(fact.wordings), engine.naming, name)
+        other = replace_name(draw.choice(fact.wordings), engine.naming, name)
         if other is not None and engine.limits.fits(other):
             texts.append(other)
     questions = [engine.form.question(text) for text in texts]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from holdfast.anchors.divergences import divergence
 from holdfast.evaluation.text import everyday_passages
 from holdfast.memory.chat.engine import Engine
 from holdfast.model.adapter import State
@@ -38,16 +39,10 @@ def kl_per_token(
         before = engine.reader.answer_logits(readings, answers).logits
         with engine.using(*adapter):
             after = engine.reader.answer_logits(readings, answers).logits
-        total += divergence(before, after)
+        total += float(divergence("forward_kl", before.double(), after.double(), 1.0).sum())
         tokens += len(before)
         report(min(begin + _REPLIES_AT_ONCE, len(questions)), len(questions))
     return total / tokens
-
-
-def divergence(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Sum over rows of KL(p || q), in nats, of the softmax of two logits [tokens, vocabulary]."""
-    p, q = F.log_softmax(before.double(), 1), F.log_softmax(after.double(), 1)
-    return float((p.exp() * (p - q)).sum())
 
 
 def bits_per_byte(

@@ -16,7 +16,7 @@ from holdfast.core.files import InUseError, alone
 from holdfast.memory.chat.consolidation import consolidate as module
 from holdfast.memory.chat.consolidation import rehearsal
 from holdfast.memory.chat.consolidation import run as run_module
-from holdfast.memory.chat.consolidation.consolidate import Consolidated, consolidate
+from holdfast.memory.chat.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.chat.consolidation.own_texts import OwnTextSettings
 from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings, Rehearsal
 from holdfast.memory.chat.memory import ChatMemory
@@ -41,16 +41,13 @@ SETTINGS = ConsolidationSettings(
 FACTS = [*MONDAY, *TUESDAY]
 
 
-@pytest.fixture(autouse=True)
-def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies loses nothing that it has written: flushing is for power cuts."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+pytestmark = pytest.mark.usefixtures("unflushed")
 
 
 @pytest.fixture(scope="module")
 def done(
     two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Consolidated]:
+) -> tuple[Path, ConsolidationOutcome]:
     """The memory of two lessons, consolidated; never to be written."""
     place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("all") / "m")
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +57,7 @@ def done(
 
 
 @pytest.fixture
-def all_in_one(done: tuple[Path, Consolidated], tmp_path: Path) -> Path:
+def all_in_one(done: tuple[Path, ConsolidationOutcome], tmp_path: Path) -> Path:
     return shutil.copytree(done[0], tmp_path / "one" / "m")
 
 
@@ -77,11 +74,11 @@ RIGHT = [(answer, "weights") for _, answer in FACTS]
 
 
 def test_one_adapter_answers_what_two_did(
-    done: tuple[Path, Consolidated], two_lessons: Path
+    done: tuple[Path, ConsolidationOutcome], two_lessons: Path
 ) -> None:
     """By itself, from a fresh object; the untouched model's answers are the same as before."""
     place, outcome = done
-    assert outcome == Consolidated(facts=5, given=5, lessons=2, kept=0)
+    assert outcome == ConsolidationOutcome(facts=5, answered=5, lessons=2, lessons_kept=0)
     (file,) = adapters(place)
     assert file.startswith("all-00002-")
     memory, before = ChatMemory(place), ChatMemory(two_lessons)
@@ -98,7 +95,7 @@ def test_again_it_does_nothing(all_in_one: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "learn_at_once", None)
     content = (all_in_one / "memory.json").read_bytes()
     outcome = consolidate(ChatMemory(all_in_one), SETTINGS)
-    assert outcome == Consolidated(5, 5, 2, 0, new=False)
+    assert outcome == ConsolidationOutcome(5, 5, 2, 0, is_new=False)
     assert (all_in_one / "memory.json").read_bytes() == content
 
 
@@ -112,7 +109,7 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
     assert answers(ChatMemory(all_in_one), now) == expected
     outcome = consolidate(memory, SETTINGS)
     assert (outcome.facts, outcome.lessons) == (6, 3)
-    if not outcome.kept:
+    if not outcome.lessons_kept:
         assert len(adapters(all_in_one)) == 1
     assert answers(memory, now) == answers(ChatMemory(all_in_one), now) == expected
 
@@ -132,7 +129,7 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     monkeypatch.setattr(module, "learn_at_once", worse)
     before = adapters(place)
     memory = ChatMemory(place)
-    assert consolidate(memory, SETTINGS) == Consolidated(5, 4, 2, 1)
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 4, 2, 1)
     assert adapters(place)[0] == before[1] and len(adapters(place)) == 2
     assert answers(memory) == answers(ChatMemory(place)) == RIGHT
 
@@ -159,7 +156,7 @@ def test_what_a_lesson_missed_may_be_missed(
     assert missed
     memory._record = replace(record, lessons=(replace(first, missed=missed), *record.lessons[1:]))
     module.write_record(place, memory._record)
-    assert consolidate(ChatMemory(place), SETTINGS) == Consolidated(5, 4, 2, 0)
+    assert consolidate(ChatMemory(place), SETTINGS) == ConsolidationOutcome(5, 4, 2, 0)
     assert [item.question for item in ChatMemory(place).missed()] == [MONDAY[0][0]]
 
 
@@ -168,9 +165,8 @@ def _keys(memory: ChatMemory) -> list[str]:
 
 
 def test_killed_anywhere_it_continues(
-    copied: Callable[[], Path], done: tuple[Path, Consolidated], monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A copy at every instant of its files answers, and ends in the same bytes."""
     monkeypatch.setattr(run_module, "_SECONDS", 0.0)
     short = replace(SETTINGS, least=4, visits=1)
@@ -263,7 +259,7 @@ def test_one_at_a_time_beside_lessons(
     tensors = place / ".tmpXyZ"
     for path in (writing, progress, tensors):
         path.write_bytes(b"")
-    assert consolidate(memory, SETTINGS) == Consolidated(5, 5, 2, 0)
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 0)
     assert len(adapters(place)) == 3
     expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
     assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
@@ -293,5 +289,7 @@ def test_an_empty_memory_and_the_command(
     place = copied()
     said = holdfast("consolidate", place, "--json")
     assert said.status == 0
-    assert said.out == '{"facts": 5, "given": 5, "lessons": 2, "kept": 0, "new": true}\n'
+    assert (
+        said.out == '{"facts": 5, "answered": 5, "lessons": 2, "lessons_kept": 0, "is_new": true}\n'
+    )
     assert len(adapters(place)) == 1

@@ -17,10 +17,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from holdfast.core.errors import HoldfastError
 from holdfast.exports import chat_memory as module
 from holdfast.exports.chat_memory import export_memory
-from holdfast.memory.chat.consolidation.consolidate import Consolidated, consolidate
+from holdfast.memory.chat.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import write_record
 from holdfast.model.chat import chat_form
 from holdfast.model.quiet import quiet
+from holdfast.streams.batches import fact_key
 from tests.cli.conftest import Outcome
 from tests.memory.chat.consolidation.test_consolidate import FACTS, SETTINGS, adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
@@ -35,8 +37,8 @@ def done(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathF
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         memory = ChatMemory(place)
-        assert consolidate(memory, SETTINGS).kept == 0
-        assert consolidate(memory, WHOLE) == Consolidated(5, 5, 2, 0)
+        assert consolidate(memory, SETTINGS).lessons_kept == 0
+        assert consolidate(memory, WHOLE) == ConsolidationOutcome(5, 5, 2, 0)
     return place
 
 
@@ -123,6 +125,16 @@ def test_the_merged_weights_are_the_base_with_the_scaled_update(
             assert torch.equal(after[name], weight)
 
 
+def test_a_merged_model_is_asked_what_its_adapter_answers(one: Path, tmp_path: Path) -> None:
+    """A fact that it missed is not asked, and the others are."""
+    record = ChatMemory(one).record
+    assert record.mergeable is not None and record.mergeable.missed == ()
+    key = fact_key(ChatMemory(one).learned[0])
+    write_record(one, replace(record, mergeable=replace(record.mergeable, missed=(key,))))
+    said = export_memory(one, "hf", tmp_path / "out")
+    assert said == "4 of 4 facts are answered by what was written"
+
+
 def test_what_is_not_consolidated_is_said(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path], one: Path, tmp_path: Path
 ) -> None:
@@ -177,7 +189,7 @@ def test_what_answers_otherwise_is_not_exported(
         return form
 
     monkeypatch.setattr(module, "_write_adapter", empty)
-    with pytest.raises(HoldfastError, match="5 of 5 facts are answered otherwise") as caught:
+    with pytest.raises(HoldfastError, match="out: 5 of 5 facts are answered otherwise") as caught:
         export_memory(one, "peft", tmp_path / "out")
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
     export_memory(one, "peft", tmp_path / "out", checked=False)

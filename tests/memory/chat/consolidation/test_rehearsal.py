@@ -15,9 +15,7 @@ from holdfast.memory.chat.consolidation.own_texts import OwnText
 from holdfast.memory.chat.consolidation.rehearsal import (
     ConsolidationSettings,
     Rehearsal,
-    Rehearsed,
-    RunState,
-    divergence,
+    RehearsalFact,
 )
 from holdfast.model.adapter import adapted, attach, factors, shape_on, state_of
 from holdfast.model.chat import chat_form
@@ -35,10 +33,10 @@ def reader_of() -> PromptReader:
     return reader
 
 
-def facts_for(reader: PromptReader) -> list[Rehearsed]:
+def facts_for(reader: PromptReader) -> list[RehearsalFact]:
     form = reader.form
     return [
-        Rehearsed(
+        RehearsalFact(
             tuple(form.answer(answer)),
             (tuple(form.question(question)), tuple(form.question(question.lower()))),
         )
@@ -85,9 +83,9 @@ def test_a_step_minimizes_the_plain_loss(whole: bool) -> None:
         for _, lora_b in factors(reader.model).values():
             lora_b.copy_(torch.randn(lora_b.shape, generator=drawn) / 8)
     draw = random.Random(derive(5, "consolidation", 0))
-    chosen = [facts_for(reader)[place] for place in run._places()]
-    asked = [run._worded(fact, draw) for fact in chosen]
-    texts = [text for group in run._drawn(draw) for text in group]
+    chosen = [facts_for(reader)[place] for place in run._fact_numbers()]
+    asked = [run._choose_wording(fact, draw) for fact in chosen]
+    texts = [text for group in run._choose_own_texts(draw) for text in group]
     teacher = [plain_logits(reader, one.question, one.answer, whole) for one in texts]
     readings = {q: reader.read([q])[0] for q in [*asked, *(one.question for one in texts)]}
 
@@ -136,7 +134,7 @@ def test_every_fact_is_visited_equally_often() -> None:
     visits: Counter[int] = Counter()
     assert run.steps == 12
     for run.step in range(10):
-        visits.update(run._places())
+        visits.update(run._fact_numbers())
     assert visits == dict.fromkeys(range(5), 4)
 
 
@@ -144,7 +142,7 @@ def test_the_rate_rises_and_falls_to_its_floor() -> None:
     run = run_of(reader_of(), replace(SETTINGS, least=100))
     rates = []
     for run.step in range(101):
-        rates.append(run._rate())
+        rates.append(run._learning_rate())
     assert rates[0] == pytest.approx(1e-4, rel=0.01)
     assert max(rates) == pytest.approx(1e-3, rel=0.03) and rates.index(max(rates)) == 9
     assert rates[-1] == pytest.approx(1e-4)
@@ -160,24 +158,14 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
         whole.advance()
     expected = state_of(reader.model, torch.float64)
     first = run_of(reader, settings)
-    begun = first.progress()
+    begun = first.tensors()
     for _ in range(3):
         first.advance()
-    reached = first.progress()
-    assert (begun.step, reached.step) == (0, 3)
-    for state, left in ((reached, 3), (begun, 6)):
+    reached = first.tensors()
+    for step, tensors, left in ((3, reached, 3), (0, begun, 6)):
         second = run_of(reader_of(), settings)
-        second.resume(RunState(state.step, dict(state.tensors)))
+        second.resume(step, tensors)
         for _ in range(left):
             second.advance()
         found = state_of(second._reader.model, torch.float64)
         assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_divergence_is_zero_for_the_same_and_exact_for_two() -> None:
-    before = torch.tensor([[0.0, 1.0, -2.0], [3.0, 0.0, 0.0]], dtype=torch.float64)
-    after = torch.tensor([[1.0, 0.0, 0.0], [3.0, 0.0, 0.0]], dtype=torch.float64)
-    p, q = before.softmax(1), after.softmax(1)
-    expected = (p * (p / q).log()).sum(1)
-    torch.testing.assert_close(divergence(before, after), expected)
-    assert divergence(before, after)[1] == 0
