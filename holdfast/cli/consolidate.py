@@ -27,8 +27,7 @@ def consolidate(
 ) -> None:
     """Learn all facts of a memory at once, into one adapter in place of the lessons'.
 
-    It takes some seconds a fact, and continues after it was stopped. Meanwhile lessons can be
-    learned.
+    It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
     """
     from holdfast.cli.chat_memory import WorkBars, opened_memory
     from holdfast.cli.progress import loading
