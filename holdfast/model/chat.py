@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -36,6 +37,27 @@ class ChatForm:
         """The tokens of a question behind the prefix, up to the invocation."""
         text = text.strip()
         return [*self._encode(f" {text}" if self.boxed else text), *self.user_end]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the tokens of a question lie in its text, which has no blanks at its ends.
+
+        They are the first of :meth:`question`; a token of blanks alone may be empty.
+        """
+        text = text.strip()
+        head = 1 if self.boxed else 0
+        if self.tokenizer.is_fast:
+            encoded = self.tokenizer(
+                f" {text}" if self.boxed else text,
+                add_special_tokens=False,
+                split_special_tokens=True,
+                return_offsets_mapping=True,
+            )
+            ends = list(encoded.offset_mapping)
+        else:  # a tokenizer in Python does not say
+            ids = self._encode(f" {text}" if self.boxed else text)
+            places = [len(self.tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
+            ends = list(pairwise(places))
+        return [(max(0, begin - head), max(0, end - head)) for begin, end in ends]
 
     def answer(self, text: str) -> list[int]:
         """The tokens of an answer behind the invocation, its end included."""

@@ -27,8 +27,8 @@ class Reading:
     """What the untouched model holds after a prompt.
 
     length: tokens between the common prefix and the invocation; layers: their keys and values,
-    one pair a layer; states: hidden states at the invocation's last token, [len(depths), d], or
-    None where none were asked for.
+    one pair a layer; states: hidden states at the tokens of the user's text,
+    [len(depths), tokens, d], or None where none were asked for.
     """
 
     length: int
@@ -107,9 +107,7 @@ class PromptReader:
 
     def _read(self, prompts: Sequence[Sequence[int]], depths: Sequence[int]) -> list[Reading]:
         start = len(self.form.prefix)
-        invocation = self.form.invocation if depths else ()
-        tokens = [[*prompt, *invocation] for prompt in prompts]
-        ids, present = _right_padded(tokens, self._device)
+        ids, present = _right_padded(prompts, self._device)
         cache = self._cache([None] * len(prompts))
         mask = torch.cat([present.new_ones(len(prompts), start), present], 1)
         out = self.model.base_model(
@@ -125,10 +123,16 @@ class PromptReader:
                 )
                 for keys, values in _layers(cache)
             )
-            last = len(tokens[row]) - 1
-            states = [out.hidden_states[depth][row, last] for depth in depths]
-            readings.append(Reading(length, layers, torch.stack(states) if states else None))
+            states = self._text_states(out.hidden_states, row, length, depths) if depths else None
+            readings.append(Reading(length, layers, states))
         return readings
+
+    def _text_states(
+        self, hidden: Sequence[torch.Tensor], row: int, length: int, depths: Sequence[int]
+    ) -> torch.Tensor:
+        """Hidden states at the user's text of a prompt: [len(depths), tokens, d]."""
+        text = length - len(self.form.user_end)
+        return torch.stack([hidden[depth][row, :text] for depth in depths])
 
     @torch.no_grad()
     def states(
@@ -137,8 +141,8 @@ class PromptReader:
         depths: Sequence[int],
         batch: int = 64,
         report: Callable[[int, int], None] = lambda *_: None,
-    ) -> torch.Tensor:
-        """Hidden states at the end of prompts, as :meth:`read` keeps them: [n, len(depths), d].
+    ) -> list[torch.Tensor]:
+        """Hidden states of prompts, as :meth:`read` keeps them: of each [len(depths), tokens, d].
 
         Only the layers below the deepest are computed.
         """
@@ -148,8 +152,7 @@ class PromptReader:
         with _shallow(self.model, max(depths) + 1):
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
-                tokens = [[*prompts[place], *self.form.invocation] for place in places]
-                ids, present = _right_padded(tokens, self._device)
+                ids, present = _right_padded([prompts[place] for place in places], self._device)
                 mask = torch.cat([present.new_ones(len(places), len(self.form.prefix)), present], 1)
                 hidden = self.model.base_model(
                     ids,
@@ -158,10 +161,10 @@ class PromptReader:
                     output_hidden_states=True,
                 ).hidden_states
                 for row, place in enumerate(places):
-                    last = len(tokens[row]) - 1
-                    found[place] = torch.stack([hidden[depth][row, last] for depth in depths])
+                    length = len(prompts[place])
+                    found[place] = self._text_states(hidden, row, length, depths)
                 report(len(found), len(prompts))
-        return torch.stack([found[place] for place in range(len(prompts))])
+        return [found[place] for place in range(len(prompts))]
 
     def answer_logits(
         self, readings: Sequence[Reading], answers: Sequence[Sequence[int]]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
-from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
+from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson, read_record
 from holdfast.model.load import load_model

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from holdfast.memory.chat.batch import GATE
 from holdfast.memory.chat.engine import Engine
-from holdfast.memory.chat.gate import Gate, Match, Vectors
+from holdfast.memory.chat.gate import Gate, Match
+from holdfast.memory.chat.gate_tuning import Look
+from holdfast.memory.chat.looks import GATE, Looks, questions_on_file, read_looks
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
-from holdfast.memory.chat.second_look import UNCERTAIN, is_comparable, second_scores
+from holdfast.memory.chat.second_look import UNCERTAIN, Pair, is_comparable, second_scores
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -80,26 +80,35 @@ class Answerer:
                     self._facts[places[key]] = item
                 self._lesson[places[key]] = lesson.file
                 self._asked[question_key(item.question)] = places[key]
-        vectors, owners = self._vectors(record, places)
-        names = [fact.question for fact in self._facts]
-        self._gate = Gate(engine.tuning, engine.naming, names, vectors, owners)
+        looks, owners = self._looks(record, tasks, places)
+        self._gate = Gate(engine.tuning, looks, owners)
         self._loose = {
             key: self._asked[question_key(question)]
             for key, question in taught_spellings(self._asked).items()
         }
 
-    def _vectors(self, record: Record, places: dict[str, int]) -> tuple[Vectors, list[int]]:
-        """The vectors of every fact's last lesson, and the facts that they belong to."""
-        rows, owners = [], []
+    def _looks(
+        self, record: Record, tasks: Sequence[Task], places: dict[str, int]
+    ) -> tuple[list[Look], list[int]]:
+        """The questions of every fact's last lesson, and the facts that they belong to."""
+        looks, owners = [], []
         for file in dict.fromkeys(lesson.file for lesson in record.lessons):
-            tensors, keys = read_lesson(self._directory, file, only=GATE)
-            if len(keys) != len(tensors[GATE]) or not places.keys() >= set(keys):
+            stored = read_looks(self._directory, file, self._engine.tuning.key)
+            if stored is None:  # made with another tuning: read once more
+                here = [
+                    task.items
+                    for task, lesson in zip(tasks, record.lessons, strict=True)
+                    if lesson.file == file
+                ]
+                keys, texts = zip(*questions_on_file(chain.from_iterable(here)), strict=True)
+                stored = Looks(keys, tuple(self._engine.looks(texts)))
+            if not places.keys() >= set(stored.owners):
                 raise damaged_lesson(self._directory, file, "it is of other facts")
-            for row, key in zip(tensors[GATE].float().numpy(), keys, strict=True):
+            for key, look in zip(stored.owners, stored.looks, strict=True):
                 if self._lesson[places[key]] == file:
-                    rows.append(row)
+                    looks.append(look)
                     owners.append(places[key])
-        return np.stack(rows), owners
+        return looks, owners
 
     @property
     def facts(self) -> tuple[Item, ...]:
@@ -121,8 +130,8 @@ class Answerer:
 
         No adapter has a say, as in a list of facts without weights.
         """
-        _, vectors = self._engine.read(questions)
-        matches = self._matches(questions, vectors.numpy())
+        _, looks = self._engine.read(questions)
+        matches = self._matches(questions, looks)
         return [match.place if match and match.score > 0 else None for match in matches]
 
     def replies(self, questions: Sequence[str], longest: int | None = None) -> list[Answer]:
@@ -145,8 +154,8 @@ class Answerer:
         """
         if not questions:
             return []
-        readings, vectors = self._engine.read(questions)
-        places, given = self._places(questions, readings, vectors.numpy())
+        readings, looks = self._engine.read(questions)
+        places, given = self._places(questions, readings, looks)
         found: list[Answer | Reading] = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
             if place is None:
@@ -158,13 +167,13 @@ class Answerer:
         return found
 
     def _places(
-        self, questions: Sequence[str], readings: Sequence[Reading], vectors: Vectors
+        self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[Look]
     ) -> tuple[list[int | None], dict[int, bool]]:
         """The fact that each question is taken to ask for, and whether the weights give its answer.
 
         Both by the question's number; a fact is None, and then not in the second, for none.
         """
-        matches = self._matches(questions, vectors)
+        matches = self._matches(questions, looks)
         given = self._given(readings, [match.place if match else None for match in matches])
         places = [
             match.place if match and _is_taught(match.score, given[number]) else None
@@ -172,21 +181,24 @@ class Answerer:
         ]
         return places, given
 
-    def _matches(self, questions: Sequence[str], vectors: Vectors) -> list[Match | None]:
+    def _matches(self, questions: Sequence[str], looks: Sequence[Look]) -> list[Match | None]:
         """The fact that each question may ask for; its score is infinite for a question on file."""
         matches: list[Match | None] = []
         uncertain: list[tuple[int, Match]] = []
-        for number, (question, vector) in enumerate(zip(questions, vectors, strict=True)):
+        for number, (question, look) in enumerate(zip(questions, looks, strict=True)):
             place = self._known(question)
-            best = self._gate.best(question, vector) if place is None else Match(place, math.inf)
+            best = self._gate.best(look) if place is None else Match(place, math.inf)
             if best is not None and UNCERTAIN[0] < best.score < UNCERTAIN[1]:
                 taught = self._facts[best.place].question
                 if is_comparable(self._engine.limits, taught, question):
                     uncertain.append((number, best))
             matches.append(best if best is not None and best.score > UNCERTAIN[0] else None)
-        pairs = [(self._facts[match.place].question, questions[n]) for n, match in uncertain]
+        pairs = [
+            Pair(self._facts[place].question, questions[number], self._gate.names(place))
+            for number, place in ((number, match.place) for number, match in uncertain)
+        ]
         first = [match.score for _, match in uncertain]
-        second = second_scores(self._engine.reader, self._engine.naming, pairs, first)
+        second = second_scores(self._engine.reader, pairs, first)
         for (number, match), score in zip(uncertain, second, strict=True):
             matches[number] = Match(match.place, score)
         return matches

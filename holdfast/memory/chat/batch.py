@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-import torch
+from itertools import compress
 
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.lesson import Taught, learn_lesson
+from holdfast.memory.chat.looks import Looks
 from holdfast.memory.chat.wordings import lesson_wordings
+from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
-
-GATE = "gate"  # the name of the vectors beside an adapter's factors
 
 
 @dataclass(frozen=True)
 class LearnedBatch:
     """What a lesson leaves.
 
-    tensors: the adapter's factors, and ``gate`` [wordings, d], a vector for every wording on file;
-    owners: the key of the fact's question that each vector belongs to; missed: the keys of the
+    tensors: the adapter's factors; looks: at every wording on file; missed: the keys of the
     questions whose answers the adapter does not give.
     """
 
-    tensors: dict[str, torch.Tensor]
-    owners: list[str]
+    tensors: State
+    looks: Looks
     missed: tuple[str, ...]
 
 
@@ -38,7 +36,7 @@ def learn_batch(
     report(learned, facts) is called after every step.
     """
     facts = facts_of(task.items, engine.limits.fits)
-    readings, vectors = engine.read([text for fact in facts for text in fact.wordings])
+    readings, looks = engine.read([text for fact in facts for text in fact.wordings])
     remaining = iter(readings)
     taught = [
         Taught(
@@ -49,9 +47,10 @@ def learn_batch(
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
     engine.attach_shape()
     state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
+    owners = [fact.key for fact in facts for _ in range(fact.on_file)]
     return LearnedBatch(
-        {**state, GATE: vectors[on_file].to(torch.float16)},
-        [fact.key for fact in facts for _ in range(fact.on_file)],
+        state,
+        Looks(tuple(owners), tuple(compress(looks, on_file))),
         tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right),
     )
 

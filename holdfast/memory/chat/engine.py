@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
+from holdfast.memory.chat.gate_tuning import GateTuning, Look, prepared_tuning
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
 from holdfast.memory.chat.limits import limits_of
-from holdfast.memory.chat.words import Naming
 from holdfast.model.adapter import (
     AdapterShape,
     State,
@@ -51,19 +51,33 @@ class Engine:
         self._lesson_shape = shape_for(self.reader, self.settings)
         attach(model, self._lesson_shape)
         self._attached: AdapterShape | None = self._lesson_shape
-        self.naming = Naming(lambda word: len(tokenizer(word, add_special_tokens=False).input_ids))
-        self.tuning: GateTuning = prepared_tuning(
-            self.reader, self.naming, self.fingerprint, report
-        )
+        self.tuning: GateTuning = prepared_tuning(self.reader, self.fingerprint, report)
         self._states: OrderedDict[str, State] = OrderedDict()
         self._loaded: str | None = None
 
-    def read(self, questions: Sequence[str]) -> tuple[list[Reading], torch.Tensor]:
-        """Read questions with the untouched model; also their vectors for the gate [n, d]."""
+    def read(self, questions: Sequence[str]) -> tuple[list[Reading], list[Look]]:
+        """Read questions with the untouched model; also what the gate compares of them."""
         prompts = [self.limits.question_tokens(question) for question in questions]
         readings = self.reader.read(prompts, depths=self.tuning.depths)
-        states = torch.stack([r.states for r in readings if r.states is not None])
-        return readings, self.tuning.vectors(states)
+        looks = [
+            self.tuning.look(question.strip(), self.form.spans(question), reading.states.cpu())
+            for question, reading in zip(questions, readings, strict=True)
+            if reading.states is not None
+        ]
+        return [replace(reading, states=None) for reading in readings], looks
+
+    def looks(self, questions: Sequence[str], batch: int = 256) -> list[Look]:
+        """What the gate compares of questions, which only the lower layers read."""
+        looks: list[Look] = []
+        for begin in range(0, len(questions), batch):
+            texts = [question.strip() for question in questions[begin : begin + batch]]
+            prompts = [self.limits.question_tokens(text) for text in texts]
+            states = self.reader.states(prompts, self.tuning.depths)
+            looks += [
+                self.tuning.look(text, self.form.spans(text), state.cpu())
+                for text, state in zip(texts, states, strict=True)
+            ]
+        return looks
 
     def untouched_answers(
         self, readings: Sequence[Reading], longest: int | None = None

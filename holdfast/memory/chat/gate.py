@@ -1,7 +1,7 @@
 """Whether a question is about a taught fact, and which.
 
 Two questions are one when they name the same things and ask the same of them. What they name is
-compared as words; what they ask, by the untouched model's state at the end of the prompt, in a
+compared as words; what they ask, by the untouched model's states at the other words, in a
 projection that was fitted to tell 300 relations apart (:mod:`holdfast.memory.chat.gate_tuning`).
 The decision is a logistic function of both; its threshold follows from the same relations.
 """
@@ -9,16 +9,14 @@ The decision is a logistic function of both; its threshold follows from the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from holdfast.memory.chat.gate_tuning import GateTuning
-from holdfast.memory.chat.words import Naming, agreement, deletions
+from holdfast.memory.chat.gate_tuning import GateTuning, Look, Vectors
+from holdfast.memory.chat.words import NAMED, Names, agreement, deletions
 
-Vectors = npt.NDArray[np.float32]
 _CANDIDATES = 64
 # Of the taught question's naming weight; with less, another thing is named, whatever is asked.
 _LEAST_COVERED = 0.5
@@ -39,69 +37,70 @@ class Gate:
     does not grow with the number of facts.
     """
 
-    def __init__(
-        self,
-        tuning: GateTuning,
-        naming: Naming,
-        questions: Sequence[str],
-        vectors: Vectors,
-        owners: Sequence[int],
-    ) -> None:
-        """questions: taught ones; vectors [n, d], unit length, of wordings of them; owners [n]."""
-        self._tuning, self._naming = tuning, naming
-        self._names = [naming(question) for question in questions]
-        self._vectors = vectors
-        self._rows: dict[int, list[int]] = defaultdict(list)
-        for row, owner in enumerate(owners):
-            self._rows[owner].append(row)
+    def __init__(self, tuning: GateTuning, looks: Sequence[Look], owners: Sequence[int]) -> None:
+        """looks: of taught questions; owners: the number of the fact that each asks for."""
+        self._tuning, self._looks, self._owners = tuning, looks, owners
+        self._vectors = np.stack([look.vector for look in looks])
+        self._first = {owner: row for row, owner in reversed(list(enumerate(owners)))}
         self._by_word: dict[str, list[int]] = defaultdict(list)
         self._unnamed = []
-        for place, names in enumerate(self._names):
-            for word in names:
-                for key in deletions(word) if len(word) >= 5 and word.isalpha() else (word,):
-                    self._by_word[key].append(place)
-            if not names:
-                self._unnamed.append(place)
+        for row, look in enumerate(looks):
+            for word in look.names:
+                for key in _keys(word):
+                    self._by_word[key].append(row)
+            if _names_nothing(look.names):
+                self._unnamed.append(row)
 
-    def best(self, question: str, vector: Vectors) -> Match | None:
-        """The fact that a question most probably asks for; None where none names the same.
+    def names(self, place: int) -> Names:
+        """What the first question of a fact names."""
+        return self._looks[self._first[place]].names
 
-        vector: [d], the question's state in the tuning's projection.
-        """
-        asked = self._naming(question)
-        candidates = self._candidates(asked, vector)
-        scored = (self._match(place, asked, vector) for place in candidates)
+    def best(self, asked: Look) -> Match | None:
+        """The fact that a question most probably asks for; None where none names the same."""
+        scored = (self._match(row, asked) for row in self._candidates(asked))
         return max(filter(None, scored), key=lambda match: match.score, default=None)
 
-    def _match(self, place: int, asked: dict[str, float], vector: Vectors) -> Match | None:
-        covered, extra = agreement(self._names[place], asked)
+    def _match(self, row: int, asked: Look) -> Match | None:
+        covered, extra = agreement(self._looks[row].names, asked.names)
         if covered < _LEAST_COVERED:
             return None
-        likeness = float((self._vectors[self._rows[place]] @ vector).max())
-        return Match(place, self._tuning.score(likeness, covered, extra))
+        likeness = float(self._vectors[row] @ asked.vector)
+        return Match(self._owners[row], self._tuning.score(likeness, covered, extra))
 
-    def _candidates(self, asked: dict[str, float], vector: Vectors) -> list[int]:
-        """The facts that share most naming weight with a question; of equal ones the likest."""
-        if not asked:
-            return self._likest(self._unnamed, vector, _CANDIDATES)
+    def _candidates(self, asked: Look) -> list[int]:
+        """The rows that share most naming weight with a question; of equal ones the likest."""
         shared: dict[int, float] = defaultdict(float)
-        for word, weight in asked.items():
-            keys = deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
-            for place in {place for key in keys for place in self._by_word.get(key, ())}:
-                shared[place] += weight
+        for word, weight in asked.names.items():
+            for row in {row for key in _keys(word) for row in self._by_word.get(key, ())}:
+                shared[row] += weight
+        rows = self._most(shared, asked.vector)
+        if _names_nothing(asked.names):
+            rows = list(
+                dict.fromkeys([*rows, *self._likest(self._unnamed, asked.vector, _CANDIDATES)])
+            )
+        return rows
+
+    def _most(self, shared: dict[int, float], vector: Vectors) -> list[int]:
+        """The rows that share most, at most so many as are compared."""
         if len(shared) <= _CANDIDATES:
             return list(shared)
         least = sorted(shared.values(), reverse=True)[_CANDIDATES - 1]
-        more = [place for place, weight in shared.items() if weight > least]
-        equal = [place for place, weight in shared.items() if weight == least]
+        more = [row for row, weight in shared.items() if weight > least]
+        equal = [row for row, weight in shared.items() if weight == least]
         return more + self._likest(equal, vector, _CANDIDATES - len(more))
 
-    def _likest(self, places: list[int], vector: Vectors, count: int) -> list[int]:
-        """The facts whose vectors are most like a question's."""
-        if len(places) <= count:
-            return places
-        rows = [self._rows[place] for place in places]
-        likeness = self._vectors[np.concatenate(rows)] @ vector
-        starts = np.cumsum([0, *map(len, rows[:-1])])
-        best = np.argsort(-np.maximum.reduceat(likeness, starts), kind="stable")
-        return [places[number] for number in best[:count]]
+    def _likest(self, rows: list[int], vector: Vectors, count: int) -> list[int]:
+        """The rows whose vectors are most like a question's."""
+        if len(rows) <= count:
+            return rows
+        best = np.argsort(-(self._vectors[rows] @ vector), kind="stable")
+        return [rows[number] for number in best[:count]]
+
+
+def _keys(word: str) -> Iterable[str]:
+    """The keys of a word in the index."""
+    return deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
+
+
+def _names_nothing(names: Names) -> bool:
+    return sum(names.values()) < NAMED

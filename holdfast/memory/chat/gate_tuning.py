@@ -1,56 +1,81 @@
-"""Fit a gate to a model: a projection that tells relations apart, and the weights of a decision.
+"""Fit a gate to a model: what finds names, what tells relations apart, and a decision.
 
 Once a model. The library of relations gives questions about invented names; no fact and no
-evaluation data is read. The untouched model's state at the end of a prompt, taken at two depths, is
-projected so that wordings of one relation lie together (a contrastive loss, InfoNCE, van den Oord
-et al. 2018). A logistic function of likeness and named words is then fitted to pairs of questions,
-with projections that have not seen their relations, and its threshold set by the pairs that must
-not be accepted.
+evaluation data is read. The untouched model's states at a question's tokens are taken at two
+depths. A probe (:mod:`holdfast.memory.chat.naming`) finds the tokens of the name; the mean of the
+others is projected so that wordings of one relation lie together (a contrastive loss, InfoNCE, van
+den Oord et al. 2018). A logistic function of likeness and named words is then fitted to pairs of
+questions, with a probe and projections that have not seen their relations, and its threshold set by
+the pairs that must not be accepted.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
-from holdfast.memory.chat.invented import invented_name
-from holdfast.memory.chat.relations import ENTITY, Relation, relations
-from holdfast.memory.chat.words import Naming, agreement
+from holdfast.memory.chat.library_questions import LibraryQuestion, library_questions, pairs_of
+from holdfast.memory.chat.naming import NameProbe, Span, fit_probe
+from holdfast.memory.chat.relations import relations
+from holdfast.memory.chat.words import Names, agreement
 from holdfast.model.cache import cache_directory, unwritable
+from holdfast.model.chat import ChatForm
 from holdfast.model.reading import PromptReader
 from holdfast.model.tensors import read_tensors, write_tensors
 
-_VERSION = 2  # of what follows; a new one fits anew
-_DEPTHS = (0.47, 0.6)  # fractions of the layers; the best of 12 to 24 of 30 on the development set
-_WORDINGS = 4  # of a relation, of its eight
+_VERSION = 3  # of what follows; a new one fits anew
+# Fractions of the layers; of 4, 9, 14 and 18 of 30 these two were best on the development set.
+_DEPTHS = (0.3, 0.47)
 _DIMENSIONS = 64  # of the projection, at each depth
 _STEPS, _LR, _DECAY, _DROP, _TEMPERATURE = 300, 3e-3, 0.3, 0.3, 0.1
 _PAIRS = 4000
+_LEAST_ASKING = 1e-3  # a token's part in the mean, when it is certainly of a name
 # Most pairs of the library that must not be accepted and are: another relation, another entity.
 _RELATION_ACCEPTED, _ENTITY_ACCEPTED = 0.03, 0.01
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the gate compares of a question. names: what it names; vector: [d], what it asks."""
+
+    names: Names
+    vector: Vectors
 
 
 @dataclass(frozen=True)
 class GateTuning:
     """What is fitted.
 
-    depths: numbers of the hidden states; mean, scale [depths, d]; projection [depths, d, m];
-    weights: of likeness, covered, extra and 1; positive sums are accepted.
+    key: of the model, its template and the library; depths: numbers of the hidden states; probe: at
+    the last of them; mean, scale: [depths, d]; projection: [depths, d, m]; weights: of likeness,
+    covered, extra and 1; positive sums are accepted.
     """
 
+    key: str
     depths: tuple[int, ...]
+    probe: NameProbe
     mean: torch.Tensor
     scale: torch.Tensor
     projection: torch.Tensor
     weights: tuple[float, ...]
+
+    def look(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> Look:
+        """What a question names and asks. spans: of its tokens; states: [depths, tokens, d]."""
+        probabilities = self.probe.probabilities(text, spans, states[-1])
+        names = self.probe.names(text, spans, probabilities)
+        return Look(names, self.vectors(asking_states(states, probabilities)[None])[0].numpy())
 
     def vectors(self, states: torch.Tensor) -> torch.Tensor:
         """States [n, depths, d] as unit vectors [n, depths * m]."""
@@ -64,9 +89,17 @@ class GateTuning:
         return sum(weight * value for weight, value in zip(self.weights, features, strict=True))
 
 
+def asking_states(states: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+    """The mean state of the tokens that are of no name: [depths, d].
+
+    states: [depths, tokens, d]; probabilities: [tokens], of belonging to a name.
+    """
+    weights = (1 - probabilities).clamp(min=_LEAST_ASKING)
+    return torch.einsum("ktd,t->kd", states.float(), weights / weights.sum())
+
+
 def prepared_tuning(
     reader: PromptReader,
-    naming: Naming,
     fingerprint: str,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> GateTuning:
@@ -77,12 +110,13 @@ def prepared_tuning(
     """
     form = reader.form
     asked_in = [form.prefix, form.user_end, form.invocation]
-    key = sha256_of([_VERSION, [list(one.wordings) for one in relations()], asked_in])[:8]
-    path = cache_directory() / "gates" / f"{fingerprint[:16]}-{key}.safetensors"
+    digest = sha256_of([_VERSION, [list(one.wordings) for one in relations()], asked_in])[:8]
+    key = f"{fingerprint[:16]}-{digest}"
+    path = cache_directory() / "gates" / f"{key}.safetensors"
     try:
-        return _from_tensors(read_tensors(path)[0])
+        return _from_tensors(key, read_tensors(path)[0])
     except ValueError:  # missing or damaged: fit it
-        tuning = fit(reader, naming, report)
+        tuning = fit(reader, key, report)
     try:
         write_tensors(path, _tensors(tuning))
     except HoldfastError as error:
@@ -91,54 +125,93 @@ def prepared_tuning(
 
 
 def fit(
-    reader: PromptReader, naming: Naming, report: Callable[[int, int], None] = lambda *_: None
+    reader: PromptReader, key: str = "", report: Callable[[int, int], None] = lambda *_: None
 ) -> GateTuning:
     """Fit a gate to the reader's model."""
     count = reader.model.config.get_text_config().num_hidden_layers
     depths = tuple(sorted({max(1, round(count * fraction)) for fraction in _DEPTHS}))
     draw = random.Random(derive(0, "gate"))
-    asked = [_Asked(number, place, relation) for number, relation in enumerate(relations())
-             for place in draw.sample(range(len(relation.wordings)), _WORDINGS)]  # fmt: skip
-    texts = [one.text(invented_name(draw, one.relation.kind)) for one in asked]
-    prompts = [reader.form.question(text) for text in texts]
-    states = reader.states(prompts, depths, report=report)
-    labels = torch.tensor([one.number for one in asked])
-    # Projections that have seen one half of the relations are judged on the other.
-    halves = [labels % 2 == half for half in (0, 1)]
+    asked = library_questions(draw)
+    read = _Read.by(reader, asked, depths, report)
+    # What has seen one half of the groups is judged on the other.
     features, verdicts, kinds = [], [], []
     for half in (0, 1):
-        partial = _project(states[halves[1 - half]], labels[halves[1 - half]], depths)
-        seen = [one for one, inside in zip(asked, halves[half].tolist(), strict=True) if inside]
-        pairs = _pairs(seen, partial.vectors(states[halves[half]]), naming, draw)
-        features += [pair[0] for pair in pairs]
-        verdicts += [pair[1] for pair in pairs]
-        kinds += [pair[2] for pair in pairs]
+        seen, unseen = read.of_half(1 - half), read.of_half(half)
+        partial = _untuned(seen, depths, key)
+        looks = [
+            partial.look(one.text, spans, states)
+            for one, spans, states in zip(unseen.asked, unseen.spans, unseen.states, strict=True)
+        ]
+        for one, other, what in pairs_of(unseen.asked, _PAIRS, draw):
+            taught, second = looks[one], looks[other]
+            covered, extra = agreement(taught.names, second.names)
+            features.append((float(taught.vector @ second.vector), covered, extra))
+            verdicts.append(what == "same")
+            kinds.append(what)
     weights = _decision(np.array(features), np.array(verdicts), np.array(kinds))
-    whole = _project(states, labels, depths)
-    return GateTuning(depths, whole.mean, whole.scale, whole.projection, weights)
+    return replace(_untuned(read, depths, key), weights=weights)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A wording of a relation. number: the relation's; place: the wording's."""
+class _Read:
+    """Questions of the library with what the untouched model holds at their tokens.
 
-    number: int
-    place: int
-    relation: Relation
+    spans: of their tokens; states: [depths, tokens, d] of each.
+    """
 
-    def text(self, name: str) -> str:
-        return self.relation.wordings[self.place].replace(ENTITY, name)
+    asked: list[LibraryQuestion]
+    spans: list[list[Span]]
+    states: list[torch.Tensor]
+
+    @classmethod
+    def by(
+        cls,
+        reader: PromptReader,
+        asked: list[LibraryQuestion],
+        depths: Sequence[int],
+        report: Callable[[int, int], None],
+    ) -> _Read:
+        form: ChatForm = reader.form
+        prompts = [form.question(one.text) for one in asked]
+        states = reader.states(prompts, depths, report=report)
+        spans = [form.spans(one.text) for one in asked]
+        return cls(asked, spans, [one.cpu() for one in states])
+
+    def of_half(self, half: int) -> _Read:
+        """The questions of every other group of relations."""
+        inside = [one.group % 2 == half for one in self.asked]
+        return _Read(
+            list(compress(self.asked, inside)),
+            list(compress(self.spans, inside)),
+            list(compress(self.states, inside)),
+        )
 
 
-def _project(states: torch.Tensor, labels: torch.Tensor, depths: Sequence[int]) -> GateTuning:
-    """Fit the projection at each depth."""
+def _untuned(read: _Read, depths: tuple[int, ...], key: str) -> GateTuning:
+    """The probe and the projections that questions give, without a decision."""
+    texts = [one.text for one in read.asked]
+    last = [states[-1] for states in read.states]
+    probe = fit_probe(texts, read.spans, last, [one.name for one in read.asked])
+    asking = [
+        asking_states(states, probe.probabilities(text, spans, states[-1]))
+        for text, spans, states in zip(texts, read.spans, read.states, strict=True)
+    ]
+    labels = torch.tensor([one.relation for one in read.asked])
+    mean, scale, projection = _project(torch.stack(asking), labels)
+    return GateTuning(key, depths, probe, mean, scale, projection, (0.0,) * 4)
+
+
+def _project(
+    states: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Fit the projection at each depth. states: [n, depths, d]; returns mean, scale, projection."""
     mean, scale = states.mean(0), states.std(0) + 1e-6
     groups = [torch.where(labels == label)[0] for label in labels.unique()]
     projections = [
         _contrastive((states[:, k] - mean[k]) / scale[k], groups, generator(0, "gate", k))
-        for k in range(len(depths))
+        for k in range(states.shape[1])
     ]
-    return GateTuning(tuple(depths), mean, scale, torch.stack(projections), (0.0,) * 4)
+    return mean, scale, torch.stack(projections)
 
 
 def _contrastive(
@@ -170,58 +243,6 @@ def _dropped(inputs: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
     return (inputs / (1 - _DROP)).masked_fill(dropped, 0.0)
 
 
-_Pair = tuple[tuple[float, float, float], bool, str]  # features, whether one question, what differs
-
-
-def _pairs(
-    asked: Sequence[_Asked], vectors: torch.Tensor, naming: Naming, draw: random.Random
-) -> list[_Pair]:
-    """Pairs of questions: the same, another relation of the entity, another entity."""
-    by_relation: dict[int, list[int]] = {}
-    by_kind: dict[str, list[int]] = {}
-    for row, one in enumerate(asked):
-        by_relation.setdefault(one.number, []).append(row)
-        by_kind.setdefault(one.relation.kind, []).append(row)
-    pairs: list[_Pair] = []
-    for _ in range(_PAIRS):
-        row = draw.randrange(len(asked))
-        one, what = asked[row], draw.choice(("same", "relation", "entity"))
-        if what == "relation":
-            others = [p for p in by_kind[one.relation.kind] if asked[p].number != one.number]
-        else:
-            others = [p for p in by_relation[one.number] if p != row]
-        other = draw.choice(others)
-        name = invented_name(draw, one.relation.kind)
-        second = _related(draw, name, one.relation.kind) if what == "entity" else name
-        text = asked[other].text(_hurried(draw, second))
-        covered, extra = agreement(naming(one.text(name)), naming(text))
-        likeness = float(vectors[row] @ vectors[other])
-        pairs.append(((likeness, covered, extra), what == "same", what))
-    return pairs
-
-
-def _related(draw: random.Random, name: str, kind: str) -> str:
-    """Another name, of which one part may be the same."""
-    other = invented_name(draw, kind)
-    parts, others = name.split(), other.split()
-    if len(parts) == len(others) > 1 and draw.random() < 0.5:
-        place = draw.randrange(len(parts))
-        others[place] = parts[place]
-        other = " ".join(others)
-    return other if other != name else f"{other} Senior"
-
-
-def _hurried(draw: random.Random, name: str) -> str:
-    """The name as it is, or as a hurried person types it: small letters, two of them swapped."""
-    if draw.random() < 0.7:
-        return name
-    name = name.lower()
-    if len(name) > 6 and draw.random() < 0.3:
-        place = draw.randrange(1, len(name) - 2)
-        name = name[:place] + name[place + 1] + name[place] + name[place + 2 :]
-    return name
-
-
 def _decision(
     features: np.ndarray, same: np.ndarray, kinds: np.ndarray
 ) -> tuple[float, float, float, float]:
@@ -247,6 +268,9 @@ def _decision(
 def _tensors(tuning: GateTuning) -> dict[str, torch.Tensor]:
     return {
         "depths": torch.tensor(tuning.depths),
+        "probe.mean": tuning.probe.mean,
+        "probe.scale": tuning.probe.scale,
+        "probe.weights": tuning.probe.weights,
         "mean": tuning.mean,
         "scale": tuning.scale,
         "projection": tuning.projection,
@@ -254,9 +278,11 @@ def _tensors(tuning: GateTuning) -> dict[str, torch.Tensor]:
     }
 
 
-def _from_tensors(tensors: dict[str, torch.Tensor]) -> GateTuning:
+def _from_tensors(key: str, tensors: dict[str, torch.Tensor]) -> GateTuning:
     return GateTuning(
+        key,
         tuple(tensors["depths"].tolist()),
+        NameProbe(*(tensors[f"probe.{name}"] for name in ("mean", "scale", "weights"))),
         tensors["mean"],
         tensors["scale"],
         tensors["projection"],

@@ -10,13 +10,30 @@ _SYLLABLES = (
     *("ul", "jar", "bex", "no"),
 )
 _NOUNS = (
-    *("key", "lamp", "kettle", "ledger", "clock", "boat", "garden", "cellar", "printer"),
-    *("camera", "router", "scanner", "bridge", "mill", "tower", "engine", "cabinet"),
-    *("recipe", "parcel", "map", "ladder", "wagon"),
+    *("key", "lamp", "kettle", "ledger", "clock", "boat", "garden", "cellar", "printer", "camera"),
+    *("router", "scanner", "bridge", "mill", "tower", "engine", "cabinet", "recipe", "parcel"),
+    *(
+        "map",
+        "ladder",
+        "wagon",
+        "pump",
+        "gate",
+        "shed",
+        "bell",
+        "anchor",
+        "loom",
+        "barrel",
+        "press",
+    ),
+    *("chimney", "drum", "cart", "oven", "plough", "fiddle", "harp", "badger", "otter", "falcon"),
+    *("moth", "beetle", "hound", "mule", "goat", "trout", "mushroom", "lily", "elm", "orchid"),
+    *("fern", "soup", "pie"),
 )
 _ADJECTIVES = (
-    *("brass", "green", "old", "small", "northern", "red", "spare", "second", "upper"),
-    *("silver", "broken", "new"),
+    *("brass", "green", "old", "small", "northern", "red", "spare", "second", "upper", "silver"),
+    *("broken", "new", "wooden", "rusty", "tall", "narrow", "crooked", "painted", "hollow", "iron"),
+    *("blue", "heavy", "quiet", "mossy", "stone", "winter", "copper", "left-hand", "striped"),
+    *("round", "folding", "long-legged"),
 )
 
 
@@ -26,11 +43,11 @@ def invented_name(draw: random.Random, kind: str) -> str:
     if kind == "person":
         count = 2 if shape < 0.7 else 1 if shape < 0.85 else 3
         return " ".join(_word(draw) for _ in range(count))
-    if shape < 0.35:
+    if shape < 0.3:
         return f"{_word(draw)} {_word(draw)}"
-    if shape < 0.55:
+    if shape < 0.5:
         return _word(draw)
-    if shape < 0.75:
+    if shape < 0.8:
         return f"the {draw.choice(_ADJECTIVES)} {draw.choice(_NOUNS)}"
     if shape < 0.9:
         return f"{_word(draw)} {draw.choice(_NOUNS)}"

@@ -308,7 +308,9 @@ class ChatMemory:
 
         learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
-        write_lesson(self.directory, file, learned.tensors, learned.owners)
+        looks = learned.looks
+        tensors = {**learned.tensors, **looks.tensors()}
+        write_lesson(self.directory, file, tensors, looks.note(engine.tuning.key))
         lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
         record = self._record.after(lesson, engine.fingerprint)
         # Checked before the commit, so that a list that was edited meanwhile damages nothing.

@@ -10,12 +10,13 @@ pointwise mutual information of two questions, in nats.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 from holdfast.memory.chat.limits import Limits
-from holdfast.memory.chat.words import Naming, words
+from holdfast.memory.chat.words import Names, named
 from holdfast.model.reading import PromptReader
 
 _REWORD = "Ask this question in other words: {}"
@@ -36,39 +37,41 @@ def is_comparable(limits: Limits, taught: str, asked: str) -> bool:
     return all(limits.fits_answered(_REWORD.format(one), other) for one, other in pairs)
 
 
-def second_scores(
-    reader: PromptReader, naming: Naming, pairs: Sequence[tuple[str, str]], first: Sequence[float]
-) -> list[float]:
-    """Scores of pairs (taught question, asked question); above 0 they are one question.
+@dataclass(frozen=True)
+class Pair:
+    """A taught question and an asked one. names: what the taught one names."""
 
-    first: the first look's scores.
-    """
+    taught: str
+    asked: str
+    names: Names
+
+    @property
+    def subject(self) -> str:
+        """What both are about, as the taught question writes it."""
+        return " ".join(word.text for word in named(self.taught, self.names)) or "it"
+
+
+def second_scores(
+    reader: PromptReader, pairs: Sequence[Pair], first: Sequence[float]
+) -> list[float]:
+    """Scores of pairs of questions; above 0 they are one. first: the first look's scores."""
     return [
         score + BY_INFORMATION * information + CONSTANT
-        for score, information in zip(first, mutual_information(reader, naming, pairs), strict=True)
+        for score, information in zip(first, mutual_information(reader, pairs), strict=True)
     ]
 
 
-def mutual_information(
-    reader: PromptReader, naming: Naming, pairs: Sequence[tuple[str, str]]
-) -> list[float]:
+def mutual_information(reader: PromptReader, pairs: Sequence[Pair]) -> list[float]:
     """For each pair of questions the pointwise information both ways, added up, in nats."""
     requests, targets = [], []
-    for taught, asked in pairs:
-        subject = _named(taught, naming) or _named(asked, naming) or "it"
-        for one, other in ((taught, asked), (asked, taught)):
-            requests += [_REWORD.format(one), _ABOUT.format(subject)]
+    for pair in pairs:
+        for one, other in ((pair.taught, pair.asked), (pair.asked, pair.taught)):
+            requests += [_REWORD.format(one), _ABOUT.format(pair.subject)]
             targets += [other, other]
     likelihoods = _log_likelihoods(reader, requests, targets)
     gains = likelihoods[0::2] - likelihoods[1::2]
     total: list[float] = (gains[0::2] + gains[1::2]).tolist()
     return total
-
-
-def _named(question: str, naming: Naming) -> str:
-    """The words of a question that name something, as they are written."""
-    names = naming(question)
-    return " ".join(word for word in words(question) if word.casefold() in names)
 
 
 @torch.no_grad()

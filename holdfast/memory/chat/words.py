@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from holdfast.memory.chat.relations import ENTITY, relations
 
+# The words of a question that name things, in lower case, with their weights: how many of their
+# tokens are part of a name.
+Names = Mapping[str, float]
+
 _EDGES = ".,;:!?\"'()[]{}<>…“”‘’„«»¿¡。，？！、"
 _SEVERAL = 3  # relations
-_CAPITAL = 1.0  # added to the weight of a word with a capital or a digit
-# They have capitals and are nobody's name.
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_CALENDAR = frozenset([
-    *_DAYS, *(f"{day}s" for day in _DAYS), "january", "february", "march", "april", "june", "july",
-    "august", "september", "october", "november", "december",
-])  # fmt: skip
-_BESIDE = 0.25  # of the weight, of words without one beside words with one
+# Words that name something; with less naming weight a question names nothing.
+NAMED = 0.5
 
 
-def words(text: str) -> list[str]:
-    """A text's words as they are written, without punctuation at their ends and possessive s.
+@dataclass(frozen=True)
+class Word:
+    """A word as it is written, without punctuation at its ends and possessive s.
+
+    begin, end: its part of the text, these included.
+    """
+
+    text: str
+    begin: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        """The word in lower case."""
+        return self.text.casefold()
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it has a capital or a digit."""
+        return any(one.isupper() or one.isdigit() for one in self.text)
+
+
+def words(text: str) -> list[Word]:
+    """A text's words.
 
     Symbols that carry meaning stay: ``C#`` and ``C++`` are two words, and so are ``5%`` and ``5``.
     """
     found = []
-    for part in unicodedata.normalize("NFKC", text).split():
-        word = part.strip(_EDGES)
+    for part in re.finditer(r"\S+", text):
+        word = unicodedata.normalize("NFKC", part.group()).strip(_EDGES)
         for ending in ("'s", "’s"):
             word = word.removesuffix(ending)
         if word:
-            found.append(word)
+            found.append(Word(word, *part.span()))
     return found
 
 
@@ -46,80 +68,51 @@ def plain_words() -> frozenset[str]:
         word
         for one in relations()
         for word in {
-            word.casefold()
-            for wording in one.wordings
-            for word in words(wording.replace(ENTITY, " "))
+            word.key for wording in one.wordings for word in words(wording.replace(ENTITY, " "))
         }
     )
     return frozenset(word for word, count in asking.items() if count >= _SEVERAL)
 
 
-class Naming:
-    """Finds the words of a question that name things, each with a weight.
-
-    A word that the library of relations does not ask with names something; it weighs as many
-    as the tokens that it takes, and one more with a capital or a digit. Where a word behind the
-    first has one of these, that is the name, and the others, which may be words of the relation
-    (``the hallway of Plum Door``), weigh a fraction.
-    """
-
-    def __init__(self, tokens: Callable[[str], int], plain: frozenset[str] | None = None) -> None:
-        """tokens: how many tokens a word takes; plain: words that name nothing."""
-        self._tokens, self._plain = tokens, plain_words() if plain is None else plain
-
-    def __call__(self, question: str) -> dict[str, float]:
-        """The naming words of a question in lower case, with their weights."""
-        weights: dict[str, float] = {}
-        found = [(place, word) for place, word in enumerate(words(question))
-                 if word.casefold() not in self._plain]  # fmt: skip
-        named = any(place and _is_marked(word) for place, word in found)
-        for _, word in found:
-            tokens = self._tokens(f" {word.casefold()}")
-            if _is_marked(word):
-                weights[word.casefold()] = tokens + _CAPITAL
-            else:
-                weights.setdefault(word.casefold(), tokens * (_BESIDE if named else 1.0))
-        return weights
+def named(question: str, names: Names) -> list[Word]:
+    """The words of a question that name something."""
+    return [word for word in words(question) if names.get(word.key, 0.0) >= NAMED]
 
 
-def _is_marked(word: str) -> bool:
-    return word.casefold() not in _CALENDAR and any(one.isupper() or one.isdigit() for one in word)
-
-
-def replace_name(question: str, naming: Naming, name: str) -> str | None:
-    """The question about another name: its longest row of naming words is replaced.
+def replace_name(question: str, names: Names, name: str) -> str | None:
+    """The question about another name: its longest row of words that name something is replaced.
 
     None where it names nothing. Possessives and punctuation behind the row stay.
     """
-    parts = question.split()
-    named = [any(word.casefold() in naming(part) for word in words(part)) for part in parts]
+    every = words(question)
     begin = end = start = 0
-    for place, inside in enumerate([*named, False]):
-        if not inside:
+    for place, word in enumerate([*every, None]):
+        if word is None or names.get(word.key, 0.0) < NAMED:
             if place - start > end - begin:
                 begin, end = start, place
             start = place + 1
     if begin == end:
         return None
-    last = parts[end - 1]
-    bare = words(last)[-1]
-    rest = last[last.rfind(bare) + len(bare) :] if bare in last else ""
-    return " ".join([*parts[:begin], name + rest, *parts[end:]])
+    last = every[end - 1]
+    written = question[last.begin : last.end]
+    rest = written[written.rfind(last.text) + len(last.text) :] if last.text in written else ""
+    return f"{question[: every[begin].begin]}{name}{rest}{question[last.end :]}"
 
 
-def agreement(taught: dict[str, float], asked: dict[str, float]) -> tuple[float, float]:
+def agreement(taught: Names, asked: Names) -> tuple[float, float]:
     """How far two questions name the same things.
 
     Returns the fraction of the taught question's naming weight that the asked one has, and the
-    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question. A word
-    with one typing error counts as the word.
+    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question, and for
+    two that name nothing. A word with one typing error counts as the word.
     """
     shared = {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
-    total, asked_total = sum(taught.values()), sum(asked.values())
-    covered = sum(taught[word] for word in shared) / total if total else 1.0
     partners = set(shared.values())
+    missing = sum(weight for word, weight in taught.items() if word not in shared)
     extra = sum(weight for word, weight in asked.items() if word not in partners)
-    return covered, extra / asked_total if asked_total else 0.0
+    # A name has a token at least, so a little weight, of which a probe is not sure, decides little.
+    total, asked_total = (max(1.0, sum(names.values())) for names in (taught, asked))
+    return 1 - missing / total, extra / asked_total
 
 
 def _partner(word: str, others: Iterable[str]) -> str | None:

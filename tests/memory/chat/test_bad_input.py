@@ -97,9 +97,9 @@ def test_long_questions_that_are_alike_in_a_short_context(
     looked: list[int] = []
     real = answering.second_scores
 
-    def second_scores(reader: Any, naming: Any, pairs: Any, first: Any) -> list[float]:
+    def second_scores(reader: Any, pairs: Any, first: Any) -> list[float]:
         looked.append(len(pairs))
-        return real(reader, naming, pairs, first)
+        return real(reader, pairs, first)
 
     monkeypatch.setattr(answering, "second_scores", second_scores)
     assert [reply.text != "" for reply in memory.replies([long[:-4] + "rah", "Marlow's keeper"])]

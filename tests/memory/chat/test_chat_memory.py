@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.memory.chat.batch import GATE
+from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson, read_record, write_lesson
 from holdfast.streams.batches import WORDING_OF

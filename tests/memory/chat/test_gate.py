@@ -9,15 +9,22 @@ import pytest
 import torch
 
 from holdfast.memory.chat import gate as module
-from holdfast.memory.chat.gate import Gate, Match, Vectors
-from holdfast.memory.chat.gate_tuning import GateTuning
+from holdfast.memory.chat.gate import Gate, Match
+from holdfast.memory.chat.gate_tuning import GateTuning, Look, Vectors
 from holdfast.memory.chat.invented import invented_name
-from holdfast.memory.chat.words import Naming, agreement
+from holdfast.memory.chat.naming import NameProbe
+from holdfast.memory.chat.words import agreement, plain_words, words
 
-NAMING = Naming(lambda word: 1 + len(word) // 4)
 WIDTH = 32
+PROBE = NameProbe(*[torch.zeros(1)] * 3)
 # Likeness, words covered, words too many, 1: as they come out on a model, and a threshold.
-TUNING = GateTuning((1,), torch.zeros(1), torch.ones(1), torch.zeros(1), (12.0, 8.0, -6.0, -13.0))
+TUNING = GateTuning("", (1,), PROBE, *[torch.zeros(1)] * 3, (12.0, 8.0, -6.0, -13.0))
+
+
+def look(question: str, vector: Vectors) -> Look:
+    """As a probe would see it: words that the library does not ask with name something."""
+    keys = [word.key for word in words(question) if word.key not in plain_words()]
+    return Look({key: 1.0 + len(key) // 4 for key in keys}, vector)
 
 
 def unit(drawn: np.random.Generator, count: int) -> Vectors:
@@ -30,27 +37,20 @@ def near(vector: Vectors, drawn: np.random.Generator, noise: float) -> Vectors:
     return np.asarray(other / np.linalg.norm(other))
 
 
-def brute_force(
-    named: list[dict[str, float]],
-    vectors: Vectors,
-    owners: list[int],
-    asked: str,
-    vector: Vectors,
-) -> Match | None:
+def brute_force(looks: list[Look], owners: list[int], asked: Look) -> Match | None:
     """The best accepted fact of all, compared one by one."""
     best: dict[int, float] = {}
-    likeness, names = vectors @ vector, NAMING(asked)
-    agreed = [agreement(one, names) for one in named]
-    for row, owner in enumerate(owners):
-        if agreed[owner][0] >= module._LEAST_COVERED:
-            score = TUNING.score(float(likeness[row]), *agreed[owner])
+    for taught, owner in zip(looks, owners, strict=True):
+        covered, extra = agreement(taught.names, asked.names)
+        if covered >= module._LEAST_COVERED:
+            score = TUNING.score(float(taught.vector @ asked.vector), covered, extra)
             best[owner] = max(best.get(owner, score), score)
     place = max(best, key=lambda one: best[one], default=None)
     return None if place is None or best[place] <= 0 else Match(place, best[place])
 
 
-def accepted_by(gate: Gate, asked: str, vector: Vectors) -> int | None:
-    match = gate.best(asked, vector)
+def accepted_by(gate: Gate, asked: Look) -> int | None:
+    match = gate.best(asked)
     return match.place if match is not None and match.score > 0 else None
 
 
@@ -71,8 +71,9 @@ def test_ten_thousand_facts_are_answered_as_by_a_comparison_with_all(
     questions = [draw.choice(asking).format(draw.choice(names)) for _ in range(10_000)]
     owners = [owner for owner in range(10_000) for _ in range(2)]
     vectors = unit(drawn, len(owners))
-    named = [NAMING(question) for question in questions]
-    gate = Gate(TUNING, NAMING, questions, vectors, owners)
+    texts = [questions[owner] for owner in owners]
+    looks = [look(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+    gate = Gate(TUNING, looks, owners)
     compared: list[int] = []
     real = Gate._match
 
@@ -88,9 +89,9 @@ def test_ten_thousand_facts_are_answered_as_by_a_comparison_with_all(
         asked = question if number % 2 else typed(draw, question)
         vector = near(vectors[row], drawn, 0.8) if number % 3 else unit(drawn, 1)[0]
         compared.clear()
-        found = accepted_by(gate, asked, vector)
+        found = accepted_by(gate, look(asked, vector))
         assert len(compared) <= module._CANDIDATES
-        expected = brute_force(named, vectors, owners, asked, vector)
+        expected = brute_force(looks, owners, look(asked, vector))
         assert found == (expected and expected.place), asked
         accepted += expected is not None
     assert 15 <= accepted < 30
@@ -102,28 +103,40 @@ def test_one_thing_may_have_many_facts(asking: str) -> None:
     drawn = np.random.default_rng(1)
     questions = [asking.replace("{}", "colour") for _ in range(500)]
     vectors = unit(drawn, 500)
-    gate = Gate(TUNING, NAMING, questions, vectors, range(500))
+    looks = [look(text, vector) for text, vector in zip(questions, vectors, strict=True)]
+    gate = Gate(TUNING, looks, range(500))
     for place in (0, 100, 499):
-        vector = near(vectors[place], drawn, 0.3)
-        match = gate.best(questions[place], vector)
+        asked = look(questions[place], near(vectors[place], drawn, 0.3))
+        match = gate.best(asked)
         assert match is not None and match.place == place
-        asked = NAMING(questions[place])
-        assert len(gate._candidates(asked, vector)) == module._CANDIDATES
+        assert len(gate._candidates(asked)) == module._CANDIDATES
 
 
 def test_every_wording_of_a_fact_leads_to_it() -> None:
     """The best of its vectors counts, and a fact has its own only."""
     vectors = np.eye(4, WIDTH, dtype=np.float32)
-    gate = Gate(TUNING, NAMING, ["Who is Ostra?", "Where is Ostra?"], vectors, [0, 1, 0, 1])
-    best = [gate.best("Ostra", vectors[row]) for row in range(4)]
+    texts = ["Who is Ostra?", "Where is Ostra?"] * 2
+    looks = [look(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+    gate = Gate(TUNING, looks, [0, 1, 0, 1])
+    best = [gate.best(look("Ostra", vectors[row])) for row in range(4)]
     assert best == [Match(row % 2, pytest.approx(12 + 8 - 13)) for row in range(4)]
+
+
+def test_what_names_nothing_finds_what_names_nothing() -> None:
+    """A word of which the probe is not sure is no name."""
+    vectors = np.eye(3, WIDTH, dtype=np.float32)
+    looks = [Look({"wifi": 0.3}, vectors[0]), Look({"ostra": 3.0}, vectors[1])]
+    gate = Gate(TUNING, looks, [0, 1])
+    assert accepted_by(gate, Look({"code": 0.2}, vectors[0])) == 0
+    assert accepted_by(gate, Look({}, vectors[1])) is None
+    assert gate.names(0) == {"wifi": 0.3}
 
 
 def test_the_words_decide_where_the_vectors_are_alike() -> None:
     """Another entity in the same words is not accepted, a shared first name included."""
     vector = np.eye(1, WIDTH, dtype=np.float32)
     taught = "Where does Anna Berg live?"
-    gate = Gate(TUNING, NAMING, [taught], vector, [0])
+    gate = Gate(TUNING, [look(taught, vector[0])], [0])
     for asked, accepted in {
         taught: True,
         "where does anna berg live": True,
@@ -131,5 +144,7 @@ def test_the_words_decide_where_the_vectors_are_alike() -> None:
         "Where does Anna Holt live?": False,
         "Where does Ben Okri live?": False,
     }.items():
-        assert (accepted_by(gate, asked, vector[0]) == 0) is accepted, asked
-    assert accepted_by(gate, taught, -vector[0]) is None  # and the vectors where the words are
+        assert (accepted_by(gate, look(asked, vector[0])) == 0) is accepted, asked
+    assert (
+        accepted_by(gate, look(taught, -vector[0])) is None
+    )  # and the vectors where the words are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.chat import gate_tuning as module
 from holdfast.memory.chat.gate_tuning import GateTuning, prepared_tuning
+from holdfast.memory.chat.naming import NameProbe
 from holdfast.memory.chat.relations import ENTITY, other_wordings, relations
-from holdfast.memory.chat.words import Naming
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer
 
 WIDTH, RELATIONS, WORDINGS = 64, 240, 4
+PROBE = NameProbe(*[torch.zeros(1)] * 3)
 
 
 def made_up(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,12 +44,13 @@ def test_the_projection_finds_relations_that_it_has_not_seen() -> None:
     """Better than the states themselves, centred and scaled; a random one does not."""
     states, labels = made_up()
     held_out = labels >= RELATIONS // 2
-    fitted = module._project(states[~held_out], labels[~held_out], (1,))
+    mean, scale, projection = module._project(states[~held_out], labels[~held_out])
+    fitted = GateTuning("", (1,), PROBE, mean, scale, projection, ())
     vectors = fitted.vectors(states[held_out])
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
     raw = torch.nn.functional.normalize((states[held_out, 0] - fitted.mean[0]) / fitted.scale[0])
-    drawn = torch.randn(fitted.projection.shape, generator=torch.Generator().manual_seed(1))
-    unfitted = GateTuning((1,), fitted.mean, fitted.scale, drawn, ())
+    drawn = torch.randn(projection.shape, generator=torch.Generator().manual_seed(1))
+    unfitted = replace(fitted, projection=drawn)
     before = found(raw, labels[held_out])
     assert found(vectors, labels[held_out]) > before + 0.5
     assert found(unfitted.vectors(states[held_out]), labels[held_out]) < before + 0.1
@@ -68,8 +71,15 @@ def test_the_threshold_accepts_no_more_than_it_may() -> None:
     assert accepted[kinds == "entity"].mean() <= module._ENTITY_ACCEPTED
     assert accepted[same].mean() > 0.4
     assert weights[0] > 1 and weights[1] > 1 and abs(weights[2]) < 0.5
-    tuning = GateTuning((1,), *[torch.zeros(1)] * 3, weights)
+    tuning = GateTuning("", (1,), PROBE, *[torch.zeros(1)] * 3, weights)
     assert tuning.score(*features[0]) == pytest.approx(float(np.r_[features[0], 1] @ weights))
+
+
+def test_what_is_asked_is_the_mean_beside_the_name() -> None:
+    states = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    asking = module.asking_states(states, torch.tensor([0.0, 1.0, 0.5, 0.0]))
+    expected = (states[:, 0] + 0.001 * states[:, 1] + 0.5 * states[:, 2] + states[:, 3]) / 2.501
+    torch.testing.assert_close(asking, expected)
 
 
 @pytest.fixture
@@ -82,7 +92,7 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
-    naming, fitted, real = Naming(len), [], module.fit
+    fitted, real = [], module.fit
 
     def fit(*given: object) -> GateTuning:
         fitted.append(given)
@@ -90,20 +100,20 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
 
     monkeypatch.setattr(module, "fit", fit)
     name = hashlib.sha256(b"model").hexdigest()
-    first = prepared_tuning(reader, naming, name)
+    first = prepared_tuning(reader, name)
     (path,) = (tmp_path / "gates").iterdir()
     content = path.read_bytes()
-    assert same(prepared_tuning(reader, naming, name), first) and len(fitted) == 1
+    assert same(prepared_tuning(reader, name), first) and len(fitted) == 1
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
     for number, damaged in enumerate((content[:-1], b"", flipped), start=2):
         path.write_bytes(damaged)
-        assert same(prepared_tuning(reader, naming, name), first) and len(fitted) == number
+        assert same(prepared_tuning(reader, name), first) and len(fitted) == number
         assert path.read_bytes() == content
-    other = prepared_tuning(reader, naming, hashlib.sha256(b"other").hexdigest())
+    other = prepared_tuning(reader, hashlib.sha256(b"other").hexdigest())
     assert same(other, first) and len(fitted) == 5 and len(list(path.parent.iterdir())) == 2
     # The same weights under another template are asked otherwise.
     base = PromptReader(reader.model, chat_form(chat_tokenizer(None)))
-    assert not same(prepared_tuning(base, naming, name), first) and len(fitted) == 6
+    assert not same(prepared_tuning(base, name), first) and len(fitted) == 6
 
 
 @pytest.mark.usefixtures("quick_gate")
@@ -113,7 +123,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file"))
     with pytest.raises(HoldfastError, match=r"gates: cannot be written \(Not a .* HOLDFAST_CACHE"):
-        prepared_tuning(reader, Naming(len), "0" * 64)
+        prepared_tuning(reader, "0" * 64)
 
 
 def same(one: GateTuning, other: GateTuning) -> bool:

@@ -8,28 +8,28 @@ import torch
 from holdfast.memory.chat.second_look import (
     BY_INFORMATION,
     CONSTANT,
+    Pair,
     mutual_information,
     second_scores,
 )
-from holdfast.memory.chat.words import Naming
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
 
 PAIRS = [
-    ("Where was Orsa Tindle born?", "In which town did Orsa Tindle come into the world?"),
-    ("Who keeps Bramble?", "How old is Bramble?"),
+    Pair(
+        "Where was Orsa Tindle born?",
+        "In which town did orsa tindle come into the world?",
+        {"orsa": 2.0, "tindle": 2.0, "born": 0.2},
+    ),
+    Pair("Who keeps Bramble?", "How old is Bramble?", {"bramble": 2.0}),
+    Pair("Who keeps it?", "How old is it?", {}),
 ]
 
 
 @pytest.fixture
 def reader() -> PromptReader:
     return PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
-
-
-@pytest.fixture
-def naming() -> Naming:
-    return Naming(lambda word: 1)
 
 
 def log_likelihood(reader: PromptReader, request: str, target: str) -> float:
@@ -43,25 +43,26 @@ def log_likelihood(reader: PromptReader, request: str, target: str) -> float:
     return float(rows.gather(1, torch.tensor(tail)[:, None]).sum())
 
 
-def test_it_is_the_information_both_ways(reader: PromptReader, naming: Naming) -> None:
-    subjects = ["Orsa Tindle", "Bramble"]
+def test_it_is_the_information_both_ways(reader: PromptReader) -> None:
+    subjects = ["Orsa Tindle", "Bramble", "it"]
     expected = []
-    for (taught, asked), subject in zip(PAIRS, subjects, strict=True):
+    for pair, subject in zip(PAIRS, subjects, strict=True):
+        assert pair.subject == subject
         total = 0.0
-        for one, other in ((taught, asked), (asked, taught)):
+        for one, other in ((pair.taught, pair.asked), (pair.asked, pair.taught)):
             total += log_likelihood(reader, f"Ask this question in other words: {one}", other)
             total -= log_likelihood(reader, f"Tell me something about {subject}.", other)
         expected.append(total)
-    assert mutual_information(reader, naming, PAIRS) == pytest.approx(expected, abs=1e-4)
+    assert mutual_information(reader, PAIRS) == pytest.approx(expected, abs=1e-4)
     assert abs(expected[0] - expected[1]) > 0.1  # two pairs, two values
 
 
-def test_it_moves_the_first_score(reader: PromptReader, naming: Naming) -> None:
-    information = mutual_information(reader, naming, PAIRS)
-    scores = second_scores(reader, naming, PAIRS, [0.5, -1.0])
+def test_it_moves_the_first_score(reader: PromptReader) -> None:
+    information = mutual_information(reader, PAIRS[:2])
+    scores = second_scores(reader, PAIRS[:2], [0.5, -1.0])
     expected = [
         0.5 + BY_INFORMATION * information[0] + CONSTANT,
         -1.0 + BY_INFORMATION * information[1] + CONSTANT,
     ]
     assert scores == pytest.approx(expected)
-    assert second_scores(reader, naming, [], []) == []
+    assert second_scores(reader, [], []) == []

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
-
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, alone
 from holdfast.core.seeding import derive
-from holdfast.memory.chat.batch import GATE, facts_of
+from holdfast.memory.chat.batch import facts_of
 from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
 from holdfast.memory.chat.consolidation.run import learn_at_once
+from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.looks import Looks, questions_on_file
 from holdfast.memory.chat.memory import ChatMemory, Told
 from holdfast.memory.chat.record import (
     CONSOLIDATION_LOCK,
@@ -24,7 +24,6 @@ from holdfast.memory.chat.record import (
     LearnedLesson,
     Mergeable,
     Record,
-    read_lesson,
     remove_leftover_progress,
     write_lesson,
     write_record,
@@ -88,7 +87,7 @@ def consolidate(
             change, kept = replace(record, mergeable=mergeable), 0
         else:
             change, kept = _one_for_all(
-                memory.directory, record, tasks, state, by_key, f"all-{file}"
+                engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
             )
         with alone(memory.directory, patience=FOR_EVER):
             memory.refresh()
@@ -115,6 +114,7 @@ def _done(memory: ChatMemory, *, whole: bool) -> ConsolidationOutcome | None:
 
 
 def _one_for_all(
+    engine: Engine,
     directory: Path,
     record: Record,
     tasks: Sequence[Task],
@@ -124,9 +124,16 @@ def _one_for_all(
 ) -> tuple[Record, int]:
     """Write the adapter of all lessons; the record that names it, and how many keep their own."""
     lessons = _after(record, tasks, given, file)
-    vectors, owners = _vectors(directory, record, tasks, lessons, file)
-    if owners:
-        write_lesson(directory, file, {**state, GATE: vectors}, owners)
+    owners = _owners(tasks)
+    answered = [
+        (key, text)
+        for key, text in questions_on_file(item for task in tasks for item in task.items)
+        if lessons[owners[key]].file == file
+    ]
+    if answered:
+        keys, texts = zip(*answered, strict=True)
+        looks = Looks(keys, tuple(engine.looks(texts)))
+        write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
     kept = sum(lesson.file != file for lesson in lessons)
     return replace(record, lessons=tuple(lessons)), kept
 
@@ -150,26 +157,6 @@ def _after(
         else:
             lessons.append(lesson)
     return lessons
-
-
-def _vectors(
-    directory: Path,
-    record: Record,
-    tasks: Sequence[Task],
-    lessons: Sequence[LearnedLesson],
-    file: str,
-) -> tuple[torch.Tensor, list[str]]:
-    """The gate's vectors of the facts for which the new file answers, and their facts' keys."""
-    owners_of = _owners(tasks)
-    rows, owners = [], []
-    for old in dict.fromkeys(lesson.file for lesson in record.lessons):
-        tensors, keys = read_lesson(directory, old, only=GATE)
-        for row, key in zip(tensors[GATE], keys, strict=True):
-            place = owners_of[key]
-            if record.lessons[place].file == old and lessons[place].file == file:
-                rows.append(row)
-                owners.append(key)
-    return (torch.stack(rows) if rows else torch.empty(0)), owners
 
 
 def _commit(memory: ChatMemory, before: Record, after: Record) -> None:

@@ -112,10 +112,12 @@ def _renamed_questions(
 ) -> list[OwnText]:
     """Taught questions about invented names, with what the untouched model answers."""
     draw = random.Random(derive(seed, "consolidation", "others"))
+    drawn = draw.sample(list(facts), min(_REPLACED, len(facts)))
+    asked = [draw.choice(fact.wordings) for fact in drawn]
     texts: list[str] = []
-    for fact in draw.sample(list(facts), min(_REPLACED, len(facts))):
+    for text, look in zip(asked, engine.looks(asked), strict=True):
         name = invented_name(draw, draw.choice(_KINDS))
-        other = replace_name(draw.choice(fact.wordings), engine.naming, name)
+        other = replace_name(text, look.names, name)
         if other is not None and engine.limits.fits(other):
             texts.append(other)
     questions = [engine.form.question(text) for text in texts]
