@@ -22,8 +22,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import appearing
 from holdfast.exports.export import check_place
 from holdfast.exports.gguf import command
-from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.lesson import LessonSettings
+from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson
 from holdfast.model.adapter import State, load_state, shape_like
