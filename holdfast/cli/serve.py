@@ -101,10 +101,9 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
             opened.load()
             opened.knowledge()
         return EmbeddedService(opened)
-    if opened.horizon or not teach:
-        opened.answerer()
-    else:
-        opened.load()
+    if not teach:
+        opened.check_facts()
+    opened.answerer()
     opened.engine().read(["Are you ready?"])  # so that the first question does not wait longer
     return ChatService(opened, taught_only=taught_only)
 

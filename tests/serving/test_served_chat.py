@@ -309,8 +309,10 @@ def test_what_waits_is_said(
 def test_a_new_memory_is_taught_by_request(place: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "m", "--teach", "--model", model_of(place)) as server:
         assert server.facts()["facts"] == []
-        status, told = server.post("/v1/completions", {"model": "m", "prompt": "Who?"})
-        assert status == 400 and "no such memory" in told["error"]["message"]
+        told = server.ask(UNTAUGHT)  # the untouched model answers
+        assert told["text"] == ChatMemory(place).reply(UNTAUGHT).text
+        assert (told["holdfast"]["source"], told["holdfast"]["nearest"]) == ("model", [])
+        assert not (tmp_path / "m").exists()
         assert server.request("GET", "/lessons")[1] == {"lessons": []}
         assert server.post("/facts?wait=true", as_facts(FACTS))[1]["lesson"] == 1
         assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]

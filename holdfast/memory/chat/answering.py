@@ -63,7 +63,7 @@ class Answerer:
     def __init__(
         self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
     ) -> None:
-        """tasks: the learned lessons' facts, in order."""
+        """tasks: the learned lessons' facts, in order; none where nothing is learned."""
         self._engine, self._directory = engine, directory
         self._facts: list[Item] = []  # the newest of each question
         self._lesson: list[str] = []  # the file of each fact's lesson
@@ -99,7 +99,8 @@ class Answerer:
                 if self._lesson[places[key]] == file:
                     rows.append(row)
                     owners.append(places[key])
-        return np.stack(rows), owners
+        empty = np.empty((0, self._engine.tuning.width), np.float32)
+        return (np.stack(rows) if rows else empty), owners
 
     @property
     def facts(self) -> tuple[Item, ...]:

@@ -52,6 +52,11 @@ class GateTuning:
     projection: torch.Tensor
     weights: tuple[float, ...]
 
+    @property
+    def width(self) -> int:
+        """The length of a vector."""
+        return self.projection.shape[0] * self.projection.shape[2]
+
     def vectors(self, states: torch.Tensor) -> torch.Tensor:
         """States [n, depths, d] as unit vectors [n, depths * m]."""
         centred = (states - self.mean) / self.scale

@@ -342,14 +342,24 @@ class ChatMemory:
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers to several questions; writes nothing.
 
-        Raises HoldfastError when the memory or a question is empty, or a question is too long.
+        Raises HoldfastError when nothing is on file here, which may be a wrong path, when a
+        question is empty, and when it is too long.
         """
+        self.check_facts()
         return self.answerer().replies(questions)
 
-    def answerer(self) -> Answerer:
-        """What answers questions from all lessons so far."""
+    def check_facts(self) -> None:
+        """Raise HoldfastError where no fact is on file."""
+        if not self._tasks:
+            raise self._empty()
+
+    def check_learned(self) -> None:
+        """Raise HoldfastError where no lesson is learned."""
         if not self.horizon:
             raise self._empty()
+
+    def answerer(self) -> Answerer:
+        """What answers questions from all lessons so far; without any, the untouched model does."""
         if self._answerer is None:
             self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer

@@ -66,7 +66,8 @@ def consolidate(
     """
     settings = settings or ConsolidationSettings()
     memory.refresh()
-    memory.answerer()  # raises where it is empty or damaged
+    memory.check_learned()
+    memory.answerer()  # raises where a lesson is damaged
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
     with alone(memory.directory, lock=CONSOLIDATION_LOCK):

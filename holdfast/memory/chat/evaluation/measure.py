@@ -46,6 +46,7 @@ def evaluate(
     found = before(identity)
     if found is not None and found.finished:
         return found
+    memory.check_learned()
     answerer = memory.answerer()
     about = {
         "facts": len(memory.learned),
