@@ -32,13 +32,15 @@ class Answer:
 
     question: as it was asked; text: the answer; source: ``weights`` where an adapter gives what was
     taught, ``list`` where it gives something else and the list of facts answers, ``model`` for the
-    untouched model, which answers what was not taught; fact: the taught fact.
+    untouched model, which answers what was not taught; fact: the taught fact; waiting: it comes
+    from the list, since its lesson is not learned yet.
     """
 
     question: str
     text: str
     source: Source
     fact: Item | None = None
+    waiting: bool = False
 
     @property
     def taught(self) -> bool:
@@ -52,53 +54,78 @@ class Answer:
 _GIVEN, _NOT_GIVEN = 1.1, -1.5
 
 
-def _is_taught(score: float, given: bool) -> bool:
-    """Whether a question is about a taught fact. score: of the gate; given: by the weights."""
-    return score + (_GIVEN if given else _NOT_GIVEN) > 0
+def _is_taught(score: float, given: bool | None) -> bool:
+    """Whether a question is about a taught fact. score: of the gate; given: by the weights.
+
+    given is None where no weights know the fact yet, as in a list of facts without weights.
+    """
+    return score + (0.0 if given is None else _GIVEN if given else _NOT_GIVEN) > 0
 
 
 class Answerer:
-    """Answers from the lessons of a memory; reads their gate's vectors once."""
+    """Answers from the lessons of a memory, and from the list what waits to be learned.
+
+    It reads the lessons' vectors for the gate once.
+    """
 
     def __init__(
         self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
     ) -> None:
-        """tasks: the learned lessons' facts, in order; none where nothing is learned."""
+        """tasks: the learned lessons' facts in order, and behind them those that wait."""
         self._engine, self._directory = engine, directory
         self._facts: list[Item] = []  # the newest of each question
-        self._lesson: list[str] = []  # the file of each fact's lesson
-        places: dict[str, int] = {}
+        self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
+        self._numbers: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # wordings on file, by key
-        for task, lesson in zip(tasks, record.lessons, strict=True):
+        count = len(record.lessons)
+        for task, lesson in zip(tasks[:count], record.lessons, strict=True):
             for item in task.items:
-                key = fact_key(item)
-                if key not in places:
-                    places[key] = len(self._facts)
-                    self._facts.append(item)
-                    self._lesson.append(lesson.file)
-                elif not is_wording(item):
-                    self._facts[places[key]] = item
-                self._lesson[places[key]] = lesson.file
-                self._asked[question_key(item.question)] = places[key]
-        vectors, owners = self._vectors(record, places)
+                self._add(item, lesson.file)
+        unread: dict[int, list[str]] = {}
+        for item in (item for task in tasks[count:] for item in task.items):
+            if engine.limits.fits(item.question):  # else its lesson will fail, and say why
+                unread.setdefault(self._add(item, None), []).append(item.question)
+        vectors, owners = self._vectors(record)
         names = [fact.question for fact in self._facts]
-        self._gate = Gate(engine.tuning, engine.naming, names, vectors, owners)
+        self._gate = Gate(
+            engine.tuning, engine.naming, names, vectors, owners, unread, self._vectors_of
+        )
         self._loose = {
             key: self._asked[question_key(question)]
             for key, question in taught_spellings(self._asked).items()
         }
 
-    def _vectors(self, record: Record, places: dict[str, int]) -> tuple[Vectors, list[int]]:
+    def _add(self, item: Item, file: str | None) -> int:
+        """Take up a fact, or a wording of one, of the lesson in ``file``; the fact's number.
+
+        What waits, with None for the file, leaves a fact to its lesson unless it corrects it.
+        """
+        place = self._numbers.setdefault(fact_key(item), len(self._facts))
+        if place == len(self._facts):
+            self._facts.append(item)
+            self._lesson.append(file)
+        before = self._facts[place]
+        if not is_wording(item):
+            self._facts[place] = item
+        if file is not None or self._facts[place].answer != before.answer:
+            self._lesson[place] = file
+        self._asked[question_key(item.question)] = place
+        return place
+
+    def _vectors_of(self, questions: Sequence[str]) -> Vectors:
+        return self._engine.vectors(questions).float().numpy()
+
+    def _vectors(self, record: Record) -> tuple[Vectors, list[int]]:
         """The vectors of every fact's last lesson, and the facts that they belong to."""
         rows, owners = [], []
         for file in dict.fromkeys(lesson.file for lesson in record.lessons):
             tensors, keys = read_lesson(self._directory, file, only=GATE)
-            if len(keys) != len(tensors[GATE]) or not places.keys() >= set(keys):
+            if len(keys) != len(tensors[GATE]) or not self._numbers.keys() >= set(keys):
                 raise damaged_lesson(self._directory, file, "it is of other facts")
             for row, key in zip(tensors[GATE].float().numpy(), keys, strict=True):
-                if self._lesson[places[key]] == file:
+                if self._lesson[self._numbers[key]] == file:
                     rows.append(row)
-                    owners.append(places[key])
+                    owners.append(self._numbers[key])
         empty = np.empty((0, self._engine.tuning.width), np.float32)
         return (np.stack(rows) if rows else empty), owners
 
@@ -110,11 +137,12 @@ class Answerer:
     @property
     def adapters(self) -> tuple[str, ...]:
         """The adapters that answer at least one fact, in the order of their lessons."""
-        return tuple(dict.fromkeys(self._lesson))
+        return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
 
     def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
-        """The adapter that answers a fact: its name, and what reads its factors."""
+        """The adapter that answers a learned fact: its name, and what reads its factors."""
         file = self._lesson[place]
+        assert file is not None, "the fact waits"
         return file, partial(self._factors, file)
 
     def listed(self, questions: Sequence[str]) -> list[int | None]:
@@ -154,8 +182,9 @@ class Answerer:
                 found.append(readings[number])
                 continue
             fact = self._facts[place]
-            source: Source = "weights" if given[number] else "list"
-            found.append(Answer(question, fact.answer, source, fact))
+            source: Source = "weights" if given.get(number) else "list"
+            waiting = self._lesson[place] is None
+            found.append(Answer(question, fact.answer, source, fact, waiting))
         return found
 
     def _places(
@@ -163,12 +192,12 @@ class Answerer:
     ) -> tuple[list[int | None], dict[int, bool]]:
         """The fact that each question is taken to ask for, and whether the weights give its answer.
 
-        Both by the question's number; a fact is None, and then not in the second, for none.
+        Both by the question's number; a fact is None for none. The second has learned facts alone.
         """
         matches = self._matches(questions, vectors)
         given = self._given(readings, [match.place if match else None for match in matches])
         places = [
-            match.place if match and _is_taught(match.score, given[number]) else None
+            match.place if match and _is_taught(match.score, given.get(number)) else None
             for number, match in enumerate(matches)
         ]
         return places, given
@@ -198,11 +227,11 @@ class Answerer:
         return self._loose.get(loose_key(question)) if place is None else place
 
     def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
-        """Whether the weights give each taught answer, by the question's number."""
+        """Whether the weights give each learned answer, by the question's number."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for number, place in enumerate(places):
-            if place is not None:
-                by_file.setdefault(self._lesson[place], []).append((number, place))
+            if place is not None and (own := self._lesson[place]) is not None:
+                by_file.setdefault(own, []).append((number, place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
             verdicts = self._engine.gives(

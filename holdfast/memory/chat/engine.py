@@ -30,6 +30,8 @@ from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
 
 _ADAPTERS = 16  # kept in RAM, at most 4 MB each
+_VECTORS = 16_384  # kept in RAM, some 10 MB
+_READ = 64  # questions at once, whose vectors alone are wanted
 
 
 class Engine:
@@ -56,6 +58,7 @@ class Engine:
             self.reader, self.naming, self.fingerprint, report
         )
         self._states: OrderedDict[str, State] = OrderedDict()
+        self._vectors: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._loaded: str | None = None
 
     def read(self, questions: Sequence[str]) -> tuple[list[Reading], torch.Tensor]:
@@ -64,6 +67,17 @@ class Engine:
         readings = self.reader.read(prompts, depths=self.tuning.depths)
         states = torch.stack([r.states for r in readings if r.states is not None])
         return readings, self.tuning.vectors(states)
+
+    def vectors(self, questions: Sequence[str]) -> torch.Tensor:
+        """The vectors of :meth:`read` as a lesson writes them [n, d]; a question is read once."""
+        new = [one for one in dict.fromkeys(questions) if one not in self._vectors]
+        for begin in range(0, len(new), _READ):  # since a reading is larger than its vector
+            group = new[begin : begin + _READ]
+            self._vectors |= zip(group, self.read(group)[1].to(torch.float16), strict=True)
+        vectors = torch.stack([self._vectors[one] for one in questions])
+        while len(self._vectors) > _VECTORS:
+            self._vectors.popitem(last=False)
+        return vectors
 
     def untouched_answers(
         self, readings: Sequence[Reading], longest: int | None = None

@@ -9,7 +9,7 @@ The decision is a logistic function of both; its threshold follows from the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,11 +46,17 @@ class Gate:
         questions: Sequence[str],
         vectors: Vectors,
         owners: Sequence[int],
+        unread: Mapping[int, Sequence[str]] | None = None,
+        read: Callable[[Sequence[str]], Vectors] | None = None,
     ) -> None:
-        """questions: taught ones; vectors [n, d], unit length, of wordings of them; owners [n]."""
+        """questions: taught ones; vectors [n, d], unit length, of wordings of them; owners [n].
+
+        unread: further wordings, by fact; ``read`` gives their vectors once a question needs them.
+        """
         self._tuning, self._naming = tuning, naming
         self._names = [naming(question) for question in questions]
         self._vectors = vectors
+        self._unread, self._reader = dict(unread or {}), read
         self._rows: dict[int, list[int]] = defaultdict(list)
         for row, owner in enumerate(owners):
             self._rows[owner].append(row)
@@ -70,6 +76,8 @@ class Gate:
         """
         asked = self._naming(question)
         candidates = self._candidates(asked, vector)
+        near = [place for place in candidates if place in self._unread]
+        self._read([p for p in near if agreement(self._names[p], asked)[0] >= _LEAST_COVERED])
         scored = (self._match(place, asked, vector) for place in candidates)
         return max(filter(None, scored), key=lambda match: match.score, default=None)
 
@@ -79,6 +87,16 @@ class Gate:
             return None
         likeness = float((self._vectors[self._rows[place]] @ vector).max())
         return Match(place, self._tuning.score(likeness, covered, extra))
+
+    def _read(self, places: Sequence[int]) -> None:
+        """Have the vectors of all wordings of these facts."""
+        found = [(place, text) for place in places for text in self._unread.pop(place, ())]
+        if found and self._reader is not None:
+            first = len(self._vectors)
+            vectors = self._reader([text for _, text in found])
+            self._vectors = np.concatenate([self._vectors, vectors])
+            for row, (place, _) in enumerate(found, first):
+                self._rows[place].append(row)
 
     def _candidates(self, asked: dict[str, float], vector: Vectors) -> list[int]:
         """The facts that share most naming weight with a question; of equal ones the likest."""
@@ -100,6 +118,7 @@ class Gate:
         """The facts whose vectors are most like a question's."""
         if len(places) <= count:
             return places
+        self._read(places)
         rows = [self._rows[place] for place in places]
         likeness = self._vectors[np.concatenate(rows)] @ vector
         starts = np.cumsum([0, *map(len, rows[:-1])])

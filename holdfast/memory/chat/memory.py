@@ -120,7 +120,7 @@ class ChatMemory:
         tasks = read_batches(self.directory / FACTS_FILE)
         check_list(self.directory, tasks, record)
         answerer = self._answerer
-        if record != self._record:
+        if (record, tasks) != (self._record, self._tasks):
             # Made before anything is assigned, so that a damaged lesson leaves all as it was.
             answerer = None if answerer is None else self._new_answerer(record, tasks)
         self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
@@ -280,7 +280,7 @@ class ChatMemory:
         if len(decided.tasks) > decided.on_file:
             whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
             write_jsonl(whole, self.directory / FACTS_FILE)
-            self._tasks = decided.tasks
+            self._tasks, self._answerer = decided.tasks, None
         return decided
 
     def _learn_waiting(self, report: Told) -> None:
@@ -353,20 +353,22 @@ class ChatMemory:
         if not self._tasks:
             raise self._empty()
 
-    def check_learned(self) -> None:
-        """Raise HoldfastError where no lesson is learned."""
-        if not self.horizon:
-            raise self._empty()
-
     def answerer(self) -> Answerer:
-        """What answers questions from all lessons so far; without any, the untouched model does."""
+        """What answers from all lessons so far, and from the list what waits to be learned."""
         if self._answerer is None:
             self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer
 
+    def learned_answerer(self) -> Answerer:
+        """What answers from the lessons alone. Raises HoldfastError where none is learned."""
+        if not self.horizon:
+            raise self._empty()
+        if self.horizon == len(self._tasks):
+            return self.answerer()
+        return self._new_answerer(self._record, self._tasks[: self.horizon])
+
     def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
-        learned = tasks[: len(record.lessons)]
-        return Answerer(self.engine(), self.directory, record, learned)
+        return Answerer(self.engine(), self.directory, record, tasks)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -94,6 +95,31 @@ def test_ten_thousand_facts_are_answered_as_by_a_comparison_with_all(
         assert found == (expected and expected.place), asked
         accepted += expected is not None
     assert 15 <= accepted < 30
+
+
+@pytest.mark.parametrize("asking", ["What is the {} of Ostra?", "What is it?", "Who is {}?"])
+def test_vectors_that_are_read_when_they_are_needed_decide_the_same(asking: str) -> None:
+    """Each once at most, and none of a fact that names something else."""
+    draw, drawn = random.Random(2), np.random.default_rng(2)
+    names = [invented_name(draw, "thing") for _ in range(300)]
+    questions = [asking.replace("{}", name) for name in names]
+    vectors = unit(drawn, 300)
+    texts = [f"{question} {place}" for place, question in enumerate(questions)]
+    whole = Gate(TUNING, NAMING, questions, vectors, range(300))
+    read: list[str] = []
+
+    def reading(wanted: Sequence[str]) -> Vectors:
+        read.extend(wanted)
+        return vectors[[texts.index(text) for text in wanted]]
+
+    unread = {place: [texts[place]] for place in range(100, 300)}
+    gate = Gate(TUNING, NAMING, questions, vectors[:100], range(100), unread, reading)
+    for place in (0, 150, 299, 150, 20):
+        vector = near(vectors[place], drawn, 0.8)
+        assert gate.best(questions[place], vector) == whole.best(questions[place], vector)
+    assert len(set(read)) == len(read)
+    if asking == "Who is {}?":
+        assert len(read) < 20
 
 
 @pytest.mark.parametrize("asking", ["What is the {} of Ostra?", "What is it?"])

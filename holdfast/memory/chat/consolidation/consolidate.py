@@ -66,8 +66,7 @@ def consolidate(
     """
     settings = settings or ConsolidationSettings()
     memory.refresh()
-    memory.check_learned()
-    memory.answerer()  # raises where a lesson is damaged
+    memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
     with alone(memory.directory, lock=CONSOLIDATION_LOCK):
