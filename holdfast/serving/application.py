@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -125,11 +124,11 @@ class _Routes:
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""
-        return {"lessons": await asyncio.to_thread(self._service.lessons)}
+        return {"lessons": await self._service.lessons(self._batcher.call)}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        found = await asyncio.to_thread(self._service.lessons)
+        found = await self._service.lessons(self._batcher.call)
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
             raise RefusalError(404, told, "lesson")
