@@ -142,7 +142,9 @@ class ChatMemory:
     def fingerprint(self) -> str:
         """sha256 over the model, the lessons and their facts."""
         facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
-        return sha256_of([asdict(self._record), facts])
+        committed = asdict(self._record)
+        del committed["consolidated"]  # which changes no answer
+        return sha256_of([committed, facts])
 
     def limits(self) -> Limits:
         """How long questions and answers may be; it needs the tokenizer and the settings alone."""

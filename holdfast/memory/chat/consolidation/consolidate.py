@@ -128,7 +128,7 @@ def _one_for_all(
     if owners:
         write_lesson(directory, file, {**state, GATE: vectors}, owners)
     kept = sum(lesson.file != file for lesson in lessons)
-    return replace(record, lessons=tuple(lessons)), kept
+    return replace(record, lessons=tuple(lessons), consolidated=len(lessons)), kept
 
 
 def _owners(tasks: Sequence[Task]) -> dict[str, int]:
