@@ -100,6 +100,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     # Run by tests/serving, which need a port of their own.
     "docs/how-to/serve.md": {
         "holdfast serve memory": ("server",),
+        "holdfast serve memory --teach --consolidate-after 30": ("server",),
         "curl http://127.0.0.1:8000/v1/completions --json"
         """ '{"model": "memory", "prompt": "What is the ferry called?"}'""": ("server",),
         "from openai import OpenAI": ("server",),

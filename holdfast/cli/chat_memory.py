@@ -168,6 +168,8 @@ class Asker:
 
 def source_line(answer: Answer) -> str:
     """A remark on an answer that the weights do not give; empty for one that they do."""
+    if answer.waiting:
+        return "from the list of facts; its lesson is not learned yet"
     return {
         "model": "the model's own answer; it was not taught that",
         "list": "from the list of facts; the weights say something else",

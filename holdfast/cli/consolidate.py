@@ -49,7 +49,7 @@ def consolidate(
             outcome = learn_all(opened, ConsolidationSettings(whole=mergeable), report)
     except KeyboardInterrupt as stop:
         if (memory / PROGRESS_OF_ALL).exists():
-            stop.add_note("what was learned until a minute ago is kept")
+            stop.add_note("what was learned is kept")
         raise
     if as_json:
         from dataclasses import asdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
+    from holdfast.serving.idle import IdleConsolidation
     from holdfast.serving.service import Service
 
 
@@ -38,6 +40,16 @@ def serve(
         ),
     ] = None,
     teach: Annotated[bool, typer.Option("--teach", help="Let clients teach facts.")] = False,
+    consolidate_after: Annotated[
+        float | None,
+        typer.Option(
+            "--consolidate-after",
+            metavar="MINUTES",
+            help="With --teach: consolidate when nobody has asked for so long. Saves disk and "
+            "memory; other wordings of the facts are answered worse.",
+            show_default="never",
+        ),
+    ] = None,
     taught_only: Annotated[
         bool,
         typer.Option(
@@ -59,6 +71,7 @@ def serve(
     """  # fmt: skip
     if None in map(importlib.util.find_spec, ("fastapi", "uvicorn")):
         raise HoldfastError('serving needs FastAPI and uvicorn; pip install "holdfast[serve]"')
+    _check_idle(consolidate_after, teach=teach)
     from holdfast.cli.progress import loading
 
     with loading():
@@ -68,6 +81,7 @@ def serve(
     with address.listener:
         key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
         opened = _opened(memory, model, teach=teach)
+        idle = _idle(opened, consolidate_after)
         with loading("loading the model"):
             service = _service(opened, teach=teach, taught_only=taught_only)
         called = name or memory.resolve().name
@@ -76,7 +90,28 @@ def serve(
             print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
             print(f"endpoint: {address.url}/v1, model {called}", flush=True)
             tell_waiting(memory, teach=teach)
-            listening.serve(service, address, name=called, key=key, teach=teach)
+            listening.serve(service, address, name=called, key=key, teach=teach, idle=idle)
+
+
+def _check_idle(minutes: float | None, *, teach: bool) -> None:
+    if minutes is None:
+        return
+    if not minutes > 0:
+        raise HoldfastError(f"--consolidate-after: is {minutes:g}; give minutes above 0")
+    if not teach:
+        raise HoldfastError("--consolidate-after changes the memory; give --teach with it")
+
+
+def _idle(opened: Memory | ChatMemory, minutes: float | None) -> IdleConsolidation | None:
+    """What consolidates the memory when nobody asks, if that is wanted."""
+    from holdfast.memory.memory import Memory
+    from holdfast.serving.idle import IdleConsolidation
+
+    if minutes is None:
+        return None
+    if isinstance(opened, Memory):
+        raise HoldfastError("--consolidate-after: is for a memory on a chat model; leave it out")
+    return IdleConsolidation(opened.directory, 60 * minutes, partial(typer.echo, err=True))
 
 
 def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory | ChatMemory:
@@ -101,10 +136,9 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
             opened.load()
             opened.knowledge()
         return EmbeddedService(opened)
-    if opened.horizon or not teach:
-        opened.answerer()
-    else:
-        opened.load()
+    if not teach:
+        opened.check_facts()
+    opened.answerer()
     opened.engine().read(["Are you ready?"])  # so that the first question does not wait longer
     return ChatService(opened, taught_only=taught_only)
 

@@ -16,13 +16,26 @@ _RENDER_SECONDS = (
 
 
 @dataclass(frozen=True)
+class Place:
+    """How a text is written where it stands in a template.
+
+    Tokenizers of SentencePiece's kind put a space before a text of its own, but not behind a line's
+    end. before: a text that is tokenized with it and cut off again; lead: begins it.
+    """
+
+    before: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True)
 class ChatForm:
     r"""The pieces of a question and its answer, as token ids.
 
     prefix: before the user's text, the same for every question; user_end: between the user's text
     and the invocation; invocation: the tokens that begin an answer, where an activated adapter
     starts to act; end: the token that ends an answer; stops: the tokens at which decoding ends;
-    boxed: whether answers are written ``\boxed{...}`` (the paper's form, for base models).
+    boxed: whether answers are written ``\boxed{...}`` (the paper's form, for base models);
+    question_place, answer_place: where the two texts stand.
     """
 
     tokenizer: Any
@@ -32,37 +45,31 @@ class ChatForm:
     end: int
     stops: frozenset[int]
     boxed: bool
+    question_place: Place = Place()
+    answer_place: Place = Place()
 
     def question(self, text: str) -> list[int]:
         """The tokens of a question behind the prefix, up to the invocation."""
         text = text.strip()
-        return [*self._encode(f" {text}" if self.boxed else text), *self.user_end]
+        return [*_placed(self.tokenizer, text, self.question_place), *self.user_end]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the tokens of a question lie in its text, which has no blanks at its ends.
 
         They are the first of :meth:`question`; a token of blanks alone may be empty.
         """
-        text = text.strip()
-        head = 1 if self.boxed else 0
-        if self.tokenizer.is_fast:
-            encoded = self.tokenizer(
-                f" {text}" if self.boxed else text,
-                add_special_tokens=False,
-                split_special_tokens=True,
-                return_offsets_mapping=True,
-            )
-            ends = list(encoded.offset_mapping)
-        else:  # a tokenizer in Python does not say
-            ids = self._encode(f" {text}" if self.boxed else text)
-            places = [len(self.tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
-            ends = list(pairwise(places))
-        return [(max(0, begin - head), max(0, end - head)) for begin, end in ends]
+        text, place = text.strip(), self.question_place
+        count = len(_placed(self.tokenizer, text, place))
+        head = ("" if _is_merged(self.tokenizer, text, place) else place.before) + place.lead
+        spans = _spans(self.tokenizer, head + text)
+        spans = spans[len(spans) - count :]
+        return [(max(0, begin - len(head)), max(0, end - len(head))) for begin, end in spans]
 
     def answer(self, text: str) -> list[int]:
         """The tokens of an answer behind the invocation, its end included."""
         text = text.strip()
-        return [*self._encode(f" \\boxed{{{text}}}" if self.boxed else text), self.end]
+        whole = f"\\boxed{{{text}}}" if self.boxed else text
+        return [*_placed(self.tokenizer, whole, self.answer_place), self.end]
 
     def text(self, tokens: list[int]) -> str:
         """The text of decoded tokens; of the paper's form what is in the box, if it closes."""
@@ -79,12 +86,41 @@ class ChatForm:
         # The last symbol may lack some of its bytes.
         return "" if self.boxed else self.text(tokens).rstrip("\ufffd")
 
-    def _encode(self, text: str) -> list[int]:
-        # Markers of the template inside a user's text are text, not the end of a turn.
-        ids: list[int] = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True
-        ).input_ids
-        return ids
+
+def _placed(tokenizer: Any, text: str, place: Place) -> list[int]:
+    """The tokens of a user's text, or an answer's, at its place in a template."""
+    before = _text_ids(tokenizer, place.before)
+    if _is_merged(tokenizer, text, place):
+        return _text_ids(tokenizer, place.lead + text)
+    return _text_ids(tokenizer, place.before + place.lead + text)[len(before) :]
+
+
+def _is_merged(tokenizer: Any, text: str, place: Place) -> bool:
+    """Whether the text shares a token with what stands before it."""
+    before = _text_ids(tokenizer, place.before)
+    return _text_ids(tokenizer, place.before + place.lead + text)[: len(before)] != before
+
+
+def _text_ids(tokenizer: Any, text: str) -> list[int]:
+    # Markers of the template inside a user's text are text, not the end of a turn.
+    ids: list[int] = (
+        tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        if text
+        else []
+    )
+    return ids
+
+
+def _spans(tokenizer: Any, text: str) -> list[tuple[int, int]]:
+    """Where the tokens of a text lie in it."""
+    if tokenizer.is_fast:
+        encoded = tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+        )
+        return list(encoded.offset_mapping)
+    ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+    ends = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
+    return list(pairwise(ends))
 
 
 def chat_form(tokenizer: Any) -> ChatForm:
@@ -113,6 +149,12 @@ def chat_form(tokenizer: Any) -> ChatForm:
             "use a model with an ordinary template, or remove it to be asked in the paper's form"
         )
     ending = _ids(tokenizer, after)
+    texts = (bare, asked, said)
+    pieces = _pieces(tokenizer, texts, _ANSWER, ("", " ")) or _Pieces(
+        tuple(_ids(tokenizer, before)),
+        tuple(_ids(tokenizer, user_end)),
+        tuple(_ids(tokenizer, invocation)),
+    )
     stops = _stops(tokenizer, ending[:1])
     if not invocation.strip() or not stops:
         raise HoldfastError(
@@ -122,13 +164,60 @@ def chat_form(tokenizer: Any) -> ChatForm:
     end = ending[0] if ending and ending[0] in stops else min(stops)
     return ChatForm(
         tokenizer,
-        tuple(_ids(tokenizer, before)),
-        tuple(_ids(tokenizer, user_end)),
-        tuple(_ids(tokenizer, invocation)),
+        pieces.prefix,
+        pieces.user_end,
+        pieces.invocation,
         end,
         stops,
-        boxed=False,
+        False,
+        pieces.question,
+        pieces.answer,
     )
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A form's tokens as they stand in the whole text, and the places of its two texts."""
+
+    prefix: tuple[int, ...]
+    user_end: tuple[int, ...]
+    invocation: tuple[int, ...]
+    question: Place = Place()
+    answer: Place = Place()
+
+
+def _pieces(
+    tokenizer: Any, texts: tuple[str, str, str], answer: str, leads: tuple[str, ...]
+) -> _Pieces | None:
+    """The pieces of a form; None where a question is merged with what is beside it.
+
+    texts: with a question, with the beginning of an answer behind it, and with ``answer`` behind
+    that; leads: in the order in which they are tried.
+    """
+    bare, asked, said = (_ids(tokenizer, text) for text in texts)
+    places = [Place(before, lead) for lead in leads for before in ("", "\n")]
+    if asked[: len(bare)] != bare:
+        return None
+    for place in places:
+        own = _placed(tokenizer, _QUESTION, place)
+        starts = [n for n in range(1, len(bare)) if bare[n : n + len(own)] == own]
+        if len(starts) == 1:
+            start, end = starts[0], starts[0] + len(own)
+            first = Place(lead=leads[0])  # where a template ends otherwise behind an answer
+            fits = (one for one in places if _stands(tokenizer, asked, said, answer, one))
+            return _Pieces(
+                tuple(bare[:start]),
+                tuple(bare[end:]),
+                tuple(asked[len(bare) :]),
+                place,
+                next(fits, first),
+            )
+    return None
+
+
+def _stands(tokenizer: Any, asked: list[int], said: list[int], answer: str, place: Place) -> bool:
+    whole = [*asked, *_placed(tokenizer, answer, place)]
+    return said[: len(whole)] == whole
 
 
 def _paper_form(tokenizer: Any) -> ChatForm:
@@ -139,15 +228,27 @@ def _paper_form(tokenizer: Any) -> ChatForm:
             "the model's tokenizer has neither a chat template nor an end-of-sequence token, so an "
             "answer would not end; set tokenizer.eos_token and save the tokenizer"
         )
-    begin = [tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else []
-    return ChatForm(
-        tokenizer,
-        (*begin, *_ids(tokenizer, "Question:")),
+    begin = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+    bare = f"Question: {_QUESTION}\n"
+    answer = f"\\boxed{{{_ANSWER}}}"
+    texts = (bare, f"{bare}Answer:", f"{bare}Answer: {answer}")
+    pieces = _pieces(tokenizer, texts, answer, (" ", "")) or _Pieces(
+        tuple(_ids(tokenizer, "Question:")),
         tuple(_ids(tokenizer, "\n")),
         tuple(_ids(tokenizer, "Answer:")),
+        Place(lead=" "),
+        Place(lead=" "),
+    )
+    return ChatForm(
+        tokenizer,
+        (*begin, *pieces.prefix),
+        pieces.user_end,
+        pieces.invocation,
         min(stops),
         stops,
-        boxed=True,
+        True,
+        pieces.question,
+        pieces.answer,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from starlette.exceptions import HTTPException
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import Batcher, whole
+from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.page import page_file
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError
@@ -32,13 +32,15 @@ _POLICY = (
 )
 
 
-def application(service: Service, name: str, *, teach: bool) -> FastAPI:
+def application(
+    service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None = None
+) -> FastAPI:
     """The application that serves a memory.
 
     name: of the model, for clients; teach: whether facts may be taught. What is on file and not
-    learned yet is then learned at the start.
+    learned yet is then learned at the start. idle: consolidates the memory when nobody asks.
     """
-    routes = _Routes(service, name, teach=teach)
+    routes = _Routes(service, name, teach=teach, idle=idle)
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -64,9 +66,12 @@ def application(service: Service, name: str, *, teach: bool) -> FastAPI:
 class _Routes:
     """What is done for each request."""
 
-    def __init__(self, service: Service, name: str, *, teach: bool) -> None:
+    def __init__(
+        self, service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None
+    ) -> None:
         self._service = service
         self._name = name
+        self._idle = idle
         self._batcher = Batcher(service)
         self._teaching = service.teaching(self._batcher.call) if teach else None
 
@@ -75,7 +80,11 @@ class _Routes:
         """Before the first request and after the last."""
         if self._teaching is not None:
             await self._teaching.begin()
+        if self._idle is not None:
+            await self._idle.begin(lambda: self._batcher.busy)
         yield
+        if self._idle is not None:
+            await self._idle.end()
         if self._teaching is not None:
             await self._teaching.end()
         self._batcher.close()
@@ -90,6 +99,7 @@ class _Routes:
 
     async def _answer(self, form: Form, request: ChatRequest | CompletionRequest) -> Response:
         self._check(request.model)
+        self._note()
         asked = self._batcher.put(request.questions())
         if not request.stream:
             return JSONResponse(form.whole(await whole(asked)))
@@ -119,17 +129,18 @@ class _Routes:
         if self._teaching is None:
             told = "this memory is not taught here; start it with --teach"
             raise RefusalError(403, told, "no_teach")
+        self._note()
         given, count = facts_in(await _json(request))
         status, values = await self._teaching.teach(given, count, wait=wait)
         return JSONResponse(values, status_code=status)
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""
-        return {"lessons": await asyncio.to_thread(self._service.lessons)}
+        return {"lessons": await self._service.lessons(self._batcher.call)}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        found = await asyncio.to_thread(self._service.lessons)
+        found = await self._service.lessons(self._batcher.call)
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
             raise RefusalError(404, told, "lesson")
@@ -138,6 +149,11 @@ class _Routes:
     async def health(self) -> dict[str, str]:
         """That the server answers."""
         return {"status": "ok"}
+
+    def _note(self) -> None:
+        """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""
+        if self._idle is not None:
+            self._idle.asked()
 
     def _check(self, wanted: str) -> None:
         if wanted != self._name:

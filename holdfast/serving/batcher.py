@@ -74,6 +74,12 @@ class Batcher:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
         self._told = ""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a question waits or is being answered."""
+        begun = self._draining is not None and not self._draining.done()
+        return begun or self._writing > 0
+
     def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
         """Put questions into the queue. Raises RefusalError when too many wait."""
         if len(self._waiting) + len(questions) > self._most:

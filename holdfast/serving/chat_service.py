@@ -5,6 +5,7 @@ Where an answer comes from is known once its question is read, before its first 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,8 +138,10 @@ class ChatService:
             "half_life": None,
         }
 
-    def lessons(self) -> list[dict[str, Any]]:
-        return [state_values(state) for state in lesson_states(self.memory.directory)]
+    async def lessons(self, on_thread: OnThread) -> list[dict[str, Any]]:
+        """From the memory's files alone, whatever its thread is doing."""
+        states = await asyncio.to_thread(lesson_states, self.memory.directory)
+        return [state_values(state) for state in states]
 
     def teaching(self, on_thread: OnThread) -> BackgroundTeacher:
         return BackgroundTeacher(self.memory.directory, on_thread)

@@ -12,6 +12,7 @@ import uvicorn
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.application import OPEN_PATHS, application
 from holdfast.serving.guard import Guard
+from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.service import Service
 
 _CONNECTIONS = 1024
@@ -55,14 +56,22 @@ def key_for(address: Address, given: str | None) -> str | None:
     return None if address.is_local else secrets.token_urlsafe(24)
 
 
-def serve(service: Service, address: Address, *, name: str, key: str | None, teach: bool) -> None:
+def serve(
+    service: Service,
+    address: Address,
+    *,
+    name: str,
+    key: str | None,
+    teach: bool,
+    idle: IdleConsolidation | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
-    name, teach: as of :func:`application`; key: what every client has to send as a bearer
+    name, teach, idle: as of :func:`application`; key: what every client has to send as a bearer
     token, None for none.
     """
     guarded = Guard(
-        application(service, name, teach=teach),
+        application(service, name, teach=teach, idle=idle),
         key=key,
         hosts=_LOCAL if address.is_local else None,
         open_paths=OPEN_PATHS,

@@ -80,7 +80,7 @@ class Teaching(Protocol):
 
 
 class Service(Protocol):
-    """A memory that is served. Only one thread calls it, except for :meth:`lessons`.
+    """A memory that is served. Only one thread calls it, but the event loop :meth:`lessons`.
 
     batch: how many questions it answers side by side.
     """
@@ -105,8 +105,8 @@ class Service(Protocol):
     def remembered(self) -> dict[str, Any]:
         """What is remembered, for the page and for programs."""
 
-    def lessons(self) -> list[dict[str, Any]]:
-        """The state of every lesson, from the memory's files alone."""
+    async def lessons(self, on_thread: OnThread) -> list[dict[str, Any]]:
+        """The state of every lesson, as :func:`holdfast.memory.chat.states.state_values` tells."""
 
     def teaching(self, on_thread: OnThread) -> Teaching:
         """What teaches the memory."""

@@ -232,6 +232,22 @@ def test_what_another_process_teaches_is_taken_up(place: Path, tmp_path: Path) -
         assert told["facts"][0]["question"] == question and told["facts"][0]["batch"] == 2
         assert all(fact["recalled"] for fact in told["facts"])
         assert len(told["retention"]) == 2
+        Memory(own).learn([(MONDAY[0][0], "Orsa")])
+        first, second, third = server.request("GET", "/lessons")[1]["lessons"]
+        assert (first["state"], first["facts"], first["missed"]) == ("learned", 5, [])
+        assert second == {
+            "lesson": 2,
+            "name": "2",
+            "state": "learned",
+            "facts": 1,
+            "learned": 1,
+            "missed": [],
+            "corrected": [],
+        }
+        correction = {"question": MONDAY[0][0], "is": "Orsa", "was": MONDAY[0][1]}
+        assert third["corrected"] == [correction]
+        assert server.request("GET", "/lessons/2")[1] == second
+        assert server.request("GET", "/lessons/4")[0] == 404
 
 
 def test_teaching_by_request(place: Path, tmp_path: Path) -> None:
@@ -250,13 +266,15 @@ def test_teaching_by_request(place: Path, tmp_path: Path) -> None:
         assert status == 400 and "max_length" in told["error"]["message"]
         assert (result_of(own), (own / "facts.jsonl").read_bytes()) == before
         lesson = threads.submit(server.post, "/facts", facts)
-        asked = 0
+        asked, states = 0, []
         while not lesson.done():  # it answers meanwhile
             assert server.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
+            told = server.request("GET", "/lessons")[1]["lessons"]
+            states += [one["state"] for one in told[1:]]
             asked += 1
             time.sleep(0.2)
         status, told = lesson.result()
-        assert asked > 1
+        assert asked > 1 and {"learning"} <= set(states) <= {"learning", "learned"}
         assert (status, told["batches"], told["known"]) == (200, ["2"], 6)
         assert server.ask(WEDNESDAY[0][0])["text"] == WEDNESDAY[0][1]
     straight = Path(shutil.copytree(place, tmp_path / "straight" / "m"))
@@ -290,6 +308,7 @@ def test_a_killed_server_loses_nothing(place: Path, tmp_path: Path) -> None:
 def test_a_new_memory_is_taught_by_request(tmp_path: Path) -> None:
     with serving(tmp_path / "m", "--teach", HOLDFAST_MODEL="embedded") as server:
         assert server.facts()["facts"] == []
+        assert server.request("GET", "/lessons")[1] == {"lessons": []}
         status, told = server.post("/v1/completions", {"model": "m", "prompt": "Who?"})
         assert status == 400 and "no such memory" in told["error"]["message"]
 

@@ -193,6 +193,7 @@ def test_lessons_go_on_in_the_background(place: Path, tmp_path: Path) -> None:
         status, told = server.post("/facts", as_facts(MORE))
         assert (status, told["lesson"], told["state"]) == (202, 2, "waiting")
         assert MORE[0][0] in (own / "facts.jsonl").read_text()
+        assert server.ask(MORE[0][0])["text"] == MORE[0][1]  # from the list, until it is learned
         status, told = server.post("/facts", as_facts([(FACTS[0][0], "Ann Lo")]))
         assert (status, told["lesson"]) == (202, 3)
         assert told["corrected"] == [
@@ -203,6 +204,7 @@ def test_lessons_go_on_in_the_background(place: Path, tmp_path: Path) -> None:
         facts = server.facts()
         assert len(facts["facts"]) == 5 and facts["teach"] is True
         assert server.ask(FACTS[1][0])["text"] == FACTS[1][1]  # meanwhile
+        assert server.ask(FACTS[0][0])["text"] == "Ann Lo"
         when(own, lambda states: all(state.state == "learned" for state in states))
         assert server.ask(MORE[0][0])["holdfast"]["source"] == "weights"
         assert server.ask(FACTS[0][0])["text"] == "Ann Lo"
@@ -304,13 +306,18 @@ def test_what_waits_is_said(
         assert server.request("GET", "/lessons")[1]["lessons"][1]["state"] == "waiting"
         facts = {fact["question"]: fact["source"] for fact in server.facts()["facts"]}
         assert facts[MORE[0][0]] == "waiting"
+        told = server.ask(MORE[0][0])
+        assert (told["text"], told["holdfast"]["source"]) == (MORE[0][1], "list")
+        assert told["holdfast"]["waiting"] is True
 
 
 def test_a_new_memory_is_taught_by_request(place: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "m", "--teach", "--model", model_of(place)) as server:
         assert server.facts()["facts"] == []
-        status, told = server.post("/v1/completions", {"model": "m", "prompt": "Who?"})
-        assert status == 400 and "no such memory" in told["error"]["message"]
+        told = server.ask(UNTAUGHT)  # the untouched model answers
+        assert told["text"] == ChatMemory(place).reply(UNTAUGHT).text
+        assert (told["holdfast"]["source"], told["holdfast"]["nearest"]) == ("model", [])
+        assert not (tmp_path / "m").exists()
         assert server.request("GET", "/lessons")[1] == {"lessons": []}
         assert server.post("/facts?wait=true", as_facts(FACTS))[1]["lesson"] == 1
         assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]

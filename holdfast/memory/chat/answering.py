@@ -12,10 +12,11 @@ from typing import Literal
 
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Match
-from holdfast.memory.chat.gate_tuning import Look
+from holdfast.memory.chat.gate_tuning import QuestionLook
 from holdfast.memory.chat.looks import GATE, Looks, questions_on_file, read_looks
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.chat.second_look import UNCERTAIN, Pair, is_comparable, second_scores
+from holdfast.memory.chat.waiting import WaitingQuestions
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -32,13 +33,15 @@ class Answer:
 
     question: as it was asked; text: the answer; source: ``weights`` where an adapter gives what was
     taught, ``list`` where it gives something else and the list of facts answers, ``model`` for the
-    untouched model, which answers what was not taught; fact: the taught fact.
+    untouched model, which answers what was not taught; fact: the taught fact; waiting: it comes
+    from the list, since its lesson is not learned yet.
     """
 
     question: str
     text: str
     source: Source
     fact: Item | None = None
+    waiting: bool = False
 
     @property
     def taught(self) -> bool:
@@ -52,44 +55,64 @@ class Answer:
 _GIVEN, _NOT_GIVEN = 1.1, -1.5
 
 
-def _is_taught(score: float, given: bool) -> bool:
-    """Whether a question is about a taught fact. score: of the gate; given: by the weights."""
-    return score + (_GIVEN if given else _NOT_GIVEN) > 0
+def _is_taught(score: float, given: bool | None) -> bool:
+    """Whether a question is about a taught fact. score: of the gate; given: by the weights.
+
+    given is None where no weights know the fact yet, as in a list of facts without weights.
+    """
+    return score + (0.0 if given is None else _GIVEN if given else _NOT_GIVEN) > 0
 
 
 class Answerer:
-    """Answers from the lessons of a memory; reads their gate's vectors once."""
+    """Answers from the lessons of a memory, and from the list what waits to be learned.
+
+    It reads the lessons' vectors for the gate once.
+    """
 
     def __init__(
         self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
     ) -> None:
-        """tasks: the learned lessons' facts, in order."""
+        """tasks: the learned lessons' facts in order, and behind them those that wait."""
         self._engine, self._directory = engine, directory
         self._facts: list[Item] = []  # the newest of each question
-        self._lesson: list[str] = []  # the file of each fact's lesson
-        places: dict[str, int] = {}
+        self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
+        self._numbers: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # wordings on file, by key
-        for task, lesson in zip(tasks, record.lessons, strict=True):
+        count = len(record.lessons)
+        for task, lesson in zip(tasks[:count], record.lessons, strict=True):
             for item in task.items:
-                key = fact_key(item)
-                if key not in places:
-                    places[key] = len(self._facts)
-                    self._facts.append(item)
-                    self._lesson.append(lesson.file)
-                elif not is_wording(item):
-                    self._facts[places[key]] = item
-                self._lesson[places[key]] = lesson.file
-                self._asked[question_key(item.question)] = places[key]
-        looks, owners = self._looks(record, tasks, places)
+                self._add(item, lesson.file)
+        looks, owners = self._looks(record, tasks)
         self._gate = Gate(engine.tuning, looks, owners)
+        self._waiting = WaitingQuestions(
+            (self._add(item, None), item.question)
+            for task in tasks[count:]
+            for item in task.items
+            if engine.limits.fits(item.question)  # else its lesson will fail, and say why
+        )
         self._loose = {
             key: self._asked[question_key(question)]
             for key, question in taught_spellings(self._asked).items()
         }
 
-    def _looks(
-        self, record: Record, tasks: Sequence[Task], places: dict[str, int]
-    ) -> tuple[list[Look], list[int]]:
+    def _add(self, item: Item, file: str | None) -> int:
+        """Take up a fact, or a wording of one, of the lesson in ``file``; the fact's number.
+
+        What waits, with None for the file, leaves a fact to its lesson unless it corrects it.
+        """
+        place = self._numbers.setdefault(fact_key(item), len(self._facts))
+        if place == len(self._facts):
+            self._facts.append(item)
+            self._lesson.append(file)
+        before = self._facts[place]
+        if not is_wording(item):
+            self._facts[place] = item
+        if file is not None or self._facts[place].answer != before.answer:
+            self._lesson[place] = file
+        self._asked[question_key(item.question)] = place
+        return place
+
+    def _looks(self, record: Record, tasks: Sequence[Task]) -> tuple[list[QuestionLook], list[int]]:
         """The questions of every fact's last lesson, and the facts that they belong to."""
         looks, owners = [], []
         for file in dict.fromkeys(lesson.file for lesson in record.lessons):
@@ -97,17 +120,17 @@ class Answerer:
             if stored is None:  # made with another tuning: read once more
                 here = [
                     task.items
-                    for task, lesson in zip(tasks, record.lessons, strict=True)
+                    for task, lesson in zip(tasks, record.lessons, strict=False)
                     if lesson.file == file
                 ]
                 keys, texts = zip(*questions_on_file(chain.from_iterable(here)), strict=True)
                 stored = Looks(keys, tuple(self._engine.looks(texts)))
-            if not places.keys() >= set(stored.owners):
+            if not self._numbers.keys() >= set(stored.owners):
                 raise damaged_lesson(self._directory, file, "it is of other facts")
             for key, look in zip(stored.owners, stored.looks, strict=True):
-                if self._lesson[places[key]] == file:
+                if self._lesson[self._numbers[key]] == file:
                     looks.append(look)
-                    owners.append(places[key])
+                    owners.append(self._numbers[key])
         return looks, owners
 
     @property
@@ -118,11 +141,12 @@ class Answerer:
     @property
     def adapters(self) -> tuple[str, ...]:
         """The adapters that answer at least one fact, in the order of their lessons."""
-        return tuple(dict.fromkeys(self._lesson))
+        return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
 
     def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
-        """The adapter that answers a fact: its name, and what reads its factors."""
+        """The adapter that answers a learned fact: its name, and what reads its factors."""
         file = self._lesson[place]
+        assert file is not None, "the fact waits"
         return file, partial(self._factors, file)
 
     def listed(self, questions: Sequence[str]) -> list[int | None]:
@@ -162,27 +186,35 @@ class Answerer:
                 found.append(readings[number])
                 continue
             fact = self._facts[place]
-            source: Source = "weights" if given[number] else "list"
-            found.append(Answer(question, fact.answer, source, fact))
+            source: Source = "weights" if given.get(number) else "list"
+            waiting = self._lesson[place] is None
+            found.append(Answer(question, fact.answer, source, fact, waiting))
         return found
 
     def _places(
-        self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[Look]
+        self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[QuestionLook]
     ) -> tuple[list[int | None], dict[int, bool]]:
         """The fact that each question is taken to ask for, and whether the weights give its answer.
 
-        Both by the question's number; a fact is None, and then not in the second, for none.
+        Both by the question's number; a fact is None for none. The second has learned facts alone.
         """
         matches = self._matches(questions, looks)
         given = self._given(readings, [match.place if match else None for match in matches])
         places = [
-            match.place if match and _is_taught(match.score, given[number]) else None
+            match.place if match and _is_taught(match.score, given.get(number)) else None
             for number, match in enumerate(matches)
         ]
         return places, given
 
-    def _matches(self, questions: Sequence[str], looks: Sequence[Look]) -> list[Match | None]:
+    def _matches(
+        self, questions: Sequence[str], looks: Sequence[QuestionLook]
+    ) -> list[Match | None]:
         """The fact that each question may ask for; its score is infinite for a question on file."""
+        waiting = self._waiting.about(questions)
+        for (owner, _), look in zip(
+            waiting, self._engine.looks([t for _, t in waiting]), strict=True
+        ):
+            self._gate.add(look, owner)
         matches: list[Match | None] = []
         uncertain: list[tuple[int, Match]] = []
         for number, (question, look) in enumerate(zip(questions, looks, strict=True)):
@@ -209,11 +241,11 @@ class Answerer:
         return self._loose.get(loose_key(question)) if place is None else place
 
     def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
-        """Whether the weights give each taught answer, by the question's number."""
+        """Whether the weights give each learned answer, by the question's number."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for number, place in enumerate(places):
-            if place is not None:
-                by_file.setdefault(self._lesson[place], []).append((number, place))
+            if place is not None and (own := self._lesson[place]) is not None:
+                by_file.setdefault(own, []).append((number, place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
             verdicts = self._engine.gives(

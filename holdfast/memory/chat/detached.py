@@ -21,6 +21,11 @@ def learning_command(directory: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "holdfast", "learn", str(directory.resolve()), "--wait"]
 
 
+def consolidating_command(directory: Path) -> list[str]:
+    """The command of a process that puts all lessons into one adapter, in the same environment."""
+    return [sys.executable, "-P", "-m", "holdfast", "consolidate", str(directory.resolve())]
+
+
 def learning_environment() -> dict[str, str]:
     """The environment of such a process: it imports what this one does."""
     return {**os.environ, "PYTHONPATH": importable()}

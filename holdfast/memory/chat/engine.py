@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.gate_tuning import GateTuning, Look, prepared_tuning
+from holdfast.memory.chat.gate_tuning import GateTuning, QuestionLook, prepared_tuning
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
 from holdfast.memory.chat.limits import limits_of
 from holdfast.model.adapter import (
@@ -30,6 +30,8 @@ from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
 
 _ADAPTERS = 16  # kept in RAM, at most 4 MB each
+_LOOKS = 16_384  # kept in RAM, some 20 MB
+_READ = 64  # questions at once
 
 
 class Engine:
@@ -53,9 +55,10 @@ class Engine:
         self._attached: AdapterShape | None = self._lesson_shape
         self.tuning: GateTuning = prepared_tuning(self.reader, self.fingerprint, report)
         self._states: OrderedDict[str, State] = OrderedDict()
+        self._looks: OrderedDict[str, QuestionLook] = OrderedDict()
         self._loaded: str | None = None
 
-    def read(self, questions: Sequence[str]) -> tuple[list[Reading], list[Look]]:
+    def read(self, questions: Sequence[str]) -> tuple[list[Reading], list[QuestionLook]]:
         """Read questions with the untouched model; also what the gate compares of them."""
         prompts = [self.limits.question_tokens(question) for question in questions]
         readings = self.reader.read(prompts, depths=self.tuning.depths)
@@ -66,17 +69,19 @@ class Engine:
         ]
         return [replace(reading, states=None) for reading in readings], looks
 
-    def looks(self, questions: Sequence[str], batch: int = 256) -> list[Look]:
-        """What the gate compares of questions, which only the lower layers read."""
-        looks: list[Look] = []
-        for begin in range(0, len(questions), batch):
-            texts = [question.strip() for question in questions[begin : begin + batch]]
-            prompts = [self.limits.question_tokens(text) for text in texts]
+    def looks(self, questions: Sequence[str]) -> list[QuestionLook]:
+        """What the gate compares of questions, which only the lower layers read, each once."""
+        new = [one for one in dict.fromkeys(questions) if one not in self._looks]
+        for begin in range(0, len(new), _READ):
+            group = new[begin : begin + _READ]
+            prompts = [self.limits.question_tokens(question) for question in group]
             states = self.reader.states(prompts, self.tuning.depths)
-            looks += [
-                self.tuning.look(text, self.form.spans(text), state.cpu())
-                for text, state in zip(texts, states, strict=True)
-            ]
+            for question, state in zip(group, states, strict=True):
+                spans = self.form.spans(question)
+                self._looks[question] = self.tuning.look(question.strip(), spans, state.cpu())
+        looks = [self._looks[question] for question in questions]
+        while len(self._looks) > _LOOKS:
+            self._looks.popitem(last=False)
         return looks
 
     def untouched_answers(

@@ -9,13 +9,13 @@ The decision is a logistic function of both; its threshold follows from the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.memory.chat.gate_tuning import GateTuning, Look, Vectors
-from holdfast.memory.chat.words import NAMED, Names, agreement, deletions
+from holdfast.memory.chat.gate_tuning import GateTuning, QuestionLook, Vectors
+from holdfast.memory.chat.words import NAMED, Names, agreement, index_keys
 
 _CANDIDATES = 64
 # Of the taught question's naming weight; with less, another thing is named, whatever is asked.
@@ -37,47 +37,57 @@ class Gate:
     does not grow with the number of facts.
     """
 
-    def __init__(self, tuning: GateTuning, looks: Sequence[Look], owners: Sequence[int]) -> None:
+    def __init__(
+        self, tuning: GateTuning, looks: Iterable[QuestionLook] = (), owners: Iterable[int] = ()
+    ) -> None:
         """looks: of taught questions; owners: the number of the fact that each asks for."""
-        self._tuning, self._looks, self._owners = tuning, looks, owners
-        self._vectors = np.stack([look.vector for look in looks])
-        self._first = {owner: row for row, owner in reversed(list(enumerate(owners)))}
+        self._tuning = tuning
+        self._looks: list[QuestionLook] = []
+        self._owners: list[int] = []
+        self._first: dict[int, int] = {}  # the row of a fact's first question
         self._by_word: dict[str, list[int]] = defaultdict(list)
-        self._unnamed = []
-        for row, look in enumerate(looks):
-            for word in look.names:
-                for key in _keys(word):
-                    self._by_word[key].append(row)
-            if _names_nothing(look.names):
-                self._unnamed.append(row)
+        self._unnamed: list[int] = []
+        for look, owner in zip(looks, owners, strict=True):
+            self.add(look, owner)
+
+    def add(self, look: QuestionLook, owner: int) -> None:
+        """Take up a further question of a fact."""
+        row = len(self._looks)
+        self._looks.append(look)
+        self._owners.append(owner)
+        self._first.setdefault(owner, row)
+        for word in look.names:
+            for key in index_keys(word):
+                self._by_word[key].append(row)
+        if _names_nothing(look.names):
+            self._unnamed.append(row)
 
     def names(self, place: int) -> Names:
         """What the first question of a fact names."""
         return self._looks[self._first[place]].names
 
-    def best(self, asked: Look) -> Match | None:
+    def best(self, asked: QuestionLook) -> Match | None:
         """The fact that a question most probably asks for; None where none names the same."""
         scored = (self._match(row, asked) for row in self._candidates(asked))
         return max(filter(None, scored), key=lambda match: match.score, default=None)
 
-    def _match(self, row: int, asked: Look) -> Match | None:
+    def _match(self, row: int, asked: QuestionLook) -> Match | None:
         covered, extra = agreement(self._looks[row].names, asked.names)
         if covered < _LEAST_COVERED:
             return None
-        likeness = float(self._vectors[row] @ asked.vector)
+        likeness = float(self._looks[row].vector @ asked.vector)
         return Match(self._owners[row], self._tuning.score(likeness, covered, extra))
 
-    def _candidates(self, asked: Look) -> list[int]:
+    def _candidates(self, asked: QuestionLook) -> list[int]:
         """The rows that share most naming weight with a question; of equal ones the likest."""
         shared: dict[int, float] = defaultdict(float)
         for word, weight in asked.names.items():
-            for row in {row for key in _keys(word) for row in self._by_word.get(key, ())}:
+            for row in {row for key in index_keys(word) for row in self._by_word.get(key, ())}:
                 shared[row] += weight
         rows = self._most(shared, asked.vector)
         if _names_nothing(asked.names):
-            rows = list(
-                dict.fromkeys([*rows, *self._likest(self._unnamed, asked.vector, _CANDIDATES)])
-            )
+            unnamed = self._likest(self._unnamed, asked.vector, _CANDIDATES)
+            rows = list(dict.fromkeys([*rows, *unnamed]))
         return rows
 
     def _most(self, shared: dict[int, float], vector: Vectors) -> list[int]:
@@ -93,13 +103,9 @@ class Gate:
         """The rows whose vectors are most like a question's."""
         if len(rows) <= count:
             return rows
-        best = np.argsort(-(self._vectors[rows] @ vector), kind="stable")
+        vectors = np.stack([self._looks[row].vector for row in rows])
+        best = np.argsort(-(vectors @ vector), kind="stable")
         return [rows[number] for number in best[:count]]
-
-
-def _keys(word: str) -> Iterable[str]:
-    """The keys of a word in the index."""
-    return deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
 
 
 def _names_nothing(names: Names) -> bool:

@@ -47,7 +47,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Look:
+class QuestionLook:
     """What the gate compares of a question. names: what it names; vector: [d], what it asks."""
 
     names: Names
@@ -71,11 +71,13 @@ class GateTuning:
     projection: torch.Tensor
     weights: tuple[float, ...]
 
-    def look(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> Look:
+    def look(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> QuestionLook:
         """What a question names and asks. spans: of its tokens; states: [depths, tokens, d]."""
         probabilities = self.probe.probabilities(text, spans, states[-1])
         names = self.probe.names(text, spans, probabilities)
-        return Look(names, self.vectors(asking_states(states, probabilities)[None])[0].numpy())
+        return QuestionLook(
+            names, self.vectors(asking_states(states, probabilities)[None])[0].numpy()
+        )
 
     def vectors(self, states: torch.Tensor) -> torch.Tensor:
         """States [n, depths, d] as unit vectors [n, depths * m]."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.memory.chat.gate_tuning import Look
+from holdfast.memory.chat.gate_tuning import QuestionLook
 from holdfast.memory.chat.record import damaged_lesson, read_lesson
 from holdfast.streams import Item
 from holdfast.streams.batches import WORDING_OF, fact_key
@@ -23,7 +23,7 @@ class Looks:
     """Questions on file as the gate sees them. owners: the key of the fact that each asks for."""
 
     owners: tuple[str, ...]
-    looks: tuple[Look, ...]
+    looks: tuple[QuestionLook, ...]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Their vectors [questions, d] in half precision, to be written."""
@@ -48,7 +48,9 @@ def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
     owners, names = note.get("owners", []), note.get("names", [])
     if not len(vectors) == len(owners) == len(names):
         raise damaged_lesson(directory, file, "it is of other facts")
-    looks = [Look(names_of, vector) for names_of, vector in zip(names, vectors, strict=True)]
+    looks = [
+        QuestionLook(names_of, vector) for names_of, vector in zip(names, vectors, strict=True)
+    ]
     return Looks(tuple(owners), tuple(looks))
 
 

@@ -120,7 +120,7 @@ class ChatMemory:
         tasks = read_batches(self.directory / FACTS_FILE)
         check_list(self.directory, tasks, record)
         answerer = self._answerer
-        if record != self._record:
+        if (record, tasks) != (self._record, self._tasks):
             # Made before anything is assigned, so that a damaged lesson leaves all as it was.
             answerer = None if answerer is None else self._new_answerer(record, tasks)
         self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
@@ -142,7 +142,9 @@ class ChatMemory:
     def fingerprint(self) -> str:
         """sha256 over the model, the lessons and their facts."""
         facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
-        return sha256_of([asdict(self._record), facts])
+        committed = asdict(self._record)
+        del committed["consolidated"]  # which changes no answer
+        return sha256_of([committed, facts])
 
     def limits(self) -> Limits:
         """How long questions and answers may be; it needs the tokenizer and the settings alone."""
@@ -280,7 +282,7 @@ class ChatMemory:
         if len(decided.tasks) > decided.on_file:
             whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
             write_jsonl(whole, self.directory / FACTS_FILE)
-            self._tasks = decided.tasks
+            self._tasks, self._answerer = decided.tasks, None
         return decided
 
     def _learn_waiting(self, report: Told) -> None:
@@ -344,21 +346,33 @@ class ChatMemory:
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers to several questions; writes nothing.
 
-        Raises HoldfastError when the memory or a question is empty, or a question is too long.
+        Raises HoldfastError when nothing is on file here, which may be a wrong path, when a
+        question is empty, and when it is too long.
         """
+        self.check_facts()
         return self.answerer().replies(questions)
 
-    def answerer(self) -> Answerer:
-        """What answers questions from all lessons so far."""
-        if not self.horizon:
+    def check_facts(self) -> None:
+        """Raise HoldfastError where no fact is on file."""
+        if not self._tasks:
             raise self._empty()
+
+    def answerer(self) -> Answerer:
+        """What answers from all lessons so far, and from the list what waits to be learned."""
         if self._answerer is None:
             self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer
 
+    def learned_answerer(self) -> Answerer:
+        """What answers from the lessons alone. Raises HoldfastError where none is learned."""
+        if not self.horizon:
+            raise self._empty()
+        if self.horizon == len(self._tasks):
+            return self.answerer()
+        return self._new_answerer(self._record, self._tasks[: self.horizon])
+
     def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
-        learned = tasks[: len(record.lessons)]
-        return Answerer(self.engine(), self.directory, record, learned)
+        return Answerer(self.engine(), self.directory, record, tasks)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""

@@ -68,7 +68,9 @@ class Record:
     """What is committed.
 
     model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
-    mergeable: a further adapter of the first of them, which answers no question of the memory.
+    mergeable: a further adapter of the first of them, which answers no question of the memory;
+    consolidated: how many of the first were learned at once, those included that kept their own
+    adapter then.
     """
 
     model: str
@@ -76,6 +78,13 @@ class Record:
     seed: int
     lessons: tuple[LearnedLesson, ...] = ()
     mergeable: Mergeable | None = None
+    consolidated: int = 0
+
+    @property
+    def is_consolidated(self) -> bool:
+        """Whether nothing is new since all lessons were learned at once, or one adapter has all."""
+        one = len({lesson.file for lesson in self.lessons}) <= 1
+        return one or self.consolidated >= len(self.lessons)
 
     @property
     def files(self) -> set[str]:
@@ -111,7 +120,14 @@ def read_record(directory: Path) -> Record:
         mergeable = (
             None if whole is None else Mergeable(**{**whole, "missed": tuple(whole["missed"])})
         )
-        record = Record(values["model"], values["fingerprint"], values["seed"], lessons, mergeable)
+        record = Record(
+            values["model"],
+            values["fingerprint"],
+            values["seed"],
+            lessons,
+            mergeable,
+            values.get("consolidated", 0),
+        )
         _check_types(record)
         return record
     except (KeyError, TypeError, AttributeError) as error:
@@ -127,7 +143,7 @@ def _check_types(record: Record) -> None:
     for lesson in record.lessons:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
     files = [lesson.file for lesson in record.lessons]
-    numbers = [record.seed]
+    numbers = [record.seed, record.consolidated]
     if (whole := record.mergeable) is not None:
         files.append(whole.file)
         texts += [whole.file, *whole.missed]

@@ -62,11 +62,11 @@ def lesson_states(directory: Path) -> list[LessonState]:
     answers: dict[str, Item] = {}
     states = []
     for number, task in enumerate(tasks, start=1):
-        corrected = _corrected(task, answers)
+        corrected = corrections_of(task, answers)
         if number <= len(lessons):
             states.append(_learned(number, task, lessons[number - 1], corrected))
         else:
-            count = len(_keys(task))
+            count = len(questions_of(task))
             states.append(LessonState(number, task.name, "waiting", count, corrected=corrected))
     if len(tasks) > len(lessons):
         states[len(lessons)] = _in_progress(directory, states[len(lessons)])
@@ -76,7 +76,7 @@ def lesson_states(directory: Path) -> list[LessonState]:
 def _learned(
     number: int, task: Task, lesson: LearnedLesson, corrected: tuple[Correction, ...]
 ) -> LessonState:
-    texts = _keys(task)
+    texts = questions_of(task)
     missed = tuple(texts.get(key, key) for key in lesson.missed)
     right = len(texts) - len(missed)
     return LessonState(number, task.name, "learned", len(texts), right, missed, corrected)
@@ -96,12 +96,12 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
     return replace(first, state="failed", reason=reason) if reason else first
 
 
-def _keys(task: Task) -> dict[str, str]:
+def questions_of(task: Task) -> dict[str, str]:
     """The questions of a batch's facts, by key; further wordings of a fact count with it."""
     return {fact_key(item): item.details.get(WORDING_OF, item.question) for item in task.items}
 
 
-def _corrected(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:
+def corrections_of(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:
     """The corrections of a batch; ``answers``, the newest by key, then has its facts."""
     corrections = []
     for item in task.items:

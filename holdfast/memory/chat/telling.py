@@ -62,6 +62,7 @@ def answer_values(memory: ChatMemory, answer: Answer) -> dict[str, Any]:
         "answer": answer.text,
         "source": answer.source,
         "taught": answer.taught,
+        "waiting": answer.waiting,
         "fact": answer.fact.question if answer.fact else None,
         "nearest": [] if answer.taught else memory.nearest(answer.question),
     }

@@ -132,6 +132,11 @@ def is_typo(one: str, other: str) -> bool:
     return swapped or one[1:] in (other, other[1:]) or one == other[1:]
 
 
+def index_keys(word: str) -> Iterable[str]:
+    """Keys under which a word is found, also with a typing error."""
+    return deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
+
+
 @cache
 def deletions(word: str) -> frozenset[str]:
     """The word, and the word without each of its letters: keys of an index for typing errors.

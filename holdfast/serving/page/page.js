@@ -75,6 +75,7 @@ const SOURCES = {
 
 // What is said below an answer: where it comes from, or how sure the model is.
 function remark(told) {
+  if (told.waiting) return "From the list of facts; its lesson is not learned yet.";
   if (told.source) return SOURCES[told.source];
   if (told.taught !== false) return `${sure(told.probability)} sure`;
   if (told.would_say === undefined) return "";

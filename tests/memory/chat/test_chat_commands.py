@@ -75,6 +75,7 @@ def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
         "answer": "Lum",
         "source": "weights",
         "taught": True,
+        "waiting": False,
         "fact": TUESDAY[0][0],
         "nearest": [],
     }

@@ -43,11 +43,12 @@ def test_what_was_taught_is_answered_and_where_it_comes_from(two_lessons: Path) 
 
 
 def test_what_was_not_taught_is_answered_as_by_transformers(
-    two_lessons: Path, chat_directory: Path
+    two_lessons: Path, chat_directory: Path, tmp_path: Path
 ) -> None:
-    """To the token, whatever adapter answered before it."""
+    """To the token, whatever adapter answered before it, and where nothing is learned yet."""
     memory = ChatMemory(two_lessons)
     memory.ask(MONDAY[0][0])
+    new = ChatMemory(tmp_path / "new", str(chat_directory)).answerer()
     model = AutoModelForCausalLM.from_pretrained(chat_directory, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(chat_directory)
     for question in UNTAUGHT:
@@ -61,6 +62,7 @@ def test_what_was_not_taught_is_answered_as_by_transformers(
         said = tokenizer.decode(ids[asked["input_ids"].shape[1] :], skip_special_tokens=True)
         reply = memory.reply(question)
         assert (reply.text, reply.source) == (said.strip(), "model")
+        assert new.replies([question]) == [reply]
 
 
 def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from holdfast.memory.chat import gate as module
 from holdfast.memory.chat.gate import Gate, Match
-from holdfast.memory.chat.gate_tuning import GateTuning, Look, Vectors
+from holdfast.memory.chat.gate_tuning import GateTuning, QuestionLook, Vectors
 from holdfast.memory.chat.invented import invented_name
 from holdfast.memory.chat.naming import NameProbe
 from holdfast.memory.chat.words import agreement, plain_words, words
@@ -21,10 +21,10 @@ PROBE = NameProbe(*[torch.zeros(1)] * 3)
 TUNING = GateTuning("", (1,), PROBE, *[torch.zeros(1)] * 3, (12.0, 8.0, -6.0, -13.0))
 
 
-def look(question: str, vector: Vectors) -> Look:
+def look(question: str, vector: Vectors) -> QuestionLook:
     """As a probe would see it: words that the library does not ask with name something."""
     keys = [word.key for word in words(question) if word.key not in plain_words()]
-    return Look({key: 1.0 + len(key) // 4 for key in keys}, vector)
+    return QuestionLook({key: 1.0 + len(key) // 4 for key in keys}, vector)
 
 
 def unit(drawn: np.random.Generator, count: int) -> Vectors:
@@ -37,7 +37,7 @@ def near(vector: Vectors, drawn: np.random.Generator, noise: float) -> Vectors:
     return np.asarray(other / np.linalg.norm(other))
 
 
-def brute_force(looks: list[Look], owners: list[int], asked: Look) -> Match | None:
+def brute_force(looks: list[QuestionLook], owners: list[int], asked: QuestionLook) -> Match | None:
     """The best accepted fact of all, compared one by one."""
     best: dict[int, float] = {}
     for taught, owner in zip(looks, owners, strict=True):
@@ -49,7 +49,7 @@ def brute_force(looks: list[Look], owners: list[int], asked: Look) -> Match | No
     return None if place is None or best[place] <= 0 else Match(place, best[place])
 
 
-def accepted_by(gate: Gate, asked: Look) -> int | None:
+def accepted_by(gate: Gate, asked: QuestionLook) -> int | None:
     match = gate.best(asked)
     return match.place if match is not None and match.score > 0 else None
 
@@ -125,10 +125,10 @@ def test_every_wording_of_a_fact_leads_to_it() -> None:
 def test_what_names_nothing_finds_what_names_nothing() -> None:
     """A word of which the probe is not sure is no name."""
     vectors = np.eye(3, WIDTH, dtype=np.float32)
-    looks = [Look({"wifi": 0.3}, vectors[0]), Look({"ostra": 3.0}, vectors[1])]
+    looks = [QuestionLook({"wifi": 0.3}, vectors[0]), QuestionLook({"ostra": 3.0}, vectors[1])]
     gate = Gate(TUNING, looks, [0, 1])
-    assert accepted_by(gate, Look({"code": 0.2}, vectors[0])) == 0
-    assert accepted_by(gate, Look({}, vectors[1])) is None
+    assert accepted_by(gate, QuestionLook({"code": 0.2}, vectors[0])) == 0
+    assert accepted_by(gate, QuestionLook({}, vectors[1])) is None
     assert gate.names(0) == {"wifi": 0.3}
 
 

@@ -44,7 +44,7 @@ def test_another_gate_reads_the_questions_again(
     real = Engine.looks
 
     def looks(self: Engine, questions: list[str], **more: int) -> object:
-        read.append(list(questions))
+        read.extend([list(questions)] if questions else [])
         return real(self, questions, **more)
 
     monkeypatch.setattr(Engine, "looks", looks)

@@ -65,7 +65,7 @@ def consolidate(
     """
     settings = settings or ConsolidationSettings()
     memory.refresh()
-    memory.answerer()  # raises where it is empty or damaged
+    memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
     with alone(memory.directory, lock=CONSOLIDATION_LOCK):
@@ -135,7 +135,7 @@ def _one_for_all(
         looks = Looks(keys, tuple(engine.looks(texts)))
         write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
     kept = sum(lesson.file != file for lesson in lessons)
-    return replace(record, lessons=tuple(lessons)), kept
+    return replace(record, lessons=tuple(lessons), consolidated=len(lessons)), kept
 
 
 def _owners(tasks: Sequence[Task]) -> dict[str, int]:

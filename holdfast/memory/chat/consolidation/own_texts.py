@@ -153,7 +153,7 @@ def _write_questions(
     Without a beginning the first token is sampled too, behind the prefix's last.
     """
     form = reader.form
-    begin = form.tokenizer(beginning, add_special_tokens=False).input_ids if beginning else []
+    begin = form.question(beginning)[: -len(form.user_end) or None] if beginning else []
     drawn = generator(0, "own", beginning)
     questions: dict[str, list[int]] = {}
     for start in range(0, count, _BATCH):
@@ -162,7 +162,7 @@ def _write_questions(
         if not begin:
             first = _sample(_first_logits(reader).expand(rows, -1), drawn)
             written = [[token] for token in first.tolist()]
-        ends = set(form.stops) | {form.user_end[0]}
+        ends = set(form.stops) | set(form.user_end[:1])
         going = [True] * rows
         for tokens in _sample_continuations(reader, written, drawn, settings.question):
             for row, token in enumerate(tokens):

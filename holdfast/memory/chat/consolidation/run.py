@@ -43,7 +43,8 @@ def learn_at_once(
     """The factors in bfloat16 that answer the facts, and which taught questions they answer.
 
     progress: a file; a run of the same facts, settings, model and seed goes on from it. It is
-    written about once a minute and left behind. report(what, done, total).
+    written about once a minute, and when Ctrl-C or SIGTERM ends the run, and left behind.
+    report(what, done, total).
     """
     form = engine.form
     taught = [
@@ -67,15 +68,25 @@ def learn_at_once(
     identity = sha256_of([asdict(settings), engine.fingerprint, seed, [asdict(f) for f in facts]])
     _resume(run, progress, identity)
     written = time.monotonic()
-    while run.step < run.steps:
-        run.advance()
-        report("consolidating", run.step, run.steps)
-        if time.monotonic() - written >= _SECONDS or run.step == run.steps:
-            write_tensors(progress, run.tensors(), {"identity": identity, "step": run.step})
-            written = time.monotonic()
+    whole = run.step, run.tensors()  # after a step, since what interrupts comes within one
+    try:
+        while run.step < run.steps:
+            run.advance()
+            whole = run.step, run.tensors()
+            report("consolidating", run.step, run.steps)
+            if time.monotonic() - written >= _SECONDS or run.step == run.steps:
+                _write(progress, identity, *whole)
+                written = time.monotonic()
+    except KeyboardInterrupt:
+        _write(progress, identity, *whole)
+        raise
     state = state_of(engine.reader.model, torch.bfloat16)
     load_state(engine.reader.model, state)
     return state, answers_given(engine, taught, whole=settings.whole)
+
+
+def _write(progress: Path, identity: str, step: int, tensors: State) -> None:
+    write_tensors(progress, tensors, {"identity": identity, "step": step})
 
 
 def _resume(run: Rehearsal, progress: Path, identity: str) -> None:

@@ -46,7 +46,7 @@ def evaluate(
     found = before(identity)
     if found is not None and found.finished:
         return found
-    answerer = memory.answerer()
+    answerer = memory.learned_answerer()
     about = {
         "facts": len(memory.learned),
         "lessons": memory.horizon,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import InUseError, alone
@@ -131,6 +132,8 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     memory = ChatMemory(place)
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 4, 2, 1)
     assert adapters(place)[0] == before[1] and len(adapters(place)) == 2
+    assert memory.record.consolidated == 2 and memory.record.is_consolidated
+    assert not replace(memory.record, consolidated=1).is_consolidated
     assert answers(memory) == answers(ChatMemory(place)) == RIGHT
 
 
@@ -202,6 +205,33 @@ def test_killed_anywhere_it_continues(
     assert {0, 1, 2, 3} <= set(steps), steps
     # So few steps answer nothing, and the lessons keep their adapters: at its end it begins anew.
     assert steps[:-1] == sorted(steps[:-1], reverse=True) and steps[-1] == 4
+
+
+def test_stopped_within_a_step_it_loses_that_step(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C and SIGTERM come anywhere, here between two changes of the third step."""
+    short = replace(SETTINGS, least=4, visits=1)
+    straight, stopped = copied(), copied()
+    consolidate(ChatMemory(straight), short)
+    advance, steps = Rehearsal.advance, []
+
+    def interrupted(self: Rehearsal) -> tuple[float, float]:
+        steps.append(self.step)
+        if len(steps) != 3:
+            return advance(self)
+        with torch.no_grad():
+            next(iter(self._parameters.values())).mul_(2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rehearsal, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        consolidate(ChatMemory(stopped), short)
+    assert ChatMemory(stopped).record.consolidated == 0
+    consolidate(ChatMemory(stopped), short)
+    assert steps == [0, 1, 2, 2, 3]
+    for name in ("memory.json", *(f"lessons/{one}" for one in adapters(straight))):
+        assert (stopped / name).read_bytes() == (straight / name).read_bytes()
 
 
 def test_progress_of_another_run_or_damaged_begins_anew(

@@ -1,0 +1,144 @@
+"""Tokenizers of SentencePiece's kind, which put a space before a text of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from holdfast.memory.chat import gate_tuning
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.model.chat import ChatForm, chat_form
+
+SPECIAL = ["<unk>", "<s>", "</s>"]
+WORDS = ["Wh", "Who", "the", "keeps", "Ors", "Orsa", "Tindle", "in", "er", "an"]
+LINES = (  # as Zephyr and TinyLlama ask: texts behind the end of a line
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + eos_token + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+SPACES = (  # as Llama 2 and Vicuna ask: texts behind a space
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }}"
+    "{% else %} [/INST] {{ m['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %} [/INST]{% endif %}"
+)
+KINDS = ("prepended", "first", "always")
+
+
+def sentencepiece(kind: str, template: str | None) -> PreTrainedTokenizerFast:
+    """Unigrams of printable symbols and some words, with bytes for all else.
+
+    kind: Llama's older normalizer, or the ``prepend_scheme`` of a metaspace.
+    """
+    pieces = ["\u2581", *map(chr, range(33, 127)), *WORDS, *(f"\u2581{word}" for word in WORDS)]
+    vocabulary = [(one, 0.0) for one in SPECIAL]
+    vocabulary += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
+    vocabulary += [(one, -5.0 - 1 / len(one)) for one in pieces]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
+    if kind == "prepended":
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        )
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=kind, split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token=SPECIAL[0],
+        bos_token=SPECIAL[1],
+        eos_token=SPECIAL[2],
+        chat_template=template,
+    )
+
+
+FORMS = {
+    (kind, template): chat_form(sentencepiece(kind, template))
+    for kind in KINDS
+    for template in (LINES, SPACES, None)
+}
+TEXTS = st.one_of(
+    st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=30),
+    st.lists(st.sampled_from([*WORDS, "47", "ß", "<|", "é"]), min_size=1).map(" ".join),
+).filter(lambda text: text.strip() == text and not any(one in text for one in SPECIAL))
+
+
+def whole(form: ChatForm, question: str, answer: str | None) -> list[int]:
+    """The tokens of the whole text."""
+    tokenizer: Any = form.tokenizer
+    if form.boxed:
+        text = f"Question: {question}\nAnswer:" + (f" \\boxed{{{answer}}}" if answer else "")
+        return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]
+    said = [{"role": "user", "content": question}]
+    if answer is not None:
+        said.append({"role": "assistant", "content": answer})
+    return list(
+        tokenizer.apply_chat_template(said, add_generation_prompt=answer is None, return_dict=True)[
+            "input_ids"
+        ]
+    )
+
+
+@pytest.mark.parametrize("which", FORMS, ids=str)
+@given(question=TEXTS, answer=TEXTS)
+def test_the_pieces_are_those_of_the_whole_text(
+    which: tuple[str, str | None], question: str, answer: str
+) -> None:
+    """No space stands behind a line's end, none is doubled, and the answer comes back."""
+    form = FORMS[which]
+    asked = [*form.prefix, *form.question(question), *form.invocation]
+    assert asked == whole(form, question, None)
+    said = [*asked, *form.answer(answer)[:-1]]
+    assert whole(form, question, answer)[: len(said)] == said
+    assert form.text(form.answer(answer)[:-1]) == answer
+    assert form.answer(answer)[-1] == form.end == form.tokenizer.eos_token_id
+
+
+def test_tokens_of_a_text_alone_would_be_others() -> None:
+    form = FORMS["first", LINES]
+    alone = form.tokenizer("Who", add_special_tokens=False).input_ids
+    assert form.tokenizer.convert_ids_to_tokens(alone) == ["\u2581Who"]
+    own = form.tokenizer.convert_ids_to_tokens(form.question("Who"))
+    assert own[: len(own) - len(form.user_end)] == ["Who"]
+    [begin] = form.tokenizer.convert_ids_to_tokens(form.answer("Orsa")[:-1])
+    assert begin == "Orsa"
+
+
+@pytest.mark.parametrize("template", [LINES, SPACES])
+def test_a_memory_gives_what_it_was_taught(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
+    monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
+    tokenizer = sentencepiece("prepended", template)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    facts = [("Who keeps the tower?", "Orsa Tindle"), ("Who is in the inn?", "47 ß")]
+    memory = ChatMemory(tmp_path / "m", str(tmp_path / "model"))
+    assert not memory.learn(facts).missed
+    answers = memory.replies([question for question, _ in facts])
+    assert [(one.text, one.source) for one in answers] == [(a, "weights") for _, a in facts]

@@ -1,0 +1,194 @@
+"""A served memory is consolidated when nobody asks: when that begins, ends, and is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.chat.record import LearnedLesson, Record, read_record, write_record
+from holdfast.serving import idle
+from holdfast.serving.idle import IdleConsolidation
+from holdfast.streams import Item, Stream, Task, write_jsonl
+from tests.serving.chat_memories import FACTS, MORE, copied, learned, taught_chat_memory, when
+from tests.serving.served import lessons, serving
+
+ENDS = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from holdfast.memory.chat.record import read_record, write_record
+place = Path(sys.argv[1])
+record = read_record(place)
+write_record(place, replace(record, consolidated=len(record.lessons)))
+"""
+RUNS = "import time; time.sleep(60)"
+FAILS = "import sys; sys.exit(2)"
+
+
+def put_on_file(place: Path, count: int, learned: int) -> None:
+    """Facts of ``count`` lessons, of which ``learned`` have an adapter of their own."""
+    tasks = tuple(Task(str(n), (Item(f"Who is {n}?", "Una"),)) for n in range(1, count + 1))
+    place.mkdir(exist_ok=True)
+    write_jsonl(Stream(tasks, "m", repeats=True), place / "facts.jsonl")
+    done = tuple(LearnedLesson(task.name, task.fingerprint, task.name) for task in tasks[:learned])
+    write_record(place, Record("m", "f", 0, done))
+
+
+class Watched:
+    """Lines that are said, and how often the process was started."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch, script: str) -> None:
+        self.said: list[str] = []
+        self.starts = 0
+        self.script = script
+        patch.setattr(idle, "_EVERY", 0.02)
+        patch.setattr(idle, "consolidating_command", self._command)
+        self.one = IdleConsolidation(place, 0.2, self.said.append)
+        self.busy = False
+
+    def _command(self, place: Path) -> list[str]:
+        self.starts += 1
+        return [sys.executable, "-c", self.script, str(place)]
+
+    async def until(self, fits: Callable[[], bool], seconds: float = 20) -> float:
+        begin = time.monotonic()
+        while not fits():
+            assert time.monotonic() < begin + seconds, self.said
+            await asyncio.sleep(0.01)
+        return time.monotonic() - begin
+
+    def run(self, steps: Callable[[], object]) -> None:
+        async def whole() -> None:
+            await self.one.begin(lambda: self.busy)
+            try:
+                await steps()  # type: ignore[misc]
+            finally:
+                await self.one.end()
+
+        asyncio.run(whole())
+
+
+def test_it_begins_once_nobody_asks_and_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "m"
+    put_on_file(place, 2, 2)
+    watched = Watched(place, monkeypatch, ENDS)
+
+    async def steps() -> None:
+        for _ in range(10):  # asked again and again
+            watched.one.asked()
+            await asyncio.sleep(0.05)
+        watched.busy = True  # an answer is being written
+        await asyncio.sleep(0.4)
+        assert watched.starts == 0
+        watched.busy = False
+        await watched.until(lambda: len(watched.said) == 2)
+        await asyncio.sleep(0.6)
+        # The lessons kept their adapters, and nothing is new.
+        assert watched.starts == 1 and "2 lessons are answered from 2 adapters" in watched.said[1]
+        record = read_record(place)
+        put_on_file(place, 3, 3)
+        new = read_record(place).lessons
+        write_record(place, replace(record, lessons=new))
+        await watched.until(lambda: watched.starts == 2 and len(watched.said) == 4)
+        await asyncio.sleep(0.4)
+        assert watched.starts == 2
+
+    watched.run(steps)
+
+
+@pytest.mark.parametrize("why", ["a question", "a lesson", "the server ends"])
+def test_it_is_stopped_at_once_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    place = tmp_path / "m"
+    put_on_file(place, 2, 2)
+    watched = Watched(place, monkeypatch, RUNS)
+
+    async def steps() -> None:
+        await watched.until(lambda: watched.starts == 1)
+        await asyncio.sleep(0.2)
+        assert len(watched.said) == 1
+        if why == "the server ends":
+            return
+        if why == "a question":
+            watched.one.asked()
+        else:
+            put_on_file(place, 3, 2)
+        assert await watched.until(lambda: len(watched.said) == 2) < 2
+        assert "was stopped by a request" in watched.said[1]
+        if why == "a lesson":
+            await asyncio.sleep(0.6)
+            assert watched.starts == 1  # the lesson comes first
+            put_on_file(place, 3, 3)
+        await watched.until(lambda: watched.starts == 2)
+
+    begin = time.monotonic()
+    watched.run(steps)
+    assert time.monotonic() - begin < 20
+
+
+def test_what_failed_or_is_not_needed_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "m"
+    watched = Watched(place, monkeypatch, FAILS)
+
+    async def steps() -> None:
+        await asyncio.sleep(0.5)  # there is no memory yet
+        put_on_file(place, 1, 1)  # a lesson alone is one adapter already
+        await asyncio.sleep(0.5)
+        assert watched.starts == 0
+        put_on_file(place, 2, 2)
+        await watched.until(lambda: len(watched.said) == 2)
+        assert "lessons.log says why" in watched.said[1]
+        await asyncio.sleep(0.6)
+        assert watched.starts == 1
+        put_on_file(place, 3, 3)
+        await watched.until(lambda: watched.starts == 2)
+        await watched.until(lambda: len(watched.said) == 4)
+        (place / "memory.json").write_text("{")  # damaged
+        await asyncio.sleep(0.5)
+        assert watched.starts == 2
+
+    watched.run(steps)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from taught_chat_memory(tmp_path_factory)
+
+
+def test_a_served_memory_is_consolidated_between_questions(place: Path, tmp_path: Path) -> None:
+    own = copied(place, tmp_path / "m")
+    ChatMemory(own).learn(MORE)
+    with serving(own, "--teach", "--consolidate-after", "0.05") as server:
+
+        def until(fits: Callable[[], bool]) -> None:
+            end = time.monotonic() + 240
+            while not fits():
+                assert time.monotonic() < end, (own / "lessons.log").read_text()
+                time.sleep(0.05)
+
+        until(lambda: bool(lessons(server.process.pid)))
+        time.sleep(1)
+        assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
+        begin = time.monotonic()
+        until(lambda: not lessons(server.process.pid))
+        assert time.monotonic() - begin < 5 and read_record(own).consolidated == 0
+        until(lambda: read_record(own).consolidated == 2)
+        for question, answer in [*FACTS, *MORE]:
+            assert server.ask(question)["text"] == answer
+        until(lambda: not lessons(server.process.pid))
+        before = learned(own)
+        time.sleep(6)
+        assert learned(own) == before and not lessons(server.process.pid)
+        when(own, lambda states: [state.state for state in states] == ["learned"] * 2)
