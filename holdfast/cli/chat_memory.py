@@ -16,7 +16,7 @@ import typer
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.answering import Answer
+    from holdfast.memory.chat.answer import Answer
     from holdfast.memory.chat.memory import ChatMemory
     from holdfast.streams import Stream
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.answering import Answer
+    from holdfast.memory.chat.answer import Answer
 
 # Invented facts, and for each a question in other words.
 FACTS = (

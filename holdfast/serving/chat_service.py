@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.answering import Answer
+from holdfast.memory.chat.answer import Answer
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.states import lesson_states, state_values
 from holdfast.memory.chat.telling import answer_values

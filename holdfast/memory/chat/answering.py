@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
+from holdfast.memory.chat.answer import Answer, Source
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.gate import Gate, Match
 from holdfast.memory.chat.gate_tuning import QuestionLook
 from holdfast.memory.chat.looks import GATE, Looks, questions_on_file, read_looks
+from holdfast.memory.chat.messages import joined, sentences
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.chat.second_look import UNCERTAIN, Pair, is_comparable, second_scores
 from holdfast.memory.chat.waiting import WaitingQuestions
@@ -23,31 +23,6 @@ from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.registry import question_key
-
-Source = Literal["weights", "list", "model"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a memory answers.
-
-    question: as it was asked; text: the answer; source: ``weights`` where an adapter gives what was
-    taught, ``list`` where it gives something else and the list of facts answers, ``model`` for the
-    untouched model, which answers what was not taught; fact: the taught fact; waiting: it comes
-    from the list, since its lesson is not learned yet.
-    """
-
-    question: str
-    text: str
-    source: Source
-    fact: Item | None = None
-    waiting: bool = False
-
-    @property
-    def taught(self) -> bool:
-        """Whether the answer was taught."""
-        return self.source != "model"
-
 
 # What it tells of a question that an adapter does, or does not, give the taught answer to it: the
 # logarithms of .83 / .27 and .17 / .73, the rates for other wordings and for other relations of the
@@ -174,8 +149,24 @@ class Answerer:
     def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
         """The answers that were taught; for other questions what the untouched model goes on from.
 
+        Where a message of several sentences is about no fact, each of them is asked.
         Raises HoldfastError for a question that is empty or too long.
         """
+        found = self._taught(questions)
+        within = {
+            number: parts
+            for number, one in enumerate(found)
+            if isinstance(one, Reading) and (parts := sentences(questions[number]))
+        }
+        answers = iter(self._taught([part for parts in within.values() for part in parts]))
+        for number, parts in within.items():
+            of_parts = [next(answers) for _ in parts]
+            if taught := [one for one in of_parts if isinstance(one, Answer)]:
+                found[number] = joined(questions[number], taught)
+        return found
+
+    def _taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
+        """As :meth:`taught`, each question as a whole."""
         if not questions:
             return []
         readings, looks = self._engine.read(questions)

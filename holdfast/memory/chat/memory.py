@@ -12,7 +12,8 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, MOMENT, alone
 from holdfast.core.seeding import derive
-from holdfast.memory.chat.answering import Answer, Answerer
+from holdfast.memory.chat.answer import Answer
+from holdfast.memory.chat.answering import Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.limits import Limits, limits_of

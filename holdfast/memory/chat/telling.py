@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.memory.chat.answering import Answer
+from holdfast.memory.chat.answer import Answer
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.outcome import LessonOutcome
 from holdfast.streams import Item
@@ -64,6 +64,7 @@ def answer_values(memory: ChatMemory, answer: Answer) -> dict[str, Any]:
         "taught": answer.taught,
         "waiting": answer.waiting,
         "fact": answer.fact.question if answer.fact else None,
+        "further": [item.question for item in answer.further],
         "nearest": [] if answer.taught else memory.nearest(answer.question),
     }
 

@@ -77,6 +77,7 @@ def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
         "taught": True,
         "waiting": False,
         "fact": TUESDAY[0][0],
+        "further": [],
         "nearest": [],
     }
     told = json.loads(holdfast("ask", two_lessons, "Zebra?", "--json").out)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import lengths
-from holdfast.memory.chat.answering import Answer
+from holdfast.memory.chat.answer import Answer
 from holdfast.memory.chat.evaluation.drift import text_bits
 from holdfast.memory.chat.evaluation.probes import (
     EverydayQuestion,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.memory.chat.answering import Answer, Answerer
+from holdfast.memory.chat.answer import Answer
+from holdfast.memory.chat.answering import Answerer
 from holdfast.memory.chat.engine import Engine
 from holdfast.streams.registry import question_key
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.memory.chat.answering import Answer
+from holdfast.memory.chat.answer import Answer
 from holdfast.memory.chat.evaluation.asking import Report, Sides
 from holdfast.memory.chat.evaluation.drift import bits_per_byte, kl_per_token
 from holdfast.memory.chat.evaluation.probes import EverydayQuestion, Probe
