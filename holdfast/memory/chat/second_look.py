@@ -22,7 +22,7 @@ from holdfast.model.reading import PromptReader
 _REWORD = "Ask this question in other words: {}"
 _ABOUT = "Tell me something about {}."
 _BATCH = 16
-# Of the information, and the constant. Both were chosen on the development set of facts (120 facts):
+# Of the information, and the constant. Both were chosen on 120 facts of the development set:
 # with the adapters' say, 84% of other wordings are then taken for the taught question, and 11% of
 # questions about another relation of the same thing, if the two are independent.
 BY_INFORMATION, CONSTANT = 0.05, -0.9
