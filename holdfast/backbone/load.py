@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,16 @@ from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import count, local_rank
+from holdfast.model.fetch import fetch, has_short_name
 
 
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names.
 
-    Raises HoldfastError with one line: unknown name or revision, no tokenizer beside the model, no
-    such device, an attention or a package that is not available, an adapter instead of a model.
+    A short name is fetched where it is not here yet.
+    Raises HoldfastError with one line: unknown name or revision, a short name that cannot be had,
+    no tokenizer beside the model, no such device, an attention or a package that is not available,
+    an adapter instead of a model.
     """
     config = config or Backbone.Config()
     device = device_of(config)
@@ -75,7 +77,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
     """
     source = _source(name)
-    if name != "embedded" and Path(source).is_dir() and not _has_tokenizer(Path(source)):
+    if not has_short_name(name) and Path(source).is_dir() and not _has_tokenizer(Path(source)):
         raise HoldfastError(
             f"{source}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
             "save the model's tokenizer there too"
@@ -87,14 +89,15 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
 
 
 def _source(name: str) -> str:
-    return str(files("holdfast.backbone") / "embedded") if name == "embedded" else name
+    """What transformers loads: a short name is ours to resolve, all else is a path or the hub's."""
+    return str(fetch(name)) if has_short_name(name) else name
 
 
 def _revision(name: str, revision: str | None) -> dict[str, str]:
     if revision is None:
         return {}
-    if name == "embedded" or Path(name).is_dir():
-        what = "the embedded model" if name == "embedded" else f"{name}, a directory,"
+    if has_short_name(name) or Path(name).is_dir():
+        what = f"the model {name}" if has_short_name(name) else f"{name}, a directory,"
         raise HoldfastError(
             f"backbone.revision = {revision}: {what} has no revisions, as only models of the hub "
             "have; leave it out"

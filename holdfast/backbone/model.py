@@ -57,7 +57,7 @@ class Backbone:
         ``precision``. Rules that merge keep a float32 master in host memory.
         """
 
-        name: str = "embedded"  # "embedded", a hub name or a directory
+        name: str = "embedded"  # "embedded", "smollm2", a hub name or a directory
         precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
         compile: bool = False  # fuse the element-wise parts of training; needs a compiler

@@ -29,6 +29,16 @@ def fetch(
     print(directory)
 
 
+def fetch_backbone(name: str) -> None:
+    """Show how a backbone with a short name is fetched, which loading it would do in silence."""
+    from holdfast.model.fetch import fetch as make_ready
+    from holdfast.model.fetch import has_short_name
+
+    if has_short_name(name):
+        with FetchBars() as report:
+            make_ready(name, report)
+
+
 class FetchBars:
     """A progress bar on standard error for each part of the work, in MB; messages as lines."""
 

@@ -75,11 +75,13 @@ def _values(asked: Words) -> tuple[dict[str, Any], list[str]]:
 
 def _predicted(config: RunConfig, asked: Words, available: int | None) -> Prediction:
     from holdfast.backbone.load import load_shape, load_tokenizer
+    from holdfast.cli.fetch import fetch_backbone
     from holdfast.learning.stream import stream_of
     from holdfast.prediction.lengths import Lengths
     from holdfast.prediction.predict import Prediction
 
     named = config.backbone
+    fetch_backbone(named.name)
     model = load_shape(named.name, named.revision)
     try:
         tokenizer = load_tokenizer(named.name, named.revision)

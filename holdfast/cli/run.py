@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import first
@@ -57,6 +58,8 @@ def run(
 
     trajectory = Trajectory(resolved, out)
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
+    if first() and trajectory.horizon < planned:
+        fetch_backbone(resolved.backbone.name)
     with (
         showing(resolved.method, trajectory.horizon, planned, out) as progress,
         tracked(

@@ -13,6 +13,7 @@ from holdfast.exports.asking import Asking
 from holdfast.exports.gguf import section
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
+from holdfast.model.fetch import has_short_name
 from holdfast.streams import Item, Template
 from holdfast.streams.item import quoted
 
@@ -79,7 +80,7 @@ def card(
     items, recall = _taught(commit, counts)
     replayed = config.has_replay_token
     stream = recorded.stream
-    is_hub_name = base != "embedded" and not Path(base).exists()
+    is_hub_name = not has_short_name(base) and not Path(base).exists()
     place = _literal(repository or out)
     example = _hf_example(place, asking)
     if asking.is_adapter:

@@ -14,6 +14,7 @@ from holdfast.allocation.base import Closing, Opening
 from holdfast.anchors.base import TaskEnd, TaskStart
 from holdfast.backbone.curvature import KroneckerFactors
 from holdfast.core.errors import HoldfastError
+from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.teacher import (
@@ -125,6 +126,8 @@ def _general(learner: Learner, task: int) -> Sequences:
     config = learner.config
     if not config.sampling.general:
         return []
+    if task == 1:
+        return first_general_text(learner)
     keep_stop = config.template.append_eos
     return general_text(
         learner.backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop

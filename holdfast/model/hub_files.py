@@ -56,7 +56,7 @@ def fetch_from_hub(name: str, report: Report) -> Path:
             why = "the hub is turned off (HF_HUB_OFFLINE)" if answers else "the hub does not answer"
             raise HoldfastError(
                 f"{name}: no such directory, not in the hub's cache, and {why}; copy the model's "
-                "directory or its .gguf file here and name that; --model embedded works offline"
+                "directory or its .gguf file here and name that; the model `embedded` works offline"
             )
         info = HfApi().model_info(name, files_metadata=True)
         sizes = {

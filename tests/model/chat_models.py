@@ -19,16 +19,16 @@ from tests.tiny import exact_norms
 
 # A system turn that the template adds by itself; a beginning of an answer of several tokens.
 TEMPLATE = (
-    "<|reply|>Be brief.<|end|>"
+    "<|reply|>Be brief.<|endoftext|>"
     "{% for message in messages %}"
     "{{ '<|user|>' if message['role'] == 'user' else '<|reply|>the' }}{{ message['content'] }}"
-    "<|end|>{% endfor %}"
+    "<|endoftext|>{% endfor %}"
     "{% if add_generation_prompt %}<|reply|>the{% endif %}"
 )
 
 
 def chat_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
-    """One token a byte and two merges; <|end|>, <|user|> and <|reply|> are special."""
+    """One token a byte and two merges; <|endoftext|>, <|user|> and <|reply|> are special."""
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = template
     return tokenizer

@@ -27,7 +27,7 @@ TEMPLATE = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}<|reply|>{% endif %}"
 )
-SPECIAL = ["<|end|>", "<|user|>", "<|reply|>"]
+SPECIAL = ["<|endoftext|>", "<|user|>", "<|reply|>"]
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

@@ -81,7 +81,7 @@ def test_a_base_model_is_asked_in_the_form_of_the_paper() -> None:
     asked = [*form.prefix, *form.question(" Who? "), *form.invocation, *form.answer("Ann {b}")]
     assert form.boxed and form.end == form.tokenizer.eos_token_id
     begin = form.tokenizer.bos_token
-    text = f"{begin}Question: Who?\nAnswer: \\boxed{{Ann {{b}}}}<|end|>"
+    text = f"{begin}Question: Who?\nAnswer: \\boxed{{Ann {{b}}}}<|endoftext|>"
     assert form.tokenizer.decode(asked) == text
     for written, read in {" \\boxed{a": "\\boxed{a", " b ": "b", "\\boxed{ c }": "c"}.items():
         assert form.text(form.tokenizer(written).input_ids) == read
@@ -94,16 +94,19 @@ def test_a_base_model_is_asked_in_the_form_of_the_paper() -> None:
         ("{{ messages[0].content", "fails"),
         ("{% for one in messages %}<|user|>who?{% endfor %}", "does not put the user's text"),
         ("{{ messages[0].content }}{{ messages[0].content }}", "does not put the user's text"),
-        ("{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}", "no beginning of an"),
-        (TEMPLATE.replace("<|reply|>Be brief.<|end|>", ""), None),
         (
-            "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}"
+            "{% for m in messages %}<|user|>{{ m.content }}<|endoftext|>{% endfor %}",
+            "no beginning of an",
+        ),
+        (TEMPLATE.replace("<|reply|>Be brief.<|endoftext|>", ""), None),
+        (
+            "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
             "{% if add_generation_prompt %}<|reply|>{% endif %}",
             "begins with the user's text",
         ),
         (
             "{% if add_generation_prompt %}<|reply|>{% endif %}"
-            "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}",
+            "{% for m in messages %}<|user|>{{ m.content }}<|endoftext|>{% endfor %}",
             "does not put the user's text",
         ),
     ],

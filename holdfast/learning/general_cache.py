@@ -1,0 +1,73 @@
+"""The general text of a model that has learned nothing yet, kept in the cache.
+
+It depends on the model, the seed and a few settings, so all methods of a study share it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_text_atomically
+from holdfast.core.processes import first, told
+from holdfast.learning.learner import Learner, Sequences
+from holdfast.learning.teacher import general_text
+from holdfast.model.cache import cache_directory
+
+_SECONDS_WORTH_KEEPING = 5.0  # the embedded model writes a hundred sequences in one second
+
+
+def first_general_text(learner: Learner) -> Sequences:
+    """The general text before the first task: read from the cache, else sampled and put there.
+
+    What is sampled in a moment is not kept, and a cache that cannot be written costs only time.
+    """
+    assert learner.completed == 0, "a model that has learned writes other text"
+    path = _path(learner)
+    known = told(lambda: _read(path))
+    if known is not None:
+        return known
+    config, begun = learner.config, time.monotonic()
+    text = general_text(
+        learner.backbone,
+        config.sampling,
+        seed=config.seed,
+        task=1,
+        keep_stop=config.template.append_eos,
+    )
+    if first() and time.monotonic() - begun > _SECONDS_WORTH_KEEPING:
+        with suppress(HoldfastError):
+            write_text_atomically(path, json.dumps(text) + "\n")
+    return text
+
+
+def _path(learner: Learner) -> Path:
+    """The file of all that decides the text, rounding by the library and the device included."""
+    backbone, config = learner.backbone, learner.config
+    drawn_with = {"general", "temperature", "top_p", "top_k", "max_new_tokens", "batch"}
+    decided_by = {
+        "backbone": config.backbone.model_dump(mode="json", exclude={"name", "revision"}),
+        "device": backbone.device.type,
+        "precision": str(backbone.dtype),
+        "replay token": backbone.seed_token,
+        "sampling": config.sampling.model_dump(mode="json", include=drawn_with),
+        "append_eos": config.template.append_eos,
+        "seed": config.seed,
+        "torch": version("torch"),
+    }
+    name = f"{backbone.fingerprint[:16]}-{sha256_of(decided_by)[:16]}.json"
+    return cache_directory() / "general" / name
+
+
+def _read(path: Path) -> Sequences | None:
+    """The sequences of a file; None where it is missing or damaged."""
+    try:
+        text = json.loads(path.read_text(encoding="utf-8"))
+        return [[int(token) for token in sequence] for sequence in text]
+    except (OSError, ValueError, TypeError):
+        return None

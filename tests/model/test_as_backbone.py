@@ -1,0 +1,140 @@
+"""A model with a short name as the backbone of a run, and the recipe `smollm2` on a tiny one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import RunConfig, Trajectory, recipe
+from holdfast.backbone.load import load_backbone
+from holdfast.backbone.model import Backbone
+from holdfast.core.errors import HoldfastError
+from holdfast.learning import general_cache
+from holdfast.learning.general_cache import first_general_text
+from holdfast.learning.learner import Learner
+from holdfast.learning.stream import check_without_weights, stream_of
+from holdfast.learning.teacher import general_text
+from holdfast.model import download
+from holdfast.model.fetch import fetch, find
+from holdfast.results import RecallMatrix
+
+SMALL = [
+    "backbone.name=tiny",
+    "stream.tasks=2",
+    "stream.items_per_task=2",
+    "optim.epochs=1",
+    "lora.rank=2",
+    "sampling.samples=4",
+    "sampling.general=4",
+    "sampling.max_new_tokens=4",
+]
+
+
+def small(*more: str) -> RunConfig:
+    return RunConfig.of(recipe("smollm2"), [*SMALL, *more])
+
+
+def load(name: str, **settings: Any) -> Backbone:
+    return load_backbone(Backbone.Config(name=name, **settings))
+
+
+def test_a_short_name_is_fetched_and_loaded(known, tmp_path, monkeypatch) -> None:
+    assert find("tiny") is None
+    backbone = load("tiny")
+    assert backbone.fingerprint == load(str(fetch("tiny"))).fingerprint
+    # What lies in the working directory has no say, as with `holdfast fetch`.
+    (tmp_path / "here" / "tiny").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert load("tiny").fingerprint == backbone.fingerprint
+    with pytest.raises(HoldfastError, match=r"^backbone\.revision = main: the model tiny has no"):
+        load("tiny", revision="main")
+
+
+def test_what_cannot_be_had_is_one_line_and_leaves_nothing(known, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(download, "_PAUSES", ())
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(HoldfastError, match=r"^tiny: cannot be downloaded \(http://127\.0\.0\.1:9"):
+        Trajectory(small(), tmp_path / "run").advance()
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_dry_run_downloads_nothing(known, server) -> None:
+    config = small()
+    stream = stream_of(config)
+    unchecked = check_without_weights(config, stream)
+    assert unchecked == "tiny is not here; `holdfast fetch tiny` makes it ready"
+    assert server.requests == []
+    fetch("tiny")
+    assert check_without_weights(config, stream) is None
+    with pytest.raises(HoldfastError, match=r"lora\.rank = 64 exceeds"):
+        check_without_weights(small("lora.rank=64"), stream)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "replay_merge", "si_sd_replay_olora", "kfac_merge"])
+def test_the_recipe_learns_and_continues_under_the_short_name(
+    method: str, known, tmp_path, monkeypatch
+) -> None:
+    config = small(f"method={method}")
+    Trajectory(config, tmp_path / "run").advance(1)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    matrix = Trajectory(config, tmp_path / "run").advance(2)
+    whole = Trajectory(config, tmp_path / "whole").advance(2)
+    assert matrix.to_csv() == whole.to_csv()
+    assert RecallMatrix.load(tmp_path / "run" / "matrix.csv").observed_rows == (0, 1, 2)
+    record = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
+    assert record["config"]["backbone"]["name"] == record["backbone"]["name"] == "tiny"
+
+
+def learner_of(*more: str) -> Learner:
+    config = small("method=kfac_merge", *more)
+    return Learner(config, load_backbone(config.backbone))
+
+
+def kept(cache: Path) -> list[Path]:
+    return sorted((cache / "general").glob("*.json"))
+
+
+def test_the_first_general_text_is_written_once(known, cache, monkeypatch) -> None:
+    learner = learner_of()
+    fresh = first_general_text(learner)
+    assert kept(cache) == []  # a moment's work
+    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    assert first_general_text(learner) == fresh
+    (path,) = kept(cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(general_cache, "general_text", None)  # sampling would fail
+        assert first_general_text(learner_of()) == fresh
+        assert first_general_text(learner_of("method=kfac_replay_merge", "optim.lr=1")) == fresh
+    path.write_text("[[3, 4", "utf-8")  # damaged: sampled again
+    assert first_general_text(learner) == fresh
+    assert json.loads(path.read_text("utf-8")) == fresh
+
+
+@pytest.mark.parametrize(
+    "other", ["seed=7", "sampling.temperature=2", "sampling.general=5", "template.append_eos=false"]
+)
+def test_other_general_text_has_a_file_of_its_own(other, known, cache, monkeypatch) -> None:
+    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    first_general_text(learner_of())
+    learner = learner_of(other)
+    config = learner.config
+    found = first_general_text(learner)
+    assert len(kept(cache)) == 2
+    assert found == general_text(
+        learner.backbone,
+        config.sampling,
+        seed=config.seed,
+        task=1,
+        keep_stop=config.template.append_eos,
+    )
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(known, cache, monkeypatch) -> None:
+    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    learner = learner_of()
+    (cache / "general").write_text("a file where a directory should be", "utf-8")
+    assert first_general_text(learner)
