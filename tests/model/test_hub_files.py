@@ -59,7 +59,7 @@ def test_what_a_model_is_loaded_from_is_fetched_and_nothing_else(hub, monkeypatc
 
 def test_a_hub_that_does_not_answer_is_one_line(hub, monkeypatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(HoldfastError, match=r"and the hub does not answer; .* --model embedded"):
+    with pytest.raises(HoldfastError, match=r"and the hub does not answer; .* `embedded` works"):
         fetch("me/other")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(HoldfastError, match=r"the hub is turned off \(HF_HUB_OFFLINE\)"):

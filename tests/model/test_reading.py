@@ -164,7 +164,9 @@ def test_states_are_those_of_a_full_pass(reader: PromptReader, first: str) -> No
             ids = torch.tensor([whole(reader, question)])
             with torch.no_grad():
                 hidden = reader.model(ids, output_hidden_states=True).hidden_states
-            expected = torch.stack([hidden[depth][0, -1] for depth in depths])
+            begin = len(reader.form.prefix)
+            text = slice(begin, begin + len(reader.form.spans(question)))
+            expected = torch.stack([hidden[depth][0, text] for depth in depths])
             for found in (states[row], kept[row]):
                 torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
 

@@ -18,8 +18,9 @@ from holdfast.memory.chat.gate_tuning import GateTuning, QuestionLook, Vectors
 from holdfast.memory.chat.words import NAMED, Names, agreement, index_keys
 
 _CANDIDATES = 64
-# Of the taught question's naming weight; with less, another thing is named, whatever is asked.
-_LEAST_COVERED = 0.5
+# Of the taught question's naming weight, less what the asked one names beside it; below, another
+# thing is named, whatever is asked ("the silver key" for "the brass key").
+_LEAST_AGREED = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Gate:
 
     def _match(self, row: int, asked: QuestionLook) -> Match | None:
         covered, extra = agreement(self._looks[row].names, asked.names)
-        if covered < _LEAST_COVERED:
+        if covered - extra < _LEAST_AGREED:
             return None
         likeness = float(self._looks[row].vector @ asked.vector)
         return Match(self._owners[row], self._tuning.score(likeness, covered, extra))
