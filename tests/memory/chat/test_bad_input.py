@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat import answering
+from holdfast.memory.chat import answering, gate
 from holdfast.memory.chat.limits import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.chat.memory import ChatMemory
 from tests.memory.memories import MONDAY, WEDNESDAY
@@ -91,6 +92,7 @@ def test_long_questions_that_are_alike_in_a_short_context(
     chat_gpt2().save_pretrained(tmp_path / "gpt2")
     chat_tokenizer().save_pretrained(tmp_path / "gpt2")
     monkeypatch.setattr(answering, "UNCERTAIN", (-1e9, 1e9))
+    monkeypatch.setattr(gate, "_LEAST_AGREED", -math.inf)  # a random model finds no names
     memory = ChatMemory(tmp_path / "m", str(tmp_path / "gpt2"))
     long = f"Who keeps the {'very ' * 18}old Ostra?"
     memory.learn([(long, "Lum"), ("Who keeps Marlow?", "Ben")])
