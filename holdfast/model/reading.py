@@ -123,16 +123,10 @@ class PromptReader:
                 )
                 for keys, values in _layers(cache)
             )
-            states = self._text_states(out.hidden_states, row, length, depths) if depths else None
+            text = length - len(self.form.user_end)
+            states = _states_at(depths, out.hidden_states, row, text) if depths else None
             readings.append(Reading(length, layers, states))
         return readings
-
-    def _text_states(
-        self, hidden: Sequence[torch.Tensor], row: int, length: int, depths: Sequence[int]
-    ) -> torch.Tensor:
-        """Hidden states at the user's text of a prompt: [len(depths), tokens, d]."""
-        text = length - len(self.form.user_end)
-        return torch.stack([hidden[depth][row, :text] for depth in depths])
 
     @torch.no_grad()
     def states(
@@ -144,8 +138,9 @@ class PromptReader:
     ) -> list[torch.Tensor]:
         """Hidden states of prompts, as :meth:`read` keeps them: of each [len(depths), tokens, d].
 
-        Only the layers below the deepest are computed.
+        Only the user's text is read, and by the layers below the deepest.
         """
+        prompts = [prompt[: len(prompt) - len(self.form.user_end)] for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
         found: dict[int, torch.Tensor] = {}
         self._ensure_prefix()  # of all layers
@@ -161,8 +156,7 @@ class PromptReader:
                     output_hidden_states=True,
                 ).hidden_states
                 for row, place in enumerate(places):
-                    length = len(prompts[place])
-                    found[place] = self._text_states(hidden, row, length, depths)
+                    found[place] = _states_at(depths, hidden, row, len(prompts[place]))
                 report(len(found), len(prompts))
         return [found[place] for place in range(len(prompts))]
 
@@ -360,6 +354,13 @@ def _shallow(model: Any, count: int) -> Iterator[None]:
         yield
     finally:
         setattr(parent, path[-1], stack)
+
+
+def _states_at(
+    depths: Sequence[int], hidden: Sequence[torch.Tensor], row: int, tokens: int
+) -> torch.Tensor:
+    """The first hidden states of a row: [len(depths), tokens, d]."""
+    return torch.stack([hidden[depth][row, :tokens] for depth in depths])
 
 
 def _right_padded(

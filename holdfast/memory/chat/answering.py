@@ -15,8 +15,8 @@ from holdfast.memory.chat.gate_tuning import QuestionLook
 from holdfast.memory.chat.looks import GATE, Looks, questions_on_file, read_looks
 from holdfast.memory.chat.messages import joined, sentences
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
-from holdfast.memory.chat.second_look import UNCERTAIN, Pair, is_comparable, second_scores
 from holdfast.memory.chat.waiting import WaitingQuestions
+from holdfast.memory.chat.words import is_other_filling
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -207,24 +207,21 @@ class Answerer:
         ):
             self._gate.add(look, owner)
         matches: list[Match | None] = []
-        uncertain: list[tuple[int, Match]] = []
-        for number, (question, look) in enumerate(zip(questions, looks, strict=True)):
+        for question, look in zip(questions, looks, strict=True):
             place = self._known(question)
-            best = self._gate.best(look) if place is None else Match(place, math.inf)
-            if best is not None and UNCERTAIN[0] < best.score < UNCERTAIN[1]:
-                taught = self._facts[best.place].question
-                if is_comparable(self._engine.limits, taught, question):
-                    uncertain.append((number, best))
-            matches.append(best if best is not None and best.score > UNCERTAIN[0] else None)
-        pairs = [
-            Pair(self._facts[place].question, questions[number], self._gate.names(place))
-            for number, place in ((number, match.place) for number, match in uncertain)
-        ]
-        first = [match.score for _, match in uncertain]
-        second = second_scores(self._engine.reader, pairs, first)
-        for (number, match), score in zip(uncertain, second, strict=True):
-            matches[number] = Match(match.place, score)
+            matches.append(self._best(question, look) if place is None else Match(place, math.inf))
         return matches
+
+    def _best(self, question: str, look: QuestionLook) -> Match | None:
+        """The fact that the gate finds and an adapter's say may decide for.
+
+        None as well where the question fills the frame of the taught one with something else.
+        """
+        best = self._gate.best(look)
+        if best is None or not _is_taught(best.score, given=True):
+            return None
+        taught = self._facts[best.place].question
+        return None if is_other_filling(taught, question) else best
 
     def _known(self, question: str) -> int | None:
         """The fact whose question, or another wording on file, this is but for case and marks."""

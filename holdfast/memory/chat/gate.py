@@ -1,8 +1,8 @@
 """Whether a question is about a taught fact, and which.
 
 Two questions are one when they name the same things and ask the same of them. What they name is
-compared as words; what they ask, by the untouched model's states at the other words, in a
-projection that was fitted to tell 300 relations apart (:mod:`holdfast.memory.chat.gate_tuning`).
+compared as words; what they ask, by the untouched model's states at the other words, as how
+probably each of 600 relations is asked for (:mod:`holdfast.memory.chat.gate_tuning`).
 The decision is a logistic function of both; its threshold follows from the same relations.
 """
 

@@ -1,4 +1,4 @@
-"""What people ask of persons, things, places and so on: 300 relations, eight wordings each.
+"""What people ask of persons, things, places and so on: 600 relations, eight wordings each.
 
 ``relations.jsonl`` was written for Holdfast by hand. It shows a gate what makes two wordings one
 question and what makes two questions about one entity different, and gives a lesson other wordings

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.memory.chat import gate_tuning
+from holdfast.memory.chat import gate_tuning, naming
+from holdfast.memory.chat.library_questions import LibraryQuestion, library_questions
 from holdfast.memory.chat.memory import ChatMemory
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.model.chat_models import write_chat_model
@@ -29,13 +31,19 @@ def cache(
     """The cache of all tests here; those marked ``real`` use this user's."""
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        monkeypatch.setattr(gate_tuning, "library_questions", few_questions)
     return chat_cache
+
+
+def few_questions(draw: random.Random) -> list[LibraryQuestion]:
+    """A tenth of the library: a tiny model tells nothing more apart by the rest."""
+    return library_questions(draw)[:420]
 
 
 @pytest.fixture
 def quick_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate that is hardly fitted, for models that no other test has."""
-    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
+    monkeypatch.setattr(naming, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
 
 
@@ -53,6 +61,7 @@ def two_lessons(
     place = tmp_path_factory.mktemp("two") / "m"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        patch.setattr(gate_tuning, "library_questions", few_questions)
         memory = ChatMemory(place, str(chat_directory))
         for facts in (MONDAY, TUESDAY):
             assert not memory.learn(facts).missed

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat import answering, gate
 from holdfast.memory.chat.limits import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.chat.memory import ChatMemory
 from tests.memory.memories import MONDAY, WEDNESDAY
-from tests.model.chat_models import chat_gpt2, chat_tokenizer, write_chat_model
+from tests.model.chat_models import chat_tokenizer, write_chat_model
 from tests.trajectory.outcome import contents_of
 
 
@@ -82,30 +79,6 @@ def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
     memory.replies(["Hm?", "a" * 40])
     assert max(lengths) < 120
     assert "tokens, and at most" in line_of(lambda: memory.ask("a" * 100))
-
-
-@pytest.mark.usefixtures("quick_gate")
-def test_long_questions_that_are_alike_in_a_short_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """GPT-2 has no positions beyond its context, where a second look at both would lead."""
-    chat_gpt2().save_pretrained(tmp_path / "gpt2")
-    chat_tokenizer().save_pretrained(tmp_path / "gpt2")
-    monkeypatch.setattr(answering, "UNCERTAIN", (-1e9, 1e9))
-    monkeypatch.setattr(gate, "_LEAST_AGREED", -math.inf)  # a random model finds no names
-    memory = ChatMemory(tmp_path / "m", str(tmp_path / "gpt2"))
-    long = f"Who keeps the {'very ' * 18}old Ostra?"
-    memory.learn([(long, "Lum"), ("Who keeps Marlow?", "Ben")])
-    looked: list[int] = []
-    real = answering.second_scores
-
-    def second_scores(reader: Any, pairs: Any, first: Any) -> list[float]:
-        looked.append(len(pairs))
-        return real(reader, pairs, first)
-
-    monkeypatch.setattr(answering, "second_scores", second_scores)
-    assert [reply.text != "" for reply in memory.replies([long[:-4] + "rah", "Marlow's keeper"])]
-    assert looked == [1]
 
 
 def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Path) -> None:

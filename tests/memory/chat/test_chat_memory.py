@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from holdfast.memory.chat.gate import Gate, Match
 from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson, read_record, write_lesson
@@ -75,6 +76,20 @@ def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -
     assert {memory.reply(question).source for question, _ in MONDAY} == {"list"}
     assert [memory.ask(question) for question, _ in MONDAY] == [answer for _, answer in MONDAY]
     assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
+
+
+def test_a_question_that_replaces_words_of_a_taught_one_is_not_taught(
+    two_lessons: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However sure the gate is; ``Who mends the nets of Ostra?`` was taught."""
+    monkeypatch.setattr(Gate, "best", lambda self, look: Match(0, 5.0))
+    memory = ChatMemory(two_lessons)
+    asked = [
+        "Who mends the nets of Velm?",
+        "who bought the nets of ostra",
+        "By whom are nets mended?",
+    ]
+    assert [reply.source != "model" for reply in memory.replies(asked)] == [False, False, True]
 
 
 def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from holdfast.core.errors import HoldfastError
@@ -44,16 +45,58 @@ def test_the_projection_finds_relations_that_it_has_not_seen() -> None:
     """Better than the states themselves, centred and scaled; a random one does not."""
     states, labels = made_up()
     held_out = labels >= RELATIONS // 2
-    mean, scale, projection = module._project(states[~held_out], labels[~held_out])
-    fitted = GateTuning("", (1,), PROBE, mean, scale, projection, ())
+    fitted = GateTuning(
+        "", (1,), PROBE, *module._discriminant(states[~held_out, 0], labels[~held_out]), ()
+    )
     vectors = fitted.vectors(states[held_out])
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
-    raw = torch.nn.functional.normalize((states[held_out, 0] - fitted.mean[0]) / fitted.scale[0])
-    drawn = torch.randn(projection.shape, generator=torch.Generator().manual_seed(1))
+    raw = torch.nn.functional.normalize(states[held_out, 0] - fitted.mean)
+    drawn = torch.randn(fitted.projection.shape, generator=torch.Generator().manual_seed(1))
     unfitted = replace(fitted, projection=drawn)
     before = found(raw, labels[held_out])
-    assert found(vectors, labels[held_out]) > before + 0.5
+    assert found(vectors, labels[held_out]) > before + 0.3
     assert found(unfitted.vectors(states[held_out]), labels[held_out]) < before + 0.1
+
+
+def test_two_questions_are_compared_by_what_they_ask_of_the_library() -> None:
+    """Vectors' products are Bhattacharyya coefficients of softmaxes over the relations."""
+    drawn = torch.Generator().manual_seed(2)
+    states, mean = (torch.randn(*shape, generator=drawn) for shape in ((5, 2, 8), (16,)))
+    projection = torch.randn(16, 6, generator=drawn)
+    centres = torch.nn.functional.normalize(torch.randn(7, 6, generator=drawn))
+    tuning = GateTuning("", (1, 2), PROBE, mean, projection, centres, ())
+    asks = []
+    for row in states.flatten(1).double():
+        direction = (row - mean) @ projection.double()
+        each = torch.exp(centres.double() @ (direction / direction.norm()) / module._TEMPERATURE)
+        asks.append(each / each.sum())
+    vectors = tuning.vectors(states)
+    for one in range(5):
+        for other in range(5):
+            wanted = (asks[one] * asks[other]).sqrt().sum().item()
+            assert float(vectors[one] @ vectors[other]) == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_the_discriminant_is_fishers() -> None:
+    """Directions of a generalised eigenproblem: wordings vary by 1 in each, and independently."""
+    states, labels = made_up(3)
+    states = states[:, 0]
+    mean, projection, centres = module._discriminant(states, labels)
+    scale = states.std(0) + 1e-6
+    inputs = ((states - mean) / scale).double().numpy()
+    means = np.stack([inputs[labels == label].mean(0) for label in range(RELATIONS)])
+    within = inputs - means[labels]
+    covariance = within.T @ within / (len(inputs) - RELATIONS)
+    part = module._SHRINKAGE
+    covariance = (1 - part) * covariance + part * np.diag(covariance).mean() * np.eye(WIDTH)
+    _, vectors = scipy.linalg.eigh(means.T @ means, covariance)
+    found = (projection * scale[:, None]).double().numpy()
+    assert found.shape == (WIDTH, min(WIDTH, module._DIMENSIONS))
+    wanted = np.abs(vectors[:, ::-1].T @ covariance @ found)
+    np.testing.assert_allclose(wanted, np.eye(WIDTH), atol=1e-3)
+    directions = torch.nn.functional.normalize((states - mean) @ projection)
+    own = torch.stack([directions[labels == label].mean(0) for label in range(RELATIONS)])
+    torch.testing.assert_close(centres, torch.nn.functional.normalize(own))
 
 
 def test_the_threshold_accepts_no_more_than_it_may() -> None:
@@ -133,7 +176,7 @@ def same(one: GateTuning, other: GateTuning) -> bool:
 
 def test_the_library_of_relations_is_whole() -> None:
     """Every relation in eight wordings that name the entity once; no two of a kind share one."""
-    assert len(relations()) == 300
+    assert len(relations()) == 600
     for relation in relations():
         assert len(relation.wordings) == 8 and relation.answers
         assert all(wording.count(ENTITY) == 1 for wording in relation.wordings)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.memory.chat.words import (
     agreement,
     deletions,
+    is_other_filling,
     is_typo,
     named,
     plain_words,
@@ -35,7 +36,7 @@ def test_words_keep_the_symbols_that_carry_meaning() -> None:
         *("Is", "C#", "or", "C++", "5%", "of", "-5", "at", "10:30", "Anna", "James", "the"),
         *("cats", "x_y", "qué"),
     ]
-    assert words(" ?! ... ") == []
+    assert words(" ?! ... ") == ()
     assert [word.text for word in words("ﬁve\u00a0Å")] == ["five", "Å"]  # NFKC
     parts = [text[word.begin : word.end] for word in words(text)]
     assert parts == [part for part in text.split() if part != "…"]
@@ -138,3 +139,23 @@ def test_every_typo_shares_a_key_of_the_index(word: str, place: int, edit: str) 
 
 def test_short_words_and_numbers_have_no_typos() -> None:
     assert not is_typo("Anne", "Anna") and not is_typo("47110", "47111")
+
+
+@pytest.mark.parametrize(
+    ("taught", "asked", "other"),
+    [
+        ("Complete: broccoli is a subclass of", "Complete: egg plant is a subclass of", True),
+        ("How many sisters has Ann Lee?", "how many brothers has ann lee", True),
+        ("Who is the mother of Ann?", "Who is the boss of Ann?", True),
+        ("Where is the old broken printer?", "Where is it?", False),  # little stays
+        ("Where does Ann live?", "Where does Ann Lee live?", False),  # nothing is replaced
+        ("Where does Marlow live?", "Where does Marlwo live?", False),  # a typing error
+        ("Where does Ann live?", "Where does Ann live now?", False),
+        ("Where does Ann live?", "Where does Ann live", False),
+        ("What is C# for?", "What is C++ for?", True),
+        ("Who sings?", "", False),
+        ("a b a", "a b a b a", False),
+    ],
+)
+def test_a_frame_that_is_filled_with_something_else(taught: str, asked: str, other: bool) -> None:
+    assert is_other_filling(taught, asked) == other == is_other_filling(asked, taught)
