@@ -13,6 +13,7 @@ from typing import IO
 
 from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import own_file
 from holdfast.memory.chat.record import LOG_FILE
 
 
@@ -34,7 +35,7 @@ def learning_environment() -> dict[str, str]:
 def opened_log(directory: Path) -> IO[bytes]:
     """The file that takes what such a process says. Raises HoldfastError where it cannot be."""
     try:
-        return (directory / LOG_FILE).open("ab")
+        return own_file(directory / LOG_FILE).open("ab")
     except OSError as error:
         raise HoldfastError(
             f"{directory / LOG_FILE}: cannot be written ({error.strerror}); the facts are on file: "

@@ -17,7 +17,7 @@ from holdfast.memory.chat.answering import Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.limits import Limits, limits_of
-from holdfast.memory.chat.listing import check_free, check_list, list_of, signatures
+from holdfast.memory.chat.listing import PARTS, check_free, check_list, list_of, signatures
 from holdfast.memory.chat.outcome import Filed, LessonOutcome
 from holdfast.memory.chat.record import (
     LearnedLesson,
@@ -256,7 +256,7 @@ class ChatMemory:
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
-        with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
+        with alone(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
                 self.refresh()

@@ -16,13 +16,13 @@ its temporary files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import InUseError, alone, read_json, write_json
+from holdfast.core.own import remove_unfinished
 
 if TYPE_CHECKING:
     import torch
@@ -169,24 +169,18 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left, whose names are hidden; nobody may be learning there.
+    """Remove what killed writers left; nobody may be learning there.
 
     Nothing is removed while all lessons are learned at once.
     """
     with contextlib.suppress(InUseError), alone(directory, lock=CONSOLIDATION_LOCK):
-        _remove((*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")))
+        remove_unfinished(directory)
+        remove_unfinished(directory / LESSONS)
 
 
 def remove_leftover_progress(directory: Path) -> None:
     """Remove what killed writers of the progress left; for who holds the consolidation's lock."""
-    # safetensors writes under a name of its own first.
-    _remove((*directory.glob(f".{PROGRESS_OF_ALL}.*.part"), *directory.glob(".tmp*")))
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    remove_unfinished(directory, PROGRESS_OF_ALL)
 
 
 def read_lesson(
