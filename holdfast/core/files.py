@@ -142,6 +142,14 @@ def append(path: Path, text: str) -> int:
         ) from error
 
 
+def cut(path: Path, size: int) -> None:
+    """Truncate a file; HoldfastError when it is a link or cannot be written."""
+    try:
+        os.truncate(own_file(path), size)
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
 def extend(path: Path, text: str) -> None:
     """Append text (UTF-8) to a file atomically, by replacing the file with an extended copy.
 

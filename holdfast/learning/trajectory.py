@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,11 +23,12 @@ from holdfast.core.files import (
     InUseError,
     alone,
     append,
+    cut,
     json_text,
+    read_bytes,
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
-from holdfast.core.own import own_file
 from holdfast.core.processes import first, told
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
@@ -381,12 +381,9 @@ class Trajectory:
     def _cut_log(self) -> None:
         """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""
         path = self.directory / "log.jsonl"
-        try:
-            if path.exists():
-                kept = own_file(path).read_bytes()[: self._commit.log_bytes]
-                os.truncate(path, kept.rfind(b"\n") + 1)
-        except OSError as error:
-            raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
+        if path.exists():
+            kept = read_bytes(path)[: self._commit.log_bytes]
+            cut(path, kept.rfind(b"\n") + 1)
 
     def _check_learned_tasks(self, stream: Stream) -> None:
         """Raise HoldfastError where a task of the stream differs from the one learned there."""
