@@ -24,6 +24,7 @@ class InUseError(HoldfastError):
     """Another process holds the directory."""
 
 
+WRITING_HERE = "another process is writing here"
 _LOCK = ".lock"
 MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
 FOR_EVER = -1.0
@@ -51,8 +52,7 @@ def alone(
         held.acquire()
     except Timeout:
         raise InUseError(
-            f"{directory}: another process is writing here; wait for it, or choose another "
-            "directory"
+            f"{directory}: {WRITING_HERE}; wait for it, or choose another directory"
         ) from None
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or "its file system has no locks"
@@ -190,12 +190,13 @@ def replacing(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
 
 
 def _kind(error: BaseException) -> type[HoldfastError]:
-    """NoSpaceError for a disk without room, also where a library tells it in words alone."""
-    room = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    full = getattr(error, "errno", None) in room or any(
-        os.strerror(number) in str(error) for number in room
-    )
-    return NoSpaceError if full else HoldfastError
+    return NoSpaceError if tells_of_no_space(str(error)) else HoldfastError
+
+
+def tells_of_no_space(text: str) -> bool:
+    """Whether a message, of the system or a library, is about a disk that is full."""
+    reasons = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(os.strerror(number) in text for number in reasons)
 
 
 def _unwritable(path: Path, error: OSError) -> HoldfastError:

@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import stat
+import weakref
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -106,3 +107,29 @@ def remove_folder(folder: Path) -> None:
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
+
+
+def require_directory(directory: Path) -> None:
+    """Raise HoldfastError where a directory in which something is written was moved or removed."""
+    if not directory.is_dir():
+        raise HoldfastError(
+            f"{directory}: was moved or removed meanwhile; repeat the command where it is now"
+        )
+
+
+class HeldDirectory:
+    """A directory that stays known while it is held, also when it is moved or removed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where it cannot be opened."""
+        self._path = path
+        self._handle = os.open(path, os.O_RDONLY)  # so that its number is given to no other
+        weakref.finalize(self, os.close, self._handle)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing or another directory is at its path now."""
+        try:
+            return not os.path.samestat(os.fstat(self._handle), self._path.stat())
+        except OSError:
+            return True

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import replacing
-from holdfast.core.own import regular, remove_named, remove_unfinished
+from holdfast.core.own import regular, remove_named, remove_unfinished, require_directory
 from holdfast.results import RecallMatrix
 from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
 
@@ -107,6 +107,7 @@ class Store:
 
     def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:
         """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
+        require_directory(self.directory)
         path = self.directory / name
         with replacing(path, in_folder=True) as temporary:
             try:
@@ -131,6 +132,7 @@ class Store:
 
     def commit(self, commit: Commit) -> None:
         """Write ``commit`` as the last one, then remove the files that it supersedes."""
+        require_directory(self.directory)
         write_commit(self.directory, commit.values())
         self.sweep(commit)
 

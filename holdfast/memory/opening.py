@@ -31,6 +31,17 @@ def open_memory(directory: str | Path) -> Memory | ChatMemory:
     return Memory(directory)
 
 
+def refuse_new(directory: Path) -> None:
+    """Raise HoldfastError where there is no memory yet; writes nothing."""
+    from holdfast.memory.memory import recorded_in
+
+    if not is_chat_memory(directory) and recorded_in(directory) is None:
+        raise HoldfastError(
+            f"{directory}: no such memory, and --existing makes none; name the one that is there, "
+            "or leave --existing out"
+        )
+
+
 def default_model(report: Report = silent) -> tuple[str, str]:
     """The model of a new memory where none is named, and why it is not ``smollm2``, if so.
 

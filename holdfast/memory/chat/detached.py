@@ -19,7 +19,16 @@ from holdfast.memory.chat.record import LOG_FILE
 
 def learning_command(directory: Path) -> list[str]:
     """The command of such a process; :func:`learning_environment` is its environment."""
-    return [sys.executable, "-P", "-m", "holdfast", "learn", str(directory.resolve()), "--wait"]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast",
+        "learn",
+        str(directory.resolve()),
+        "--wait",
+        "--existing",
+    ]
 
 
 def consolidating_command(directory: Path) -> list[str]:

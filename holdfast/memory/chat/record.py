@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import InUseError, alone, read_json, write_json
-from holdfast.core.own import remove_unfinished
+from holdfast.core.own import remove_unfinished, require_directory
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +158,7 @@ def _check_types(record: Record) -> None:
 
 def write_record(directory: Path, record: Record) -> None:
     """Commit; the files that it names have to be written before."""
+    require_directory(directory)
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
@@ -165,6 +166,7 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     from holdfast.model.tensors import write_tensors
 
+    require_directory(directory)
     write_tensors(directory / LESSONS / file, tensors, note)
 
 
