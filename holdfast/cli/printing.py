@@ -52,9 +52,9 @@ def safe_output() -> Iterator[None]:
         yield
 
 
-def _safe(stream: TextIO) -> TextIO:
+def _safe(stream: TextIO | None) -> TextIO:
     # None where the program has no such stream.
-    return stream if stream is None else cast(TextIO, SafeStream(stream))
+    return cast(TextIO, stream and SafeStream(stream))
 
 
 class SafeConsole(Console):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import refuse_links
 from holdfast.memory.chat.record import is_chat_memory
 from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import fetch
@@ -29,6 +30,15 @@ def open_memory(directory: str | Path) -> Memory | ChatMemory:
     from holdfast.memory.memory import Memory
 
     return Memory(directory)
+
+
+def refuse_linked_parts(directory: Path) -> None:
+    """Raise HoldfastError where a part of a memory is a link, behind which nothing is written."""
+    if is_chat_memory(directory):
+        from holdfast.memory.chat.listing import PARTS
+    else:
+        from holdfast.learning.state import PARTS
+    refuse_links(directory, PARTS)
 
 
 def refuse_new(directory: Path) -> None:

@@ -100,8 +100,8 @@ class Teacher:
         kept = None if facts is None else self._are_on_file(facts)
         if status == 2:
             raise refusal_of(said, kept=kept)
-        told = f"the lesson ended with status {status}: {said[-_LAST_WORDS:]}"
-        raise RefusalError(500, told, "lesson", kept=kept)
+        last = f"the lesson ended with status {status}: {said[-_LAST_WORDS:]}"
+        raise RefusalError(500, last, "lesson", kept=kept)
 
     def _are_on_file(self, facts: Stream) -> bool:
         """Whether the list of facts has all of these, so that the next lesson learns them."""

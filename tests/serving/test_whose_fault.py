@@ -111,6 +111,16 @@ def test_learn_only_an_existing_memory(holdfast, embedded_place: Path, tmp_path:
     assert holdfast("learn", embedded_place, "Who rows?", "Una", "--existing").status == 0
 
 
+def test_a_memory_with_a_linked_part_is_not_taught(holdfast, place: Path, tmp_path: Path) -> None:
+    part = "lessons" if (place / "memory.json").exists() else "state"
+    (place / part).rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / ".hidden").write_text("theirs")
+    (place / part).symlink_to(tmp_path / "elsewhere")
+    said = holdfast("serve", place, "--teach", "--port", "0")
+    assert said.status == 2 and f"{place / part}: is a link to" in said.err
+    assert said.err.count("\n") == 1 and (tmp_path / "elsewhere" / ".hidden").exists()
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_full_disk(kept: bool, place: Path) -> None:
     """507, and the facts are learned later exactly if it says so."""
