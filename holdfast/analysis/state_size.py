@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from holdfast.analysis.composition import has
 from holdfast.analysis.study import final_runs
 from holdfast.core.mechanisms import VANILLA
+from holdfast.core.own import regular
 
 BYTES = 4  # a scalar: factors, anchors' state and the master of merged matrices are float32
 
@@ -111,7 +112,7 @@ def _known_shapes(
 def _shapes(file: Path) -> Shapes | None:
     """Sizes from one task's factors, A [r, d_in] and B [d_out, r] of every adapted layer."""
     try:
-        with safe_open(file, framework="numpy") as tensors:
+        with safe_open(regular(file), framework="numpy") as tensors:
             shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return None

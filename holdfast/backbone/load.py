@@ -20,6 +20,7 @@ from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import count, local_rank
+from holdfast.model.check import check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
 
 
@@ -40,23 +41,39 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     tokenizer = load_tokenizer(config.name, config.revision)
+    _check_local(config.name)
     chosen = {} if config.attention == "auto" else {"attn_implementation": config.attention}
     with _reading(config.name, config.revision, *chosen.values()):
         model: Any = AutoModelForCausalLM.from_pretrained(
             _source(config.name),
             dtype=dtype,
             trust_remote_code=False,
+            use_safetensors=True,  # others can hold code
             **_revision(config.name, config.revision),
             **chosen,
         )
     if getattr(model, "_hf_peft_config_loaded", False):
-        raise HoldfastError(
-            f"backbone.name = {config.name}: is a PEFT adapter, whose maps a run would train "
-            "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
-        )
+        raise _is_adapter(config.name)
     if config.quantization != "none":
         quantize(model, config.quantization, device)
     return Backbone(model.to(device), tokenizer)
+
+
+def _check_local(name: str) -> None:
+    """Raise HoldfastError, before weights are loaded, for a directory that holds no whole model."""
+    if has_short_name(name) or not Path(name).is_dir():
+        return
+    if (Path(name) / "adapter_config.json").exists():
+        raise _is_adapter(name)
+    if (Path(name) / "config.json").exists():
+        check_weights(Path(name))
+
+
+def _is_adapter(name: str) -> HoldfastError:
+    return HoldfastError(
+        f"backbone.name = {name}: is a PEFT adapter, whose maps a run would train "
+        "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
+    )
 
 
 def load_shape(name: str, revision: str | None = None) -> Any:
@@ -90,7 +107,10 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
 
 def _source(name: str) -> str:
     """What transformers loads: a short name is ours to resolve, all else is a path or the hub's."""
-    return str(fetch(name)) if has_short_name(name) else name
+    source = str(fetch(name)) if has_short_name(name) else name
+    if Path(source).is_dir():
+        refuse_pipes(Path(source))
+    return source
 
 
 def _revision(name: str, revision: str | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from holdfast.capability.data import hub_configs, hub_rows, located
 from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import regular
 
 LETTERS = "ABCD"
 Errors = Literal["drop", "keep", "correct"]
@@ -152,7 +153,7 @@ def _with_header(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The non-empty rows of a CSV file, each after the number of its last line."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for row in reader:
                 if row:

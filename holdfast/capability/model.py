@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
+from holdfast.core.own import refuse_links
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import boundary, model_after
 
@@ -47,4 +48,7 @@ def trajectory_model(path: Path, after_task: int | None, directory: Path | None 
     def load() -> Backbone:
         return recorded.learner(commit).backbone if task else recorded.backbone()
 
-    return Model(str(path), directory or boundary(path, task), model, task, load)
+    if directory is None:
+        directory = boundary(path, task)
+        refuse_links(path, ("capability", f"capability/{directory.name}"))
+    return Model(str(path), directory, model, task, load)

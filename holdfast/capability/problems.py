@@ -16,6 +16,7 @@ from holdfast.capability.numerals import numbers
 from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
+from holdfast.core.own import regular
 from holdfast.streams.hf_dataset import library
 
 _AGAIN = "the file may be damaged: get it again"
@@ -157,7 +158,7 @@ def _object(place: str, text: str) -> Mapping[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return regular(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no UTF-8"
         raise HoldfastError(f"{path}: cannot be read ({reason})") from error

@@ -83,7 +83,8 @@ def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
     backbone = model.load()
     for question in open_:
         question.suite.check(backbone)
-    with alone(model.directory):
+    names = [one.suite.name for one in open_]
+    with alone(model.directory, parts=[f"{name}.samples.jsonl" for name in names]):
         for question in open_:
             name = question.suite.name
             # Another process may have finished this suite while the model was loading.

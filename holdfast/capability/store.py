@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from holdfast.capability.outcome import Problem, Sample, score_of
 from holdfast.core.claims import check_same
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import append
+from holdfast.core.files import append, cut, read_bytes
 from holdfast.results.capability import Score, asked, read_result, write_result
 
 _FIELDS = [one.name for one in fields(Sample)]
@@ -53,10 +52,10 @@ class SampleStore:
         path = self._samples(suite)
         if not path.exists() or read_result(self.directory, suite) is None:
             return {}
-        text = path.read_bytes()
+        text = read_bytes(path)
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
-            os.truncate(path, len(whole))
+            cut(path, len(whole))
         read = [_sample(path, n, line) for n, line in enumerate(whole.splitlines(), start=1)]
         return {sample.id: sample for sample in read}
 

@@ -18,6 +18,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.capability.data import located
 from holdfast.capability.outcome import Problem, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import regular
 from holdfast.evaluation.text import (
     Passage,
     bits_per_byte,
@@ -121,6 +122,7 @@ def _cut(title: str, text: str) -> list[Passage]:
 
 def _read(path: Path) -> str:
     try:
+        regular(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             text = file.read().decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:

@@ -112,9 +112,9 @@ def _check_places(
 
 
 def _print_scores(model: Model, suites: Sequence[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from holdfast.cli.printing import SafeConsole
     from holdfast.results.capability import boundary, read_boundary
 
     past: dict[str, CapabilityRow] = {}
@@ -139,7 +139,7 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
             "-" if text else str(row.extracted),
             _change(row, past.get(row.suite)),
         )
-    Console(highlight=False).print(table)
+    SafeConsole(highlight=False).print(table)
 
 
 def _change(row: CapabilityRow, before: CapabilityRow | None) -> str:

@@ -107,9 +107,9 @@ def _measured(
 
 
 def _print_table(evaluation: MemoryEvaluation) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from holdfast.cli.printing import SafeConsole
     from holdfast.memory.chat.evaluation.telling import about_lines, notes, table_rows
 
     print("\n".join(about_lines(evaluation)))
@@ -118,6 +118,6 @@ def _print_table(evaluation: MemoryEvaluation) -> None:
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=bool(heading))
     for row in table_rows(evaluation):
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    SafeConsole(highlight=False).print(table)
     for line in notes(evaluation):
         print(line)

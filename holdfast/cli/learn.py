@@ -100,6 +100,9 @@ def learn(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another process that teaches this memory.")
     ] = False,
+    existing: Annotated[
+        bool, typer.Option("--existing", help="Make no new memory; refuse where there is none.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was learned as one JSON object.")
     ] = False,
@@ -116,12 +119,15 @@ def learn(
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
         from holdfast.memory.memory import Memory
+        from holdfast.memory.opening import refuse_new
         from holdfast.memory.telling import lesson_lines, lesson_values
         from holdfast.streams.columns import Columns
         from holdfast.tracking.tracking import tracked
 
     if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
         typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
+    if existing:
+        refuse_new(memory)
     columns = Columns(question_column, answer_column)
     source = told_by_hand or facts
     stream: Stream | None = None if source is None else stream_from(source, columns)

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, T
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from holdfast.cli.printing import SafeConsole
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.learning.progress import Progress
 from holdfast.learning.task_lines import Clock, Pace, TaskLines, recalled
@@ -64,7 +65,7 @@ def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator
     learned: tasks done at its start; horizon: tasks done at its end. An interruption gets a note
     on how many the trajectory in ``directory`` has committed.
     """
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     pace = Pace(learned)
     try:
         if console.is_terminal:
@@ -94,7 +95,7 @@ def bars_on(console: Console) -> Bars:
 @contextmanager
 def loading(what: str = "loading torch") -> Iterator[None]:
     """Show a status line on a terminal during the block."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     status = console.status(what) if console.is_terminal else nullcontext()
     with nothing_to_collect(), status:
         yield
@@ -106,7 +107,7 @@ def counting(
     label: str, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int, int, str], None]]:
     """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)
     said = clock()
 

@@ -118,8 +118,10 @@ def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory | ChatMem
     """The memory; with ``teach`` a new one where there is none."""
     from holdfast.cli.chat_memory import opened_memory
     from holdfast.cli.learn import chat_model
-    from holdfast.memory.opening import open_memory
+    from holdfast.memory.opening import open_memory, refuse_linked_parts
 
+    if teach:
+        refuse_linked_parts(memory)
     if teach and (chosen := chat_model(memory, model, trajectory=False)):
         return opened_memory(memory, chosen)
     return open_memory(memory)

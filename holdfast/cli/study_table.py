@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.printing import SafeConsole
 from holdfast.cli.progress import counting
 from holdfast.learning.task_lines import Clock, Pace, duration
 from holdfast.studies.cell import Cell, Outcome
@@ -133,7 +134,7 @@ class _Lines(Tally):
 @contextmanager
 def watching(label: str, tasks: int) -> Iterator[Tally]:
     """Show the progress of a study during the block. tasks: its total."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if console.is_terminal:
         drawn = LiveTable(label, tasks, console)
         with Live(drawn, console=console, refresh_per_second=4, transient=True):

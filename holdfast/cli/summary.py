@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.printing import SafeConsole
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.record import task_seconds
 
@@ -50,7 +50,7 @@ def print_summary(learned: Mapping[str, LearnedRun]) -> None:
             half_life_words(metrics),
             f"{_seconds(one):.0f}",
         )
-    Console(highlight=False).print(table)
+    SafeConsole(highlight=False).print(table)
 
 
 def matrix_text(matrix: RecallMatrix) -> str:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.cli.launched import as_one_run
+from holdfast.cli.printing import escaped, safe_output
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
 
@@ -42,6 +43,10 @@ class Verb(TyperCommand):
     """A verb whose errors end in one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
+        with safe_output():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]
         try:
             with _stopped_by_sigterm():
@@ -129,5 +134,5 @@ def _fail(line: str, status: int, debug: bool) -> NoReturn:
         shown = sys.stderr if processes.first() else sys.__stderr__
         if debug:
             traceback.print_exc(file=shown)
-        print(f"holdfast: {line}", file=shown)
+        print(f"holdfast: {escaped(line)}", file=shown)
     raise typer.Exit(status)

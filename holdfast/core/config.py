@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.own import regular
 
 
 class Config(BaseModel):
@@ -69,7 +70,7 @@ def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> A
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; HoldfastError when it is missing, damaged or no mapping."""
     try:
-        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+        values = _Loader(regular(path).read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

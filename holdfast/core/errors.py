@@ -14,6 +14,10 @@ class HoldfastError(Exception):
     """
 
 
+class NoSpaceError(HoldfastError):
+    """The disk has no room for what was to be written, or a quota is used up."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known name most similar to ``name``, as a question; all names when none is similar."""
     known = list(known)

@@ -6,48 +6,57 @@ Also directory locks, and files that are only appended to.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, NoSpaceError
+from holdfast.core.own import own_file, refuse_links, regular, remove_folder
 
 
 class InUseError(HoldfastError):
     """Another process holds the directory."""
 
 
+WRITING_HERE = "another process is writing here"
 _LOCK = ".lock"
 MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
 FOR_EVER = -1.0
 
 
 @contextlib.contextmanager
-def alone(directory: Path, *, lock: str = _LOCK, patience: float = MOMENT) -> Iterator[None]:
+def alone(
+    directory: Path,
+    *,
+    lock: str = _LOCK,
+    patience: float = MOMENT,
+    parts: Iterable[str] = (),
+) -> Iterator[None]:
     """Lock a directory, created if missing, for this process during the block.
 
     lock: the name of the lock's file, for a directory in which several things are written;
-    patience: seconds to wait for another process that holds it, or ``FOR_EVER``. Raises InUseError
-    when it still holds it then, HoldfastError when the directory cannot be written or its file
-    system has no locks.
+    patience: seconds to wait for another process that holds it, or ``FOR_EVER``; parts: what may be
+    written there. Raises InUseError when it still holds it then, HoldfastError when a part is a
+    link, the directory cannot be written or its file system has no locks.
     """
+    refuse_links(directory, (lock, *parts))
     held = FileLock(directory / lock, timeout=patience)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         held.acquire()
     except Timeout:
         raise InUseError(
-            f"{directory}: another process is writing here; wait for it, or choose another "
-            "directory"
+            f"{directory}: {WRITING_HERE}; wait for it, or choose another directory"
         ) from None
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or "its file system has no locks"
-        raise HoldfastError(
+        raise _kind(error)(
             f"{directory}: cannot be written ({reason}); choose another directory"
         ) from error
     try:
@@ -61,7 +70,7 @@ def is_locked(directory: Path) -> bool:
     path = directory / _LOCK
     held = FileLock(path, timeout=0)
     try:
-        if path.exists():
+        if path.is_file() and not path.is_symlink():
             held.acquire()
             held.release()
     except Timeout:
@@ -81,7 +90,8 @@ def appearing(out: Path) -> Iterator[Path]:
     out = Path(os.path.realpath(out))  # write to a symbolic link's target
     beside = out.with_name(f".{out.name}.part")
     folder = beside / "new"
-    with alone(beside):
+    refuse_links(out.parent, (beside.name,))
+    with alone(beside, parts=(folder.name,)):
         try:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -92,7 +102,10 @@ def appearing(out: Path) -> Iterator[Path]:
         except OSError as error:
             raise _unwritable(out, error) from error
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                (beside / _LOCK).unlink(missing_ok=True)
+                beside.rmdir()  # whatever else is there stays
 
 
 def _settle(folder: Path) -> None:
@@ -109,11 +122,11 @@ def append(path: Path, text: str) -> int:
     """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
 
     On a full disk the file stays as it was; a killed process may leave part of the text. Raises
-    HoldfastError when the file cannot be written.
+    HoldfastError when the file is a link or cannot be written.
     """
     size = None
     try:
-        with path.open("ab") as file:
+        with own_file(path).open("ab") as file:
             size = file.tell()
             file.write(text.encode())
             file.flush()
@@ -123,10 +136,18 @@ def append(path: Path, text: str) -> int:
         if size is not None:
             with contextlib.suppress(OSError):
                 os.truncate(path, size)
-        raise HoldfastError(
+        raise _kind(error)(
             f"{path}: cannot be written ({error.strerror or error}); "
             "free some space, then run the same command again"
         ) from error
+
+
+def cut(path: Path, size: int) -> None:
+    """Truncate a file; HoldfastError when it is a link or cannot be written."""
+    try:
+        os.truncate(own_file(path), size)
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def extend(path: Path, text: str) -> None:
@@ -136,21 +157,24 @@ def extend(path: Path, text: str) -> None:
     """
     with replacing(path) as temporary:
         if path.exists():
-            shutil.copyfile(path, temporary)
+            shutil.copyfile(regular(path), temporary)
         with temporary.open("ab") as file:
             file.write(text.encode())
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
+    in_folder: the temporary path lies in a folder of its own, for a library that makes further
+    files beside it; so all that a killed writer leaves is known to be ours.
     Raises HoldfastError when the disk is full or the place cannot be written; ``path`` is then
     unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = part / path.name if in_folder else part
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -161,20 +185,25 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+            if in_folder:
+                remove_folder(part)
+
+
+def _kind(error: BaseException) -> type[HoldfastError]:
+    return NoSpaceError if tells_of_no_space(str(error)) else HoldfastError
+
+
+def tells_of_no_space(text: str) -> bool:
+    """Whether a message, of the system or a library, is about a disk that is full."""
+    reasons = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(os.strerror(number) in text for number in reasons)
 
 
 def _unwritable(path: Path, error: OSError) -> HoldfastError:
-    return HoldfastError(
+    return _kind(error)(
         f"{path}: cannot be written ({error.strerror or error}); free some space or choose another "
         "place, then run the same command again"
     )
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Remove temporary files of killed :func:`replacing` calls; nobody may be writing there."""
-    for path in directory.glob(".*.part"):
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -193,10 +222,18 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
+def read_bytes(path: Path) -> bytes:
+    """Read a file; HoldfastError when it is missing or no regular file."""
+    try:
+        return regular(path).read_bytes()
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; HoldfastError when it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file") from None
     except OSError as error:

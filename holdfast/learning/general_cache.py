@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
+from holdfast.core.own import regular
 from holdfast.core.processes import first, told
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.teacher import general_text
@@ -67,7 +68,7 @@ def _path(learner: Learner) -> Path:
 def _read(path: Path) -> Sequences | None:
     """The sequences of a file; None where it is missing or damaged."""
     try:
-        text = json.loads(path.read_text(encoding="utf-8"))
+        text = json.loads(regular(path).read_text(encoding="utf-8"))
         return [[int(token) for token in sequence] for sequence in text]
     except (OSError, ValueError, TypeError):
         return None

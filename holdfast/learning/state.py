@@ -2,15 +2,15 @@
 
 ``state/commit.json`` names the files of the last commit with their sizes and digests and holds
 the matrix; renaming it into place is the commit. File names contain the task's number, so a
-commit's files are never overwritten; ``sweep`` removes files that the last commit does not name.
-The folders ``state`` and ``factors`` belong to the store.
+commit's files are never overwritten. Each commit also names the files of the one before that it
+needs no more; ``sweep`` removes those, and nothing else that lies in the directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import remove_unfinished, replacing
+from holdfast.core.files import replacing
+from holdfast.core.own import regular, remove_named, remove_unfinished, require_directory
 from holdfast.results import RecallMatrix
 from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
+
+# What is written in a trajectory's directory, a memory's facts included.
+PARTS = (
+    *("config.json", "matrix.csv", "metrics.json", "log.jsonl", "facts.jsonl", "knowledge.json"),
+    *("state", "state/commit.json", "factors", "items", "replay", "capability"),
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Commit:
 
     completed: tasks learned; tasks: their fingerprints; log_bytes: length of log.jsonl; snapshot:
     the task after which the dense matrices were last copied, 0 for none; files: relative path ->
-    size in bytes and sha256.
+    size in bytes and sha256; superseded: those of the commit before that this one needs no more.
     """
 
     completed: int = 0
@@ -39,6 +46,11 @@ class Commit:
     log_bytes: int = 0
     snapshot: int = 0
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    superseded: list[str] = field(default_factory=list)
+
+    def before(self, later: Commit) -> Commit:
+        """The commit after this one, with the files of this one that it needs no more."""
+        return replace(later, superseded=sorted(self.files.keys() - later.files.keys()))
 
     def values(self) -> dict[str, Any]:
         """As JSON values."""
@@ -75,7 +87,9 @@ class Store:
         try:
             files = {name: (int(size), str(sum_)) for name, (size, sum_) in values["files"].items()}
             matrix = RecallMatrix.from_csv(values["matrix"], "its matrix")
-            return Commit(**{**values, "files": files, "matrix": matrix})
+            superseded = [str(name) for name in values.get("superseded", [])]
+            read = {"files": files, "matrix": matrix, "superseded": superseded}
+            return Commit(**{**values, **read})
         except (KeyError, AttributeError, TypeError, ValueError, HoldfastError) as error:
             raise damaged(self._pointer, f"is no commit ({error})") from None
 
@@ -93,8 +107,9 @@ class Store:
 
     def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:
         """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
+        require_directory(self.directory)
         path = self.directory / name
-        with replacing(path) as temporary:
+        with replacing(path, in_folder=True) as temporary:
             try:
                 save_file(tensors, temporary)
             except SafetensorError as error:
@@ -116,20 +131,15 @@ class Store:
             raise damaged(path, f"cannot be read ({error.strerror})") from error
 
     def commit(self, commit: Commit) -> None:
-        """Write ``commit`` as the last one, then remove the files that it does not name."""
+        """Write ``commit`` as the last one, then remove the files that it supersedes."""
+        require_directory(self.directory)
         write_commit(self.directory, commit.values())
         self.sweep(commit)
 
     def sweep(self, commit: Commit) -> None:
-        """Remove files that ``commit`` does not name: superseded ones, and a killed run's."""
-        kept = {self._pointer, *(self.directory / name for name in commit.files)}
-        for folder in ("state", "factors"):
-            for path in (self.directory / folder).glob("*"):
-                ours = path.suffix == ".safetensors" or path.name.startswith(".")
-                if ours and path not in kept:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
-        for folder in (".", "replay", "items"):
+        """Remove files that ``commit`` supersedes, and temporary files of a killed run."""
+        remove_named(self.directory, commit.superseded)
+        for folder in (".", "state", "factors", "replay", "items"):
             remove_unfinished(self.directory / folder)
 
 
@@ -149,5 +159,5 @@ def mechanism_file(name: str, task: int) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +23,9 @@ from holdfast.core.files import (
     InUseError,
     alone,
     append,
+    cut,
     json_text,
+    read_bytes,
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
@@ -37,7 +38,7 @@ from holdfast.learning.continuation import changes_of, restore_learner
 from holdfast.learning.identity import Identity
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch, peak_memory
-from holdfast.learning.state import Commit, Store
+from holdfast.learning.state import PARTS, Commit, Store
 from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, RunRecord, summarise
 from holdfast.results.capability import model_after
@@ -286,7 +287,7 @@ class Trajectory:
 
         def write() -> dict[str, Any]:
             self._keep_samples(learner, report)
-            whole = replace(commit, log_bytes=self._append_log(event))
+            whole = replace(self._commit.before(commit), log_bytes=self._append_log(event))
             self._store.commit(whole)
             return whole.values()
 
@@ -307,7 +308,8 @@ class Trajectory:
         paths = {self.directory / name: text for name, text in self._derived().items()}
         if told(
             lambda: all(
-                path.exists() and path.read_bytes() == text.encode() for path, text in paths.items()
+                path.is_file() and path.read_bytes() == text.encode()
+                for path, text in paths.items()
             )
         ):
             return
@@ -359,7 +361,7 @@ class Trajectory:
             yield
             return
         with contextlib.ExitStack() as lock:
-            told(lambda: lock.enter_context(alone(self.directory)))
+            told(lambda: lock.enter_context(alone(self.directory, parts=PARTS)))
             found = self._last_commit()
             if found != self._commit:
                 # Another process has committed since this object was made.
@@ -379,12 +381,9 @@ class Trajectory:
     def _cut_log(self) -> None:
         """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""
         path = self.directory / "log.jsonl"
-        try:
-            if path.exists():
-                kept = path.read_bytes()[: self._commit.log_bytes]
-                os.truncate(path, kept.rfind(b"\n") + 1)
-        except OSError as error:
-            raise HoldfastError(f"{path}: cannot be written ({error.strerror})") from error
+        if path.exists():
+            kept = read_bytes(path)[: self._commit.log_bytes]
+            cut(path, kept.rfind(b"\n") + 1)
 
     def _check_learned_tasks(self, stream: Stream) -> None:
         """Raise HoldfastError where a task of the stream differs from the one learned there."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import refuse_links
 from holdfast.memory.chat.record import is_chat_memory
 from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import fetch
@@ -29,6 +30,26 @@ def open_memory(directory: str | Path) -> Memory | ChatMemory:
     from holdfast.memory.memory import Memory
 
     return Memory(directory)
+
+
+def refuse_linked_parts(directory: Path) -> None:
+    """Raise HoldfastError where a part of a memory is a link, behind which nothing is written."""
+    if is_chat_memory(directory):
+        from holdfast.memory.chat.listing import PARTS
+    else:
+        from holdfast.learning.state import PARTS
+    refuse_links(directory, PARTS)
+
+
+def refuse_new(directory: Path) -> None:
+    """Raise HoldfastError where there is no memory yet; writes nothing."""
+    from holdfast.memory.memory import recorded_in
+
+    if not is_chat_memory(directory) and recorded_in(directory) is None:
+        raise HoldfastError(
+            f"{directory}: no such memory, and --existing makes none; name the one that is there, "
+            "or leave --existing out"
+        )
 
 
 def default_model(report: Report = silent) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,10 +22,17 @@ from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import json_text, write_json
+from holdfast.core.own import refuse_links, regular, remove_folder
 
 FORMAT = 1  # of the cache's directories and manifests
 MANIFEST = "holdfast.json"
 _BLOCK = 1 << 20  # bytes
+# What `save_pretrained` writes of a model and its tokenizer, and the manifest.
+_OF_A_MODEL = re.compile(
+    r"(generation_)?config\.json|model.*\.safetensors|model\.safetensors\.index\.json|"
+    r"(added_|special_)?tokens(_map)?\.json|tokenizer.*|vocab\.\w+|merges\.txt|"
+    r"chat_template\.\w+|" + re.escape(MANIFEST)
+)
 
 # report(done, total, what): bytes done of a total, and the work; a total of 0 is a plain message.
 Report = Callable[[int, int, str], None]
@@ -61,7 +69,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     Raises HoldfastError when it is of another format.
     """
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(regular(directory / MANIFEST).read_text(encoding="utf-8"))
         kind, sizes = manifest["format"], manifest["files"]
         if kind == FORMAT:
             whole = all((directory / name).stat().st_size == sizes[name] for name in sizes)
@@ -77,7 +85,8 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 def remove_incomplete(directory: Path) -> None:
     """Remove what is left of a model; the caller has found that it is not complete.
 
-    Raises HoldfastError for a symbolic link, which is never followed, and where it cannot.
+    Raises HoldfastError, having removed nothing, for a symbolic link, which is never followed, and
+    where there is a file that no model made here has; also where it cannot.
     """
     if directory.is_symlink():
         raise HoldfastError(
@@ -85,13 +94,27 @@ def remove_incomplete(directory: Path) -> None:
         )
     try:
         if directory.is_dir():
-            shutil.rmtree(directory)
+            _refuse_foreign(directory)
+            remove_folder(directory)
         else:
             directory.unlink(missing_ok=True)
     except OSError as error:
         raise HoldfastError(
             f"{directory}: is incomplete and cannot be removed ({error.strerror}); remove it"
         ) from error
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Raise HoldfastError where a file is there that is not of a model made here."""
+    named: set[str] = set()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        named = set(json.loads(regular(directory / MANIFEST).read_text("utf-8"))["files"])
+    for path in sorted(directory.iterdir()):
+        if path.is_dir() or not (path.name in named or _OF_A_MODEL.fullmatch(path.name)):
+            raise HoldfastError(
+                f"{directory}: holds {path.name} and is no model that was made here; move it "
+                "elsewhere, or name another cache in HOLDFAST_CACHE"
+            )
 
 
 @contextmanager
@@ -101,6 +124,7 @@ def locked(key: str, report: Report) -> Iterator[None]:
     Raises HoldfastError when the cache cannot be written.
     """
     path = cache_directory() / "models" / f".{key}.lock"
+    refuse_links(cache_directory(), ("models", f"models/{path.name}", "downloads"))
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +168,7 @@ def sha256_of_file(path: Path) -> str:
     """The sha256 of a file's bytes, in hex. Raises HoldfastError when it cannot be read."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
     except OSError as error:
@@ -167,7 +191,7 @@ def remembered_sha256(path: Path, compute: bool = True) -> str | None:
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
     record = cache_directory() / "digests" / f"{name}.json"
     try:
-        known = json.loads(record.read_text(encoding="utf-8"))
+        known = json.loads(regular(record).read_text(encoding="utf-8"))
         if {key: known[key] for key in seen} == seen:
             return str(known["sha256"])
     except (OSError, ValueError, KeyError, TypeError):

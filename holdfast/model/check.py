@@ -18,6 +18,8 @@ def check_directory(directory: Path) -> None:
     Missing files, an adapter without its model, an encoder-decoder, an architecture that does not
     continue text, weights that are not safetensors.
     """
+    if directory.is_dir():
+        refuse_pipes(directory)
     if not (directory / "config.json").is_file():
         if (directory / "adapter_config.json").is_file():
             raise HoldfastError(
@@ -38,7 +40,7 @@ def check_directory(directory: Path) -> None:
     names = [str(name) for name in config.get("architectures") or ()]
     if names and not any(word in name for name in names for word in _CAUSAL):
         raise HoldfastError(f"{directory}: is a {names[0]}, which is no causal language model")
-    _check_weights(directory)
+    check_weights(directory)
     if not any((directory / name).is_file() for name in _TOKENIZERS):
         raise HoldfastError(
             f"{directory}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
@@ -46,7 +48,15 @@ def check_directory(directory: Path) -> None:
         )
 
 
-def _check_weights(directory: Path) -> None:
+def refuse_pipes(directory: Path) -> None:
+    """Raise HoldfastError for a named pipe or a device, which might be read without end."""
+    for path in sorted(directory.iterdir()):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise HoldfastError(f"{path}: is no regular file; copy the model again without it")
+
+
+def check_weights(directory: Path) -> None:
+    """Raise HoldfastError where weights are missing or are not safetensors."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         listed = read_json(index)

@@ -18,6 +18,7 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import flush_directory
+from holdfast.core.own import own_file
 from holdfast.model.cache import Report, sha256_of_file, unwritable
 from holdfast.model.index import IndexSettings, link_to, local_file, local_path
 
@@ -178,7 +179,7 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
     try:
         with network.open(url, headers) as reply:
             resumed = getattr(reply, "status", None) == 206 and _starts_at(reply, start)
-            with part.open("ab" if resumed else "wb") as file:
+            with own_file(part).open("ab" if resumed else "wb") as file:
                 done = start if resumed else 0
                 report(done, size, "downloading")
                 while block := _read(reply):

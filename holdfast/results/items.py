@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_text_atomically
+from holdfast.core.own import regular
 
 FOLDER, SAMPLES = "items", "replay"
 
@@ -62,8 +63,10 @@ def read_samples(directory: Path, task: int) -> list[str]:
             "sampling.keep=true"
         )
     try:
-        return [str(json.loads(line)["text"]) for line in path.read_text("utf-8").splitlines()]
-    except (ValueError, KeyError, TypeError):
+        return [
+            str(json.loads(line)["text"]) for line in regular(path).read_text("utf-8").splitlines()
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
         raise HoldfastError(f"{path}: is damaged; restore the file") from None
 
 

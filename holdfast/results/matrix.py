@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.core.notebook import caption, heat_map
+from holdfast.core.own import regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +194,7 @@ class RecallMatrix:
         Raises HoldfastError for a missing or damaged file.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = regular(Path(path)).read_text(encoding="utf-8")
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:

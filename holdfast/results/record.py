@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
+from holdfast.core.own import regular
 from holdfast.results.commit import read_matrix
 from holdfast.results.description import Description, is_described
 from holdfast.results.matrix import RecallMatrix
@@ -116,7 +117,7 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
     log = directory / "log.jsonl"
     if not log.exists():
         return
-    with log.open("rb") as lines:
+    with _opened(log) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
@@ -127,6 +128,13 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(event, dict):
                 raise HoldfastError(f"{log} line {number}: an event is a JSON object")
             yield event
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return regular(path).open("rb")
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def task_seconds(directory: Path, horizon: int) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,11 +14,12 @@ from starlette.exceptions import HTTPException
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import HeldDirectory
 from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.page import page_file
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
-from holdfast.serving.refusal import RefusalError
+from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.service import Service
 from holdfast.serving.teaching import facts_in
 
@@ -74,6 +75,8 @@ class _Routes:
         self._idle = idle
         self._batcher = Batcher(service)
         self._teaching = service.teaching(self._batcher.call) if teach else None
+        self._held: HeldDirectory | None = None
+        self._check_here()
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -131,15 +134,19 @@ class _Routes:
             raise RefusalError(403, told, "no_teach")
         self._note()
         given, count = facts_in(await _json(request))
+        self._check_here()
         status, values = await self._teaching.teach(given, count, wait=wait)
+        self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""
+        self._check_here()
         return {"lessons": await self._service.lessons(self._batcher.call)}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
+        self._check_here()
         found = await self._service.lessons(self._batcher.call)
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
@@ -149,6 +156,16 @@ class _Routes:
     async def health(self) -> dict[str, str]:
         """That the server answers."""
         return {"status": "ok"}
+
+    def _check_here(self) -> None:
+        """Raise RefusalError where the memory was moved or removed since it is served."""
+        place = self._service.memory.directory
+        if self._held is None:
+            with suppress(OSError):  # a new memory is made by its first lesson
+                self._held = HeldDirectory(place)
+        elif self._held.is_gone:
+            told = f"{place}: was moved or removed since it is served; serve it where it is now"
+            raise RefusalError(410, told, "memory_gone")
 
     def _note(self) -> None:
         """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""
@@ -194,7 +211,7 @@ def _tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HoldfastError)
     async def mistaken(_: Request, error: HoldfastError) -> Response:
-        return _refusal(RefusalError(400, str(error), "invalid_value"))
+        return _refusal(refusal_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -25,7 +25,7 @@ from holdfast.memory.chat.states import (
     correction_values,
     lesson_states,
 )
-from holdfast.serving.refusal import RefusalError
+from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.service import OnThread
 from holdfast.serving.teaching import stop
 from holdfast.streams.python import facts_of_python
@@ -43,6 +43,7 @@ class BackgroundTeacher:
         self._process: asyncio.subprocess.Process | None = None
         self._learning: asyncio.Task[None] | None = None
         self._ending = False
+        self._failure: HoldfastError | None = None  # why no process could be started
 
     @property
     def busy(self) -> bool:
@@ -58,9 +59,12 @@ class BackgroundTeacher:
         stream = facts_of_python(facts)
         if len(await self._waiting()) >= WAITING:
             raise RefusalError(503, f"{WAITING} lessons wait; teach again later", "busy")
-        filed = await self._on_thread(
-            lambda memory: memory.write_facts(memory.worded(stream, paraphrases))
-        )
+        try:
+            filed = await self._on_thread(
+                lambda memory: memory.write_facts(memory.worded(stream, paraphrases))
+            )
+        except HoldfastError as error:
+            raise refusal_of(error, kept=False) from None
         if not filed.lessons:
             return 200, _values(filed, "learned")
         self._start()
@@ -83,6 +87,15 @@ class BackgroundTeacher:
             self._learning = asyncio.create_task(self._learn())
 
     async def _learn(self) -> None:
+        """Let processes learn what waits; why none could be started is told to who waits."""
+        self._failure = None
+        try:
+            await self._learn_waiting()
+        except HoldfastError as error:
+            logger.warning("what is on file could not be learned: %s", error)
+            self._failure = error
+
+    async def _learn_waiting(self) -> None:
         """Let a process learn until nothing waits, it fails, or two in a row leave nothing."""
         before = 0
         while (waiting := await self._waiting()) and not self._ending:
@@ -131,12 +144,16 @@ class BackgroundTeacher:
                 return {**_values(filed, "learned"), "missed": missed}
             failed = next((state for state in states if state.state == "failed"), None)
             if failed is not None and not self.busy:
-                told = f"lesson {failed.number} failed: {failed.reason}"
-                raise RefusalError(500, told[:600], "lesson")
+                raise _failed(f"lesson {failed.number} failed: {failed.reason}")
             if not self.busy:
-                told = "the lesson was stopped; it is on file, and the next one finishes it"
-                raise RefusalError(500, told, "lesson")
+                raise _failed(str(self._failure or "the lesson was stopped"))
             await asyncio.sleep(_EVERY)
+
+
+def _failed(told: str) -> RefusalError:
+    """The refusal for a lesson that has failed; its facts are on file."""
+    refusal = refusal_of(told[:600], kept=True)
+    return RefusalError(500, told[:600], "lesson", kept=True) if refusal.status == 400 else refusal
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:

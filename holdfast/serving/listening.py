@@ -82,6 +82,7 @@ def serve(
         ws="none",
         lifespan="on",
         log_level="warning",
+        use_colors=False,
         access_log=False,
         server_header=False,
         limit_concurrency=_CONNECTIONS,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.errors import HoldfastError, NoSpaceError
+from holdfast.core.files import WRITING_HERE, InUseError, tells_of_no_space
+
 
 class RefusalError(Exception):
     """A refused request: HTTP status, one sentence, and the name programs know it by."""
 
-    def __init__(self, status: int, message: str, code: str) -> None:
+    def __init__(self, status: int, message: str, code: str, *, kept: bool | None = None) -> None:
+        """kept: whether the facts that were sent are on file; None where none were sent."""
+        if kept is not None:
+            then = "on file and learned by the next lesson" if kept else "not kept; send them again"
+            message = f"{message}; the facts are {then}"
         super().__init__(message)
-        self.status, self.message, self.code = status, message, code
+        self.status, self.message, self.code, self.kept = status, message, code, kept
 
     def body(self) -> dict[str, Any]:
         """The body of the response, in the form of OpenAI's errors."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         told = {"message": self.message, "type": kind, "param": None, "code": self.code}
-        return {"error": told}
+        return {"error": told if self.kept is None else {**told, "kept": self.kept}}
 
     def headers(self) -> dict[str, str]:
         """Further headers of the response."""
@@ -25,3 +32,17 @@ class RefusalError(Exception):
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
         return {}
+
+
+def refusal_of(error: HoldfastError | str, *, kept: bool | None = None) -> RefusalError:
+    """The refusal for an error, by whose fault it is; also for what another process has said.
+
+    507 for a full disk, 503 while another process writes, else 400, the caller's mistake, after
+    which no fact is kept.
+    """
+    text = str(error)
+    if isinstance(error, NoSpaceError) or ("be written" in text and tells_of_no_space(text)):
+        return RefusalError(507, text, "no_space", kept=kept)
+    if isinstance(error, InUseError) or WRITING_HERE in text:
+        return RefusalError(503, text, "busy", kept=kept)
+    return RefusalError(400, text, "invalid_value")

@@ -17,10 +17,11 @@ from typing import Any
 
 from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.refusal import RefusalError
+from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.streams import Stream
-from holdfast.streams.batches import FACTS_FILE, read_batches
+from holdfast.streams.batches import FACTS_FILE, latest, read_batches
 from holdfast.streams.python import facts_of_python
+from holdfast.streams.registry import question_key
 from holdfast.streams.rows import values_of
 
 logger = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ class Teacher:
 
     async def _learn(self, facts: Stream | None, paraphrases: int) -> dict[str, Any]:
         arguments = ["learn", str(self._directory), *(["-"] if facts else []), "--json"]
-        if not (self._directory / FACTS_FILE).exists():
-            arguments += ["--model", "embedded"]  # of a new memory
+        is_new = not (self._directory / FACTS_FILE).exists()
+        arguments += ["--model", "embedded"] if is_new else ["--existing"]
         arguments += ["--paraphrases", str(paraphrases)] if paraphrases else []
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "holdfast", *arguments),
@@ -96,11 +97,21 @@ class Teacher:
             return told
         words = err.decode(errors="replace")
         said = words[words.rfind("holdfast: ") :].removeprefix("holdfast: ").strip()
+        kept = None if facts is None else self._are_on_file(facts)
         if status == 2:
-            raise HoldfastError(said)
-        raise RefusalError(
-            500, f"the lesson ended with status {status}: {said[-_LAST_WORDS:]}", "lesson"
-        )
+            raise refusal_of(said, kept=kept)
+        last = f"the lesson ended with status {status}: {said[-_LAST_WORDS:]}"
+        raise RefusalError(500, last, "lesson", kept=kept)
+
+    def _are_on_file(self, facts: Stream) -> bool:
+        """Whether the list of facts has all of these, so that the next lesson learns them."""
+        try:
+            known = latest(read_batches(self._directory / FACTS_FILE))
+        except HoldfastError:
+            return False
+        items = [item for task in facts.tasks for item in task.items]
+        answers = {key: item.answer for key, item in known.items()}
+        return all(answers.get(question_key(item.question)) == item.answer for item in items)
 
     async def end(self) -> None:
         await stop(self._process)

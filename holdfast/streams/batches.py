@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import regular
 from holdfast.streams.item import Item
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.registry import QuestionRegistry, question_key
@@ -24,7 +25,7 @@ def read_batches(path: Path) -> tuple[Task, ...]:
     Raises HoldfastError naming the line when the file is damaged.
     """
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     except FileNotFoundError:
         return ()
     except OSError as error:

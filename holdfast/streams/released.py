@@ -80,7 +80,7 @@ def write_released(stream: Stream, path: str | Path) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
     locked = (path / ".lock").exists()
-    with alone(path):
+    with alone(path, parts=("manifest.json", UNFINISHED)):
         _refuse_what_is_there(path)
         part = path / UNFINISHED
         try:
@@ -114,7 +114,8 @@ def _refuse_what_is_there(path: Path) -> None:
 def _move(part: Path, path: Path) -> None:
     """Move the written files into place, the manifest last: it makes the directory a stream."""
     for old in path.glob("task_*"):
-        shutil.rmtree(old)
+        if _NUMBERED.fullmatch(old.name):  # of a killed writer
+            shutil.rmtree(old)
     for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
         os.replace(child, path / child.name)
     flush_directory(path)

@@ -9,7 +9,7 @@ import socket
 import uuid
 from pathlib import Path
 
-from holdfast.core.files import write_text_atomically
+from holdfast.core.files import read_bytes, write_text_atomically
 
 _NAME = ".store"
 
@@ -20,13 +20,13 @@ def store_mark(store: Path) -> str:
     if not path.exists():
         store.mkdir(parents=True, exist_ok=True)
         write_text_atomically(path, uuid.uuid4().hex)
-    return path.read_text(encoding="utf-8")
+    return read_bytes(path).decode()
 
 
 def unseen(store: Path, mark: str) -> str | None:
     """Why this machine must not learn into the store whose id is ``mark``; None if it may."""
     path = store / _NAME
-    if path.exists() and path.read_text(encoding="utf-8") == mark:
+    if path.is_file() and path.read_text(encoding="utf-8") == mark:
         return None
     return (
         f"node {socket.gethostname()} does not see {store}; put the store where all nodes see it "

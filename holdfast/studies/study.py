@@ -32,7 +32,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
             f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
             "directory"
         )
-    with alone(directory):
+    with alone(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
             write_json(path, dict(question))
         _tell_store(directory, store)

@@ -253,7 +253,23 @@ def test_an_adapter_is_no_backbone(saved: Path, tmp_path: Path) -> None:
     config["base_model_name_or_path"] = str(saved)
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     assert "is a PEFT adapter" in refused(adapter)
+    (adapter / "adapter_model.safetensors").unlink()
+    (adapter / "adapter_model.bin").write_bytes(b"no pickle")
+    assert "is a PEFT adapter" in refused(adapter)
     whole = adapted.merge_and_unload()
     whole.save_pretrained(tmp_path / "whole")
     byte_tokenizer().save_pretrained(tmp_path / "whole")
     assert load(tmp_path / "whole").fingerprint != load(saved).fingerprint
+
+
+def test_weights_that_can_hold_code_are_not_read(saved: Path) -> None:
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin").write_bytes(b"no pickle")
+    assert "holds no model.safetensors, and .bin files, which can hold code" in refused(saved)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(name: str, saved: Path) -> None:
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    assert f"{saved / name}: is no regular file" in refused(saved)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import Memory, Trajectory
+from holdfast.cli.printing import escaped
 from holdfast.results import read_capability
 from tests.memory.memories import MONDAY, config
 from tests.memory.test_memory import stream_of
@@ -158,7 +159,7 @@ def test_without_an_answer_it_says_so(holdfast, settings, tmp_path):
     assert holdfast("learn", tmp_path / "m", facts, *settings).status == 0
     outcome = holdfast("ask", tmp_path / "m", "Who?")
     assert outcome.status == 0
-    assert outcome.out.strip() == Memory(tmp_path / "m").reply("Who?").text
+    assert outcome.out.strip() == escaped(Memory(tmp_path / "m").reply("Who?").text).strip()
     assert outcome.err == "holdfast: it gave no answer; this is what it wrote\n"
 
 

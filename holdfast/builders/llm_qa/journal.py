@@ -12,6 +12,7 @@ from holdfast.builders.llm_qa.collection import Verdict
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import extend
+from holdfast.core.own import regular
 from holdfast.streams.jsonl import lines_of
 
 
@@ -34,7 +35,7 @@ class Journal:
     def read(self) -> list[Line]:
         """Every line. Raises HoldfastError for a damaged one, or when the file cannot be read."""
         try:
-            content = self.path.read_bytes() if self.path.exists() else b""
+            content = regular(self.path).read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise HoldfastError(f"{self.path}: cannot be read ({error.strerror})") from error
         lines = []

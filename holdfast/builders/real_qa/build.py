@@ -58,7 +58,7 @@ def build(
     ready = pools(readings, settings.seed, fits)
     _refuse_the_impossible(shares, ready)
     sampling = SAMPLING.model_copy(update={"seed": settings.seed})
-    with alone(directory):
+    with alone(directory, parts=("verdicts",)):
         verdicts = Verdicts(directory / "verdicts", model, sampling, settings.match)
         judged = _judged(verdicts, ready, shares, report)
     _refuse_shortage(shares, judged, ready)

@@ -23,9 +23,9 @@ from holdfast.core.claims import claim
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import (
     extend,
-    remove_unfinished,
     write_text_atomically,
 )
+from holdfast.core.own import regular, remove_unfinished
 from holdfast.streams.jsonl import lines_of
 
 Verdict = dict[str, Any]
@@ -157,7 +157,7 @@ def _line(verdict: Verdict) -> str:
 def _read(path: Path) -> dict[str, Verdict]:
     """The verdicts on disk, by candidate."""
     try:
-        content = path.read_bytes() if path.exists() else b""
+        content = regular(path).read_bytes() if path.exists() else b""
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     verdicts = {}
@@ -179,5 +179,5 @@ def _tidy(path: Path, pool: Sequence[CandidateItem], stored: Mapping[str, Verdic
     places = {candidate.id: place for place, candidate in enumerate(pool)}
     ordered = sorted(stored.values(), key=lambda line: places.get(line["id"], len(places)))
     text = "".join(map(_line, ordered))
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if path.exists() and regular(path).read_text(encoding="utf-8") != text:
         write_text_atomically(path, text)

@@ -13,12 +13,22 @@ from typing import IO
 
 from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import own_file
 from holdfast.memory.chat.record import LOG_FILE
 
 
 def learning_command(directory: Path) -> list[str]:
     """The command of such a process; :func:`learning_environment` is its environment."""
-    return [sys.executable, "-P", "-m", "holdfast", "learn", str(directory.resolve()), "--wait"]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast",
+        "learn",
+        str(directory.resolve()),
+        "--wait",
+        "--existing",
+    ]
 
 
 def consolidating_command(directory: Path) -> list[str]:
@@ -34,7 +44,7 @@ def learning_environment() -> dict[str, str]:
 def opened_log(directory: Path) -> IO[bytes]:
     """The file that takes what such a process says. Raises HoldfastError where it cannot be."""
     try:
-        return (directory / LOG_FILE).open("ab")
+        return own_file(directory / LOG_FILE).open("ab")
     except OSError as error:
         raise HoldfastError(
             f"{directory / LOG_FILE}: cannot be written ({error.strerror}); the facts are on file: "

@@ -32,11 +32,12 @@ _OWN = {
     *(".lock", _LOCK, CONSOLIDATION_LOCK),
     *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
 }
+PARTS = (RECORD_FILE, *sorted(_OWN))  # what is written in a memory's directory
 
 
 def list_of(directory: Path) -> AbstractContextManager[None]:
     """Lock the list of facts during the block. Raises as :func:`holdfast.core.files.alone`."""
-    return alone(directory, lock=_LOCK, patience=_SECONDS)
+    return alone(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
 
 
 def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:

@@ -17,7 +17,7 @@ from holdfast.memory.chat.answering import Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.limits import Limits, limits_of
-from holdfast.memory.chat.listing import check_free, check_list, list_of, signatures
+from holdfast.memory.chat.listing import PARTS, check_free, check_list, list_of, signatures
 from holdfast.memory.chat.outcome import Filed, LessonOutcome
 from holdfast.memory.chat.record import (
     LearnedLesson,
@@ -210,6 +210,7 @@ class ChatMemory:
         another process learns. Raises HoldfastError for a fact that is invalid or too long, and
         where nothing is on file; nothing is changed then.
         """
+        self._check_here()
         stream = None if facts is None else self.worded(facts)
         first = self.plan(stream, again=again)
         if not first.tasks:
@@ -246,6 +247,7 @@ class ChatMemory:
         Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
         another process learns here, and when the disk is full.
         """
+        self._check_here()
         self.refresh()
         stream = None if facts is None else self.worded(facts)
         first = self.plan(stream, again=again)
@@ -256,7 +258,7 @@ class ChatMemory:
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
-        with alone(self.directory, patience=FOR_EVER if wait else MOMENT):
+        with alone(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
                 self.refresh()
@@ -267,6 +269,13 @@ class ChatMemory:
             self._learn_waiting(report)
         return self._outcome(begin, decided)
 
+    def _check_here(self) -> None:
+        """Raise HoldfastError where a memory that was opened is there no more."""
+        if self._seen and not is_chat_memory(self.directory):
+            raise HoldfastError(
+                f"{self.directory}: was moved or removed since it was opened; open it where it is"
+            )
+
     def _check(self, decided: Plan) -> None:
         """Raise HoldfastError where facts that are not learned yet cannot be."""
         for task in decided.tasks[self.horizon :]:
@@ -275,10 +284,9 @@ class ChatMemory:
 
     def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
         """Add facts to the list, which is locked, behind what other processes have added."""
-        if is_chat_memory(self.directory):
-            self._read()
-        else:
+        if not is_chat_memory(self.directory):
             write_record(self.directory, self._record)
+        self._read()
         decided = self.plan(stream, again=again)
         if len(decided.tasks) > decided.on_file:
             whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)

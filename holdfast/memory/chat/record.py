@@ -16,13 +16,13 @@ its temporary files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import InUseError, alone, read_json, write_json
+from holdfast.core.own import remove_unfinished, require_directory
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +158,7 @@ def _check_types(record: Record) -> None:
 
 def write_record(directory: Path, record: Record) -> None:
     """Commit; the files that it names have to be written before."""
+    require_directory(directory)
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
@@ -165,28 +166,23 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     from holdfast.model.tensors import write_tensors
 
+    require_directory(directory)
     write_tensors(directory / LESSONS / file, tensors, note)
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left, whose names are hidden; nobody may be learning there.
+    """Remove what killed writers left; nobody may be learning there.
 
     Nothing is removed while all lessons are learned at once.
     """
     with contextlib.suppress(InUseError), alone(directory, lock=CONSOLIDATION_LOCK):
-        _remove((*directory.glob(".*.part"), *(directory / LESSONS).glob(".*")))
+        remove_unfinished(directory)
+        remove_unfinished(directory / LESSONS)
 
 
 def remove_leftover_progress(directory: Path) -> None:
     """Remove what killed writers of the progress left; for who holds the consolidation's lock."""
-    # safetensors writes under a name of its own first.
-    _remove((*directory.glob(f".{PROGRESS_OF_ALL}.*.part"), *directory.glob(".tmp*")))
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    remove_unfinished(directory, PROGRESS_OF_ALL)
 
 
 def read_lesson(

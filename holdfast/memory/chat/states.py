@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import is_locked, read_json, write_json
+from holdfast.core.own import require_directory
 from holdfast.memory.chat.record import LearnedLesson, is_chat_memory, read_record
 from holdfast.memory.plan import Correction
 from holdfast.streams import Item, Task
@@ -174,4 +175,5 @@ class LessonProgress:
             "process": os.getpid(),
         }
         with contextlib.suppress(HoldfastError):  # a full disk shows elsewhere
+            require_directory(self._directory)
             write_json(self._directory / PROGRESS_FILE, values)

@@ -105,7 +105,7 @@ class JobQueue:
         """The state in which a job ended, empty if unknown, and the end of its log in one line."""
         state = self._slurm_state(handle.job_id) if self._cluster == "slurm" else handle.state
         log = handle.paths.stdout
-        if not log.exists():
+        if not log.is_file():
             return state, ""
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 4 * _LAST_WORDS))

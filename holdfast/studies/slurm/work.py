@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import append
+from holdfast.core.own import regular
 from holdfast.studies.shared_store import unseen
 from holdfast.studies.workers.child import attempt
 
@@ -37,7 +38,9 @@ class Messages:
         """The messages added since the last call."""
         if not self.path.exists():
             return []
-        with self.path.open("rb") as file:  # opened anew: a network file system then looks anew
+        with regular(self.path).open(
+            "rb"
+        ) as file:  # opened anew: a network file system then looks anew
             file.seek(self._read)
             whole, newline, _ = file.read().rpartition(b"\n")
         self._read += len(whole) + len(newline)

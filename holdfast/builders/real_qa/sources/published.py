@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from holdfast.builders.real_qa.sources.source import PublishedRecord
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import regular
 
 
 def json_lines(path: Path) -> Iterator[PublishedRecord]:
@@ -79,7 +80,7 @@ def _names(path: Path, inside: str) -> tuple[str, str, str]:
 def text_of(path: Path) -> str:
     """A whole file as text; HoldfastError when it cannot be read, is empty, or is no UTF-8."""
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     except FileNotFoundError:
         raise HoldfastError(f"{shown(path)}: no such file") from None
     except OSError as error:

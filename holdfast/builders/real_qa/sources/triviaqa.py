@@ -28,6 +28,7 @@ from holdfast.builders.real_qa.sources.source import (
     members,
 )
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import regular
 
 JSON_FILES = ("qa/*.json", "unfiltered-web-*.json", "triviaqa_sample.json")
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
@@ -63,7 +64,7 @@ def _in_archive(path: Path) -> Iterator[PublishedRecord]:
 def _question_files(path: Path) -> Iterator[tuple[str, bytes]]:
     found = False
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(regular(path)) as archive:
             for entry in archive:
                 # With a leading slash, path / name would drop the archive's own path.
                 name = shown(Path(entry.name.lstrip("/")))

@@ -10,11 +10,13 @@ from pathlib import Path
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, alone
+from holdfast.core.own import remove_named
 from holdfast.core.seeding import derive
 from holdfast.memory.chat.batch import facts_of
 from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
 from holdfast.memory.chat.consolidation.run import learn_at_once
 from holdfast.memory.chat.engine import Engine
+from holdfast.memory.chat.listing import PARTS
 from holdfast.memory.chat.looks import Looks, questions_on_file
 from holdfast.memory.chat.memory import ChatMemory, Told
 from holdfast.memory.chat.record import (
@@ -68,7 +70,7 @@ def consolidate(
     memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
-    with alone(memory.directory, lock=CONSOLIDATION_LOCK):
+    with alone(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
         remove_leftover_progress(memory.directory)
         record, tasks = memory.record, memory.tasks[: memory.horizon]
         engine = memory.engine()
@@ -169,6 +171,4 @@ def _commit(memory: ChatMemory, before: Record, after: Record) -> None:
         )
     record = replace(after, lessons=(*after.lessons, *now.lessons[count:]))
     write_record(memory.directory, record)
-    for file in before.files - record.files:
-        with contextlib.suppress(OSError):
-            (memory.directory / LESSONS / file).unlink()
+    remove_named(memory.directory, [f"{LESSONS}/{file}" for file in before.files - record.files])

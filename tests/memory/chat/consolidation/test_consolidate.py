@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -284,18 +283,22 @@ def test_one_at_a_time_beside_lessons(
 
     monkeypatch.setattr(module, "learn_at_once", meanwhile)
     memory = ChatMemory(place)
-    writing = place / "lessons" / ".tmpAbCdEf"  # as if the new adapter were being written
-    progress = place / f".{PROGRESS_OF_ALL}.{os.getpid()}.part"
-    tensors = place / ".tmpXyZ"
-    for path in (writing, progress, tensors):
-        path.write_bytes(b"")
+    writing = place / "lessons" / ".all.safetensors.7.part"  # as if it were being written
+    progress = place / f".{PROGRESS_OF_ALL}.7.part"
+    for path in (writing, progress):
+        path.mkdir()
+        (path / ".tmpXyZ").touch()  # safetensors writes under a name of its own first
+    mine = [place / ".notes", place / "lessons" / ".notes"]
+    for path in mine:
+        path.touch()
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 0)
-    assert len(adapters(place)) == 3
+    assert len(adapters(place)) == 2 + 2
     expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
     assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
-    assert writing.exists() and not progress.exists() and not tensors.exists()
+    assert writing.exists() and not progress.exists()
     memory.learn([("Who rows?", "Una")])
     assert not writing.exists()  # once nobody consolidates
+    assert all(path.exists() for path in mine)
 
 
 def test_an_empty_memory_and_the_command(

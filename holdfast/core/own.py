@@ -1,0 +1,135 @@
+"""What is ours on a disk: regular files that we name, in a directory, never behind a link.
+
+A reader opens only a regular file, since a named pipe or a device in its place may never end. A
+writer changes and removes only files of its own directory. Links to them are refused, since what
+they lead to belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import weakref
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from holdfast.core.errors import HoldfastError
+
+_UNFINISHED = re.compile(r"\..+\.\d+\.part")  # as holdfast.core.files.replacing names them
+
+
+def regular(path: Path) -> Path:
+    """The path of a regular file, or of a link to one, to be read.
+
+    Raises OSError where it is missing or something else: a directory, a named pipe, a device.
+    """
+    _check_regular(path, path.stat().st_mode)
+    return path
+
+
+def own_file(path: Path) -> Path:
+    """The path of a regular file that may be changed in place, or of one that is not there yet.
+
+    Raises OSError for a link and for what is no regular file.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            told = "it is a link, and what a link leads to is never changed"
+            raise OSError(errno.ELOOP, told, str(path))
+        _check_regular(path, mode)
+    return path
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def refuse_links(directory: Path, parts: Iterable[str]) -> None:
+    """Raise HoldfastError where a part of a directory is a link; the directory may be one.
+
+    parts: files and folders that are written, relative to the directory.
+    """
+    for part in parts:
+        path = directory / part
+        if path.is_symlink():
+            raise HoldfastError(
+                f"{path}: is a link to {os.path.realpath(path)}, and nothing is written or removed "
+                "behind a link; put what it leads to in its place, or link the whole directory"
+            )
+
+
+def remove_named(directory: Path, names: Iterable[str]) -> None:
+    """Remove files that the directory's own record names; what cannot be removed stays.
+
+    names: relative to the directory. A name that leads out of it, also by a linked folder, is
+    left alone.
+    """
+    home = os.path.realpath(directory)
+    for name in names:
+        relative, path = PurePosixPath(name), directory / name
+        below = not relative.is_absolute() and ".." not in relative.parts
+        inside = os.path.realpath(path.parent) == os.path.normpath(
+            os.path.join(home, relative.parent)
+        )
+        if below and inside:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove_unfinished(directory: Path, name: str = "") -> None:
+    """Remove what killed :func:`holdfast.core.files.replacing` calls left in a directory.
+
+    name: of the file that they were to replace; any. Nobody may be writing there.
+    """
+    if directory.is_symlink():
+        return
+    for path in directory.glob(f".{name}*.part"):
+        if not _UNFINISHED.fullmatch(path.name):
+            continue
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            else:
+                path.unlink()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of files that we made; OSError where it holds folders or is a link."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link", str(folder))
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def require_directory(directory: Path) -> None:
+    """Raise HoldfastError where a directory in which something is written was moved or removed."""
+    if not directory.is_dir():
+        raise HoldfastError(
+            f"{directory}: was moved or removed meanwhile; repeat the command where it is now"
+        )
+
+
+class HeldDirectory:
+    """A directory that stays known while it is held, also when it is moved or removed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where it cannot be opened."""
+        self._path = path
+        self._handle = os.open(path, os.O_RDONLY)  # so that its number is given to no other
+        weakref.finalize(self, os.close, self._handle)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing or another directory is at its path now."""
+        try:
+            return not os.path.samestat(os.fstat(self._handle), self._path.stat())
+        except OSError:
+            return True
