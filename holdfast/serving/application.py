@@ -40,7 +40,7 @@ def application(
     name: of the model, for clients; teach: whether facts may be taught. What is on file and not
     learned yet is then learned at the start. idle: consolidates the memory when nobody asks.
     """
-    routes = _Routes(service, name, teach=teach, idle=idle)
+    routes = Routes(service, name, teach=teach, idle=idle)
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -60,11 +60,14 @@ def application(
     for path, kind in PAGE.items():
         app.get(path, include_in_schema=False)(_file(page_file(path), kind))
     _tell_errors(app)
+    app.state.routes = routes
     return app
 
 
-class _Routes:
-    """What is done for each request."""
+class Routes:
+    """What is done for each request. is_stuck: whether a step outlasted the end of the server."""
+
+    is_stuck = False
 
     def __init__(
         self, service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None
@@ -83,11 +86,16 @@ class _Routes:
         if self._idle is not None:
             await self._idle.begin(lambda: self._batcher.busy)
         yield
+        self.end()
         if self._idle is not None:
             await self._idle.end()
         if self._teaching is not None:
             await self._teaching.end()
-        self._batcher.close()
+        self.is_stuck = not await self._batcher.close()
+
+    def end(self) -> None:
+        """The server ends: whoever waits is told so."""
+        self._batcher.end()
 
     async def chat(self, request: ChatRequest) -> Response:
         """The last message of a chat is a question; its answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import time
@@ -22,6 +23,8 @@ _DROPPED_BYTES = 16 * BODY_BYTES
 
 class Guard:
     """Refuses, before the application sees them, requests that are foreign, too large or too slow.
+
+    A request whose client leaves is cancelled.
 
     key: every path but ``open_paths`` needs it as a bearer token; None where no key is needed.
     hosts: the names that a request may be addressed to, against pages that let their own name
@@ -56,16 +59,36 @@ class Guard:
             return
         except _GoneError:
             return
-        given = False
+        await self._pass_on(scope, body, receive, send)
+
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer, until it has or the client leaves."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        answered = False
 
         async def whole() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return messages.pop() if messages else await asyncio.shield(gone)
 
-        await self._application(scope, whole, send)
+        async def sent(message: Message) -> None:
+            nonlocal answered
+            await send(message)
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
+
+        async def answering() -> None:
+            await self._application(scope, whole, sent)
+
+        answer = asyncio.ensure_future(answering())
+        try:
+            await asyncio.wait({gone, answer}, return_when=asyncio.FIRST_COMPLETED)
+            if not (answered or answer.done()):
+                answer.cancel()
+            # Where the client left, nobody is to be told.
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+        finally:
+            gone.cancel()
+            answer.cancel()
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -105,6 +128,13 @@ class Guard:
         if size > BODY_BYTES:
             raise _too_large()
         return bytes(body)
+
+
+async def _disconnected(receive: Receive) -> Message:
+    """Wait until the client has left, or has its answer."""
+    while (message := await receive())["type"] != "http.disconnect":
+        pass
+    return message
 
 
 class _GoneError(Exception):

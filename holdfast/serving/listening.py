@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
+import sys
 from dataclasses import dataclass
 
 import uvicorn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.application import OPEN_PATHS, application
+from holdfast.serving.application import OPEN_PATHS, Routes, application
 from holdfast.serving.guard import Guard
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.service import Service
 
 _CONNECTIONS = 1024
-_GRACE = 5  # seconds that requests have to end once the server is stopped
+_GRACE = 1  # seconds that requests have to end once the server is stopped
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -70,8 +72,10 @@ def serve(
     name, teach, idle: as of :func:`application`; key: what every client has to send as a bearer
     token, None for none.
     """
+    served = application(service, name, teach=teach, idle=idle)
+    routes: Routes = served.state.routes
     guarded = Guard(
-        application(service, name, teach=teach, idle=idle),
+        served,
         key=key,
         hosts=_LOCAL if address.is_local else None,
         open_paths=OPEN_PATHS,
@@ -87,4 +91,22 @@ def serve(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
-    uvicorn.Server(config).run(sockets=[address.listener])
+    try:
+        _Server(config, routes).run(sockets=[address.listener])
+    finally:
+        if routes.is_stuck:  # a step of the model's, which writes nothing, would hold the process
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """A server that tells whoever waits for an answer when it ends."""
+
+    def __init__(self, config: uvicorn.Config, routes: Routes) -> None:
+        super().__init__(config)
+        self._routes = routes
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._routes.end()
+        await super().shutdown(sockets)

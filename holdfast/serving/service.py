@@ -11,6 +11,8 @@ from holdfast.core.errors import HoldfastError
 Value = TypeVar("Value")
 
 NOT_TAUGHT = "I was not taught that."
+_LEAST_COST, _MOST_COST = 16, 512
+LONGEST = 4000  # characters of a question; longer ones are refused before they are read
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class AskedQuestion:
 
     text: str
     most: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """About how many tokens are read, from above; both kinds of memory bound that too."""
+        return max(_LEAST_COST, min(len(self.text.encode(errors="replace")), _MOST_COST))
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Teaching(Protocol):
 class Service(Protocol):
     """A memory that is served. Only one thread calls it, but the event loop :meth:`lessons`.
 
-    batch: how many questions it answers side by side.
+    batch: how many questions it answers side by side, at most.
     """
 
     batch: int
