@@ -182,9 +182,7 @@ async def _json(request: Request) -> object:
 def _file(content: str, kind: str) -> Any:
     headers = {
         "Content-Security-Policy": _POLICY,
-        "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
     }
 
     async def serve() -> Response:

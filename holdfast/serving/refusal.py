@@ -9,6 +9,7 @@ class RefusalError(Exception):
     """A refused request: HTTP status, one sentence, and the name programs know it by."""
 
     def __init__(self, status: int, message: str, code: str) -> None:
+        message = message.encode(errors="replace").decode()  # half of a surrogate pair is no text
         super().__init__(message)
         self.status, self.message, self.code = status, message, code
 

@@ -5,7 +5,9 @@ const EVERY = 4000; // milliseconds between looks at what is remembered
 
 const by = (id) => document.getElementById(id);
 // The part of the address behind # is never sent.
-let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? "";
+let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? sessionStorage.getItem("key") ?? "";
+if (key) sessionStorage.setItem("key", key); // for this tab, until it is closed
+if (location.hash) history.replaceState(null, "", location.pathname); // neither history nor a copied address shows it
 let model = "";
 let latest = null; // what /facts told last
 
@@ -244,6 +246,7 @@ on("ask", () => ask(by("question").value));
 on("teach", teach);
 on("unlock", () => {
   key = by("key").value;
+  sessionStorage.setItem("key", key);
   look();
 });
 by("filter").addEventListener("input", showFacts);
