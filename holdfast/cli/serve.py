@@ -161,12 +161,13 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:
     """Say which lessons are on file and not learned yet, if any."""
-    from holdfast.memory.chat.states import lesson_states
+    from holdfast.memory.queue import waiting_lessons
 
-    waiting = [state for state in lesson_states(memory) if state.state != "learned"]
+    waiting = waiting_lessons(memory)
     if not waiting:
         return
     counted = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
     facts = sum(state.facts for state in waiting)
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
+    then += f", holdfast lessons {memory} --cancel all drops them"
     typer.echo(f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}", err=True)

@@ -14,13 +14,14 @@ from starlette.exceptions import HTTPException
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat.states import state_values
 from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.page import page_file
+from holdfast.serving.posted import facts_in
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import Service
-from holdfast.serving.teaching import facts_in
+from holdfast.serving.service import Service, Teaching
 
 # The page holds nothing of the memory, so these need no key.
 PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
@@ -56,6 +57,8 @@ def application(
     app.post("/facts")(routes.teach)
     app.get("/lessons")(routes.lessons)
     app.get("/lessons/{number}")(routes.lesson)
+    app.delete("/lessons")(routes.cancel_all)
+    app.delete("/lessons/{number}")(routes.cancel)
     app.get("/health")(routes.health)
     for path, kind in PAGE.items():
         app.get(path, include_in_schema=False)(_file(page_file(path), kind))
@@ -96,6 +99,8 @@ class Routes:
     def end(self) -> None:
         """The server ends: whoever waits is told so."""
         self._batcher.end()
+        if self._teaching is not None:
+            self._teaching.ending()
 
     async def chat(self, request: ChatRequest) -> Response:
         """The last message of a chat is a question; its answer."""
@@ -134,21 +139,45 @@ class Routes:
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; what was learned, or the number of the lesson that will learn them."""
+        teaching = self._taught()
+        self._note()
+        given, count = facts_in(await _json(request))
+        status, values = await teaching.teach(given, count, wait=wait)
+        return JSONResponse(values, status_code=status)
+
+    def _taught(self) -> Teaching:
         if self._teaching is None:
             told = "this memory is not taught here; start it with --teach"
             raise RefusalError(403, told, "no_teach")
-        self._note()
-        given, count = facts_in(await _json(request))
-        status, values = await self._teaching.teach(given, count, wait=wait)
-        return JSONResponse(values, status_code=status)
+        return self._teaching
+
+    async def _lessons(self) -> list[dict[str, Any]]:
+        found = await self._service.lessons(self._batcher.call)
+        queued = [] if self._teaching is None else self._teaching.queued(len(found))
+        return [*found, *map(state_values, queued)]
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""
-        return {"lessons": await self._service.lessons(self._batcher.call)}
+        return {"lessons": await self._lessons()}
+
+    async def cancel_all(self) -> dict[str, Any]:
+        """Cancel every lesson that is not learned."""
+        waiting = [one for one in await self._lessons() if one["state"] != "learned"]
+        await self._taught().cancel([one["lesson"] for one in waiting])
+        return {"cancelled": waiting}
+
+    async def cancel(self, number: int) -> dict[str, Any]:
+        """Cancel one lesson that is not learned; the later ones move up."""
+        teaching, state = self._taught(), await self.lesson(number)
+        if state["state"] == "learned":
+            told = f"lesson {number} is learned; teach another answer to correct it"
+            raise RefusalError(409, told, "learned")
+        await teaching.cancel([number])
+        return {"cancelled": [state]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        found = await self._service.lessons(self._batcher.call)
+        found = await self._lessons()
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
             raise RefusalError(404, told, "lesson")

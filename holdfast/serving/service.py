@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat.states import LessonState
 
 Value = TypeVar("Value")
 
@@ -82,8 +83,17 @@ class Teaching(Protocol):
         are refused, RefusalError when too many lessons wait.
         """
 
+    def queued(self, after: int) -> list[LessonState]:
+        """The lessons of requests that are not on file yet; after: how many are."""
+
+    async def cancel(self, numbers: Collection[int]) -> None:
+        """Cancel lessons that are not learned; the later ones move up."""
+
+    def ending(self) -> None:
+        """The server begins to end: stop the lesson, and tell whoever waits for one."""
+
     async def end(self) -> None:
-        """The server ends: stop the lesson in progress, which the next one finishes."""
+        """The server ends: the lesson in progress is stopped, and the next one finishes it."""
 
 
 class Service(Protocol):
