@@ -54,11 +54,7 @@ class Template:
 
     def prompt(self, item: Item) -> str:
         """The evaluation prompt as text. The space after it belongs to the answer's first token."""
-        return f"{self.before(item.question)}{_ANSWER}"
-
-    def before(self, question: str) -> str:
-        """The beginning of a prompt up to the end of ``question``, perhaps a part of one."""
-        return f"Question: {question}"
+        return f"Question: {item.question}{_ANSWER}"
 
     def asked(self, text: str) -> str:
         """The question part of a rendered text: everything before its line ``Answer:``."""
