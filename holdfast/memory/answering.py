@@ -120,11 +120,12 @@ def _capitalised(learner: Learner, question: str, likelihoods: Tensor) -> list[s
     most = max(1, min(_CAPITALS, _CAPITALS_TOKENS // len(likelihoods)))
     if len(texts) <= most:
         return texts
-    template, tokenizer = learner.template, learner.backbone.tokenizer
+    tokenizer = learner.backbone.tokenizer
+    head = learner.template.prompt(Item(question, _UNKNOWN)).partition(question)[0]
     marks = [next(n for n, letter in enumerate(text) if letter != question[n]) for text in texts]
     # The tokens up to a word are nearly those of the whole question, which is enough for an order.
     begins = [
-        len(tokenizer(template.before(question[:mark]), add_special_tokens=False)["input_ids"])
+        len(tokenizer(head + question[:mark], add_special_tokens=False)["input_ids"])
         for mark in marks
     ]
     ends = [*begins[1:], len(likelihoods)]
