@@ -14,6 +14,7 @@ import uvicorn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.application import OPEN_PATHS, Routes, application
+from holdfast.serving.connections import Connection
 from holdfast.serving.guard import Guard
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.service import Service
@@ -104,7 +105,7 @@ def serve(
     )
     config = uvicorn.Config(
         guarded,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="on",
         log_level="warning",
