@@ -21,6 +21,7 @@ from holdfast.serving.page import page_file
 from holdfast.serving.posted import facts_in
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError
+from holdfast.serving.responses import ResponseForm, ResponseRequest
 from holdfast.serving.service import Service, Teaching
 
 # The page holds nothing of the memory, so these need no key.
@@ -51,6 +52,7 @@ def application(
     )
     app.post("/v1/chat/completions")(routes.chat)
     app.post("/v1/completions")(routes.completions)
+    app.post("/v1/responses")(routes.responses)
     app.get("/v1/models")(routes.models)
     app.get("/v1/models/{wanted:path}")(routes.model)
     app.get("/facts")(routes.facts)
@@ -110,7 +112,13 @@ class Routes:
         """Every prompt is a question; their answers."""
         return await self._answer(Form("text", self._name), request)
 
-    async def _answer(self, form: Form, request: ChatRequest | CompletionRequest) -> Response:
+    async def responses(self, request: ResponseRequest) -> Response:
+        """The input, or its last message, is a question; its answer."""
+        return await self._answer(ResponseForm(self._name), request)
+
+    async def _answer(
+        self, form: Form | ResponseForm, request: ChatRequest | CompletionRequest | ResponseRequest
+    ) -> Response:
         self._check(request.model)
         self._note()
         asked = self._batcher.put(request.questions())
@@ -118,7 +126,8 @@ class Routes:
             return JSONResponse(form.whole(await whole(asked)))
         # A question that is wrong is refused before a stream begins.
         firsts = [await one.next() for one in asked]
-        usage = request.stream_options is not None and request.stream_options.include_usage
+        options = None if isinstance(request, ResponseRequest) else request.stream_options
+        usage = options is not None and options.include_usage
         events = form.events(asked, firsts, usage=usage)
         return StreamingResponse(events, media_type="text/event-stream")
 
