@@ -44,16 +44,17 @@ def lessons(
 
 def _states(memory: Path) -> list[LessonState]:
     """The state of every lesson; of a memory on the embedded model as it recalls them now."""
-    from holdfast.memory.batch_states import batch_states
     from holdfast.memory.chat.record import is_chat_memory
     from holdfast.memory.chat.states import lesson_states
-    from holdfast.memory.memory import Memory
     from holdfast.streams.batches import FACTS_FILE
 
     if is_chat_memory(memory):
         return lesson_states(memory)
     if not (memory / FACTS_FILE).exists():
         raise HoldfastError(f"{memory}: is no memory; holdfast learn {memory} FACTS makes one")
+    from holdfast.memory.batch_states import batch_states
+    from holdfast.memory.memory import Memory
+
     return batch_states(Memory(memory))
 
 

@@ -134,15 +134,16 @@ class Teacher:
             kept = self._count() > (post.on_file or 0)
             then = "are on file, and are learned at its next start" if kept else "were not taken"
             raise RefusalError(503, f"the server ends; the facts {then}", "ending")
-        said = err[err.rfind("holdfast: ") :].removeprefix("holdfast: ").strip()
+        said = " ".join(err.rpartition("holdfast: ")[2].split())[-_LAST_WORDS:]
         if status == 2:
             raise HoldfastError(said)
         why = killed_by(status) if status < 0 else f"ended with status {status}: {said}"
-        raise RefusalError(500, f"the lesson {why}"[:_LAST_WORDS], "lesson")
+        raise RefusalError(500, f"the lesson {why}", "lesson")
 
     async def _run(self, facts: Stream | None, paraphrases: int) -> tuple[int, str, str]:
         """Run the process that learns: its exit status, negative for a signal, and what it said."""
-        arguments = ["learn", str(self._directory), *(["-"] if facts else []), "--json"]
+        # Whole, since a name like -x would be read as an option.
+        arguments = ["learn", str(self._directory.resolve()), *(["-"] if facts else []), "--json"]
         if not (self._directory / FACTS_FILE).exists():
             arguments += ["--model", "embedded"]  # of a new memory
         arguments += ["--paraphrases", str(paraphrases)] if paraphrases else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -20,6 +21,7 @@ from holdfast.memory.chat.states import LessonState, lesson_states
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.serving.posted import check_room
 from holdfast.serving.refusal import RefusalError
+from holdfast.serving.teaching import Teacher
 from holdfast.streams.python import facts_of_python
 from tests.memory.memories import MONDAY, WEDNESDAY, rehearsing_memory
 from tests.serving.chat_memories import (
@@ -164,6 +166,19 @@ def test_requests_that_wait_for_their_turn(embedded: Path, tmp_path: Path) -> No
         server.request("DELETE", "/lessons")
         assert server.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
     assert (result_of(own), (own / "facts.jsonl").read_bytes()) == before
+
+
+def test_a_memory_whose_name_looks_like_an_option(
+    embedded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(embedded, tmp_path / "-x")
+    monkeypatch.chdir(tmp_path)
+
+    async def teach() -> Any:
+        return await Teacher(Path("-x"), 1).teach(WEDNESDAY, 0, wait=True)
+
+    status, told = asyncio.run(teach())
+    assert (status, told["batches"]) == (200, ["2"])
 
 
 @pytest.mark.parametrize("kind", ["embedded", "chat"])
