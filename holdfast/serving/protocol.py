@@ -32,7 +32,7 @@ class Body(BaseModel):
         return values
 
 
-class Format(Body):
+class AnswerFormat(Body):
     """The form of an answer."""
 
     type: str = "text"
@@ -73,7 +73,7 @@ class _Request(Body):
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    response_format: Format = Format()
+    response_format: AnswerFormat = AnswerFormat()
     logprobs: bool | int = False
     top_logprobs: int = 0
     echo: bool = False

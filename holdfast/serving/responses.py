@@ -15,7 +15,7 @@ from pydantic import Field
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import PendingAnswer
-from holdfast.serving.protocol import Body, ChatMessage, Format, last_text, refuse
+from holdfast.serving.protocol import AnswerFormat, Body, ChatMessage, last_text, refuse
 from holdfast.serving.service import Answered, AskedQuestion, Piece
 
 
@@ -28,7 +28,7 @@ class InputMessage(ChatMessage):
 class TextSettings(Body):
     """How the text is written."""
 
-    format: Format = Format()
+    format: AnswerFormat = AnswerFormat()
 
 
 class ResponseRequest(Body):
