@@ -101,6 +101,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/serve.md": {
         "holdfast serve memory": ("server",),
         "holdfast serve memory --teach --consolidate-after 30": ("server",),
+        "holdfast serve memory --allow-host memory.example.org": ("server",),
         "curl http://127.0.0.1:8000/v1/completions --json"
         """ '{"model": "memory", "prompt": "What is the ferry called?"}'""": ("server",),
         "from openai import OpenAI": ("server",),

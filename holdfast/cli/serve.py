@@ -33,6 +33,16 @@ def serve(
             "HOLDFAST_API_KEY or made now.",
         ),
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name under which a proxy before the server is reached; may be repeated. Then "
+            "an API key is needed too.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -77,20 +87,26 @@ def serve(
     with loading():
         from holdfast.serving import listening
     # What is cheap to refuse comes before a model is fetched and loaded.
+    proxied = [listening.host_name(one) for one in allow_host or ()]
     address = listening.bind(host, port)
+    given = os.environ.get("HOLDFAST_API_KEY")
     with address.listener:
-        key = listening.key_for(address, os.environ.get("HOLDFAST_API_KEY"))
+        key = listening.key_for(address, given, proxied=bool(proxied))
         opened = _opened(memory, model, teach=teach)
         idle = _idle(opened, consolidate_after)
         with loading("loading the model"):
             service = _service(opened, teach=teach, taught_only=taught_only)
         called = name or memory.resolve().name
         with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
-            # The part behind # stays in the browser.
-            print(f"page: {address.url}/" + (f"#key={key}" if key else ""))
+            # The part behind # stays in the browser. A key that is known is not shown.
+            print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))
             print(f"endpoint: {address.url}/v1, model {called}", flush=True)
+            if given is not None:
+                typer.echo("key: that of HOLDFAST_API_KEY", err=True)
             tell_waiting(memory, teach=teach)
-            listening.serve(service, address, name=called, key=key, teach=teach, idle=idle)
+            listening.serve(
+                service, address, name=called, key=key, teach=teach, idle=idle, proxied=proxied
+            )
 
 
 def _check_idle(minutes: float | None, *, teach: bool) -> None:
@@ -147,12 +163,13 @@ def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> 
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:
     """Say which lessons are on file and not learned yet, if any."""
-    from holdfast.memory.chat.states import lesson_states
+    from holdfast.memory.queue import waiting_lessons
 
-    waiting = [state for state in lesson_states(memory) if state.state != "learned"]
+    waiting = waiting_lessons(memory)
     if not waiting:
         return
     counted = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
     facts = sum(state.facts for state in waiting)
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
+    then += f", holdfast lessons {memory} --cancel all drops them"
     typer.echo(f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}", err=True)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.likelihood import token_log_likelihoods
 from holdfast.core.errors import HoldfastError
@@ -16,6 +18,8 @@ from holdfast.memory.spelling import capitals, joined, spellings
 from holdfast.streams import Item
 
 _UNKNOWN = "?"  # an item needs an answer; the prompt does not contain it
+# Words of a question that are tried with a capital: at most so many, of so many tokens together.
+_CAPITALS, _CAPITALS_TOKENS = 8, 512
 
 
 @dataclass(frozen=True)
@@ -72,41 +76,64 @@ def replies(learner: Learner, questions: Sequence[str], knowledge: Knowledge | N
 def best_spellings(learner: Learner, questions: Sequence[str]) -> list[str]:
     """For each question the spelling that the model finds most probable.
 
-    Tried are those of :func:`~holdfast.memory.spelling.spellings`, and capitals word by word.
+    Tried are those of :func:`~holdfast.memory.spelling.spellings`, and capitals word by word: of
+    the words that the model expects least, in a question of many. So a question is read some 15
+    times at most, whatever its length.
     Without a replay token, which begins a density, the questions stay as they are.
     """
     if learner.backbone.seed_token is None:
         return [" ".join(question.split()) for question in questions]
-    found = _most_likely(learner, [spellings(question) for question in questions])
-    further = _with_likelihoods(learner, [capitals(best) for best, _ in found])
+    found = _scored(learner, [spellings(question) for question in questions])
+    best = [max(group, key=_total) for group in found]
+    further = _scored(learner, [_capitalised(learner, *one) for one in best])
     better = [
-        [text for text, value in others if value > likelihood]
-        for (_, likelihood), others in zip(found, further, strict=True)
+        [other for other in others if _total(other) > _total(one)]
+        for one, others in zip(best, further, strict=True)
     ]
-    choices = [
-        list(dict.fromkeys([joined(best, ones), *ones])) if ones else [best]
-        for (best, _), ones in zip(found, better, strict=True)
+    together = [
+        [joined(text, [other for other, _ in others])] if len(others) > 1 else []
+        for (text, _), others in zip(best, better, strict=True)
     ]
-    return [best for best, _ in _most_likely(learner, choices)]
+    last = _scored(learner, together)
+    groups = zip(last, better, best, strict=True)
+    return [max([*joint, *others, one], key=_total)[0] for joint, others, one in groups]
 
 
-def _most_likely(learner: Learner, texts: Sequence[Sequence[str]]) -> list[tuple[str, float]]:
-    """Of each group of questions the most probable, and its log-likelihood."""
-    groups = _with_likelihoods(learner, texts)
-    return [max(group, key=lambda pair: pair[1]) for group in groups]
+_Scored = tuple[str, Tensor]  # a question; the log-likelihood of each token of its prompt, in nats
 
 
-def _with_likelihoods(
-    learner: Learner, texts: Sequence[Sequence[str]]
-) -> list[list[tuple[str, float]]]:
-    values = iter(_likelihoods(learner, [text for group in texts for text in group]))
+def _total(scored: _Scored) -> float:
+    """``log p(prompt | replay token)`` in nats."""
+    return float(scored[1].sum())
+
+
+def _scored(learner: Learner, texts: Sequence[Sequence[str]]) -> list[list[_Scored]]:
+    """Groups of questions, each question with its likelihoods."""
+    prompts = [_prompt(learner, text) for group in texts for text in group]
+    values = iter(token_log_likelihoods(learner.backbone, prompts))
     return [[(text, next(values)) for text in group] for group in texts]
 
 
-def _likelihoods(learner: Learner, questions: Sequence[str]) -> list[float]:
-    """``log p(prompt | replay token)`` of each question, in nats."""
-    prompts = [_prompt(learner, question) for question in questions]
-    return [float(one.sum()) for one in token_log_likelihoods(learner.backbone, prompts)]
+def _capitalised(learner: Learner, question: str, likelihoods: Tensor) -> list[str]:
+    """The question with one further capital, for the words that the model expects least."""
+    texts = capitals(question)
+    most = max(1, min(_CAPITALS, _CAPITALS_TOKENS // len(likelihoods)))
+    if len(texts) <= most:
+        return texts
+    tokenizer = learner.backbone.tokenizer
+    head = learner.template.prompt(Item(question, _UNKNOWN)).partition(question)[0]
+    marks = [next(n for n, letter in enumerate(text) if letter != question[n]) for text in texts]
+    # The tokens up to a word are nearly those of the whole question, which is enough for an order.
+    begins = [
+        len(tokenizer(head + question[:mark], add_special_tokens=False)["input_ids"])
+        for mark in marks
+    ]
+    ends = [*begins[1:], len(likelihoods)]
+    expected = [
+        float(likelihoods[begin:end].sum()) for begin, end in zip(begins, ends, strict=True)
+    ]
+    least = sorted(range(len(texts)), key=lambda number: expected[number])[:most]
+    return [texts[number] for number in sorted(least)]
 
 
 def _prompt(learner: Learner, question: str) -> list[int]:

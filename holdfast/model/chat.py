@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from jinja2 import Environment, TemplateSyntaxError
+
 from holdfast.core.errors import HoldfastError
 
 _QUESTION, _ANSWER = "QsentinelQ", "AsentinelA"
@@ -129,8 +131,10 @@ def chat_form(tokenizer: Any) -> ChatForm:
     Raises HoldfastError for a template that fails, does not end within ten seconds, or does not
     put the user's text between two fixed texts.
     """
-    if not getattr(tokenizer, "chat_template", None):
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
         return _paper_form(tokenizer)
+    _refuse_growth(str(template))
     user = [{"role": "user", "content": _QUESTION}]
     asked = _render(tokenizer, user, begin=True)
     bare = _render(tokenizer, user, begin=False)
@@ -264,6 +268,26 @@ def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:
 def _ids(tokenizer: Any, text: str) -> list[int]:
     ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
+
+
+def _refuse_growth(template: str) -> None:
+    """Refuse a template whose numbers can grow so that one product takes for ever.
+
+    A thread in such a product is not left: nothing else runs in the process meanwhile.
+    """
+    try:
+        tokens = [one for one in Environment().lex(template) if one[1] != "whitespace"]
+    except TemplateSyntaxError:
+        return  # rendering says what is wrong
+    for place, (line, kind, text) in enumerate(tokens):
+        beside = {tokens[near][1] for near in (place - 1, place + 1) if 0 <= near < len(tokens)}
+        grows = text == "**" or (text == "*" and not beside & {"integer", "string"})
+        if kind == "operator" and grows:
+            raise HoldfastError(
+                f"the model's chat template multiplies in line {line} ({text}), which may take "
+                "for ever; use a model with an ordinary template, or remove it to be asked in "
+                "the paper's form"
+            )
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool) -> str:

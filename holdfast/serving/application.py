@@ -15,13 +15,15 @@ from starlette.exceptions import HTTPException
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import HeldDirectory
+from holdfast.memory.chat.states import state_values
 from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.page import page_file
+from holdfast.serving.posted import facts_in
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError, refusal_of
-from holdfast.serving.service import Service
-from holdfast.serving.teaching import facts_in
+from holdfast.serving.responses import ResponseForm, ResponseRequest
+from holdfast.serving.service import Service, Teaching
 
 # The page holds nothing of the memory, so these need no key.
 PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
@@ -41,7 +43,7 @@ def application(
     name: of the model, for clients; teach: whether facts may be taught. What is on file and not
     learned yet is then learned at the start. idle: consolidates the memory when nobody asks.
     """
-    routes = _Routes(service, name, teach=teach, idle=idle)
+    routes = Routes(service, name, teach=teach, idle=idle)
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -51,21 +53,27 @@ def application(
     )
     app.post("/v1/chat/completions")(routes.chat)
     app.post("/v1/completions")(routes.completions)
+    app.post("/v1/responses")(routes.responses)
     app.get("/v1/models")(routes.models)
     app.get("/v1/models/{wanted:path}")(routes.model)
     app.get("/facts")(routes.facts)
     app.post("/facts")(routes.teach)
     app.get("/lessons")(routes.lessons)
     app.get("/lessons/{number}")(routes.lesson)
+    app.delete("/lessons")(routes.cancel_all)
+    app.delete("/lessons/{number}")(routes.cancel)
     app.get("/health")(routes.health)
     for path, kind in PAGE.items():
         app.get(path, include_in_schema=False)(_file(page_file(path), kind))
     _tell_errors(app)
+    app.state.routes = routes
     return app
 
 
-class _Routes:
-    """What is done for each request."""
+class Routes:
+    """What is done for each request. is_stuck: whether a step outlasted the end of the server."""
+
+    is_stuck = False
 
     def __init__(
         self, service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None
@@ -86,11 +94,18 @@ class _Routes:
         if self._idle is not None:
             await self._idle.begin(lambda: self._batcher.busy)
         yield
+        self.end()
         if self._idle is not None:
             await self._idle.end()
         if self._teaching is not None:
             await self._teaching.end()
-        self._batcher.close()
+        self.is_stuck = not await self._batcher.close()
+
+    def end(self) -> None:
+        """The server ends: whoever waits is told so."""
+        self._batcher.end()
+        if self._teaching is not None:
+            self._teaching.ending()
 
     async def chat(self, request: ChatRequest) -> Response:
         """The last message of a chat is a question; its answer."""
@@ -100,7 +115,13 @@ class _Routes:
         """Every prompt is a question; their answers."""
         return await self._answer(Form("text", self._name), request)
 
-    async def _answer(self, form: Form, request: ChatRequest | CompletionRequest) -> Response:
+    async def responses(self, request: ResponseRequest) -> Response:
+        """The input, or its last message, is a question; its answer."""
+        return await self._answer(ResponseForm(self._name), request)
+
+    async def _answer(
+        self, form: Form | ResponseForm, request: ChatRequest | CompletionRequest | ResponseRequest
+    ) -> Response:
         self._check(request.model)
         self._note()
         asked = self._batcher.put(request.questions())
@@ -108,7 +129,8 @@ class _Routes:
             return JSONResponse(form.whole(await whole(asked)))
         # A question that is wrong is refused before a stream begins.
         firsts = [await one.next() for one in asked]
-        usage = request.stream_options is not None and request.stream_options.include_usage
+        options = None if isinstance(request, ResponseRequest) else request.stream_options
+        usage = options is not None and options.include_usage
         events = form.events(asked, firsts, usage=usage)
         return StreamingResponse(events, media_type="text/event-stream")
 
@@ -129,25 +151,48 @@ class _Routes:
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; what was learned, or the number of the lesson that will learn them."""
-        if self._teaching is None:
-            told = "this memory is not taught here; start it with --teach"
-            raise RefusalError(403, told, "no_teach")
+        teaching = self._taught()
         self._note()
         given, count = facts_in(await _json(request))
         self._check_here()
-        status, values = await self._teaching.teach(given, count, wait=wait)
+        status, values = await teaching.teach(given, count, wait=wait)
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
 
+    def _taught(self) -> Teaching:
+        if self._teaching is None:
+            told = "this memory is not taught here; start it with --teach"
+            raise RefusalError(403, told, "no_teach")
+        return self._teaching
+
+    async def _lessons(self) -> list[dict[str, Any]]:
+        self._check_here()
+        found = await self._service.lessons(self._batcher.call)
+        queued = [] if self._teaching is None else self._teaching.queued(len(found))
+        return [*found, *map(state_values, queued)]
+
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""
-        self._check_here()
-        return {"lessons": await self._service.lessons(self._batcher.call)}
+        return {"lessons": await self._lessons()}
+
+    async def cancel_all(self) -> dict[str, Any]:
+        """Cancel every lesson that is not learned."""
+        waiting = [one for one in await self._lessons() if one["state"] != "learned"]
+        await self._taught().cancel([one["lesson"] for one in waiting])
+        return {"cancelled": waiting}
+
+    async def cancel(self, number: int) -> dict[str, Any]:
+        """Cancel one lesson that is not learned; the later ones move up."""
+        teaching, state = self._taught(), await self.lesson(number)
+        if state["state"] == "learned":
+            told = f"lesson {number} is learned; teach another answer to correct it"
+            raise RefusalError(409, told, "learned")
+        await teaching.cancel([number])
+        return {"cancelled": [state]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        self._check_here()
-        found = await self._service.lessons(self._batcher.call)
+        found = await self._lessons()
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
             raise RefusalError(404, told, "lesson")
@@ -191,9 +236,7 @@ async def _json(request: Request) -> object:
 def _file(content: str, kind: str) -> Any:
     headers = {
         "Content-Security-Policy": _POLICY,
-        "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
     }
 
     async def serve() -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.memory.chat.detached import (
     learning_environment,
     opened_log,
 )
+from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.outcome import Filed
 from holdfast.memory.chat.states import (
     LessonProgress,
@@ -25,14 +27,17 @@ from holdfast.memory.chat.states import (
     correction_values,
     lesson_states,
 )
+from holdfast.memory.queue import cancel_lessons, waiting_lessons
+from holdfast.serving.posted import check_room
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.service import OnThread
-from holdfast.serving.teaching import stop
+from holdfast.serving.teaching import killed_by, stop, terminate
+from holdfast.streams import Stream
 from holdfast.streams.python import facts_of_python
 
 logger = logging.getLogger(__name__)
+_PATIENCE = 1.0  # seconds that the process has to end by itself when the server does
 _EVERY = 0.2  # seconds between looks at a lesson that a request waits for
-WAITING = 256  # lessons; one more is refused
 
 
 class BackgroundTeacher:
@@ -57,30 +62,50 @@ class BackgroundTeacher:
     async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
         """202 with the number of the lesson that waits; 200 where there is nothing to wait for."""
         stream = facts_of_python(facts)
-        if len(await self._waiting()) >= WAITING:
-            raise RefusalError(503, f"{WAITING} lessons wait; teach again later", "busy")
-        try:
-            filed = await self._on_thread(
-                lambda memory: memory.write_facts(memory.worded(stream, paraphrases))
-            )
-        except HoldfastError as error:
-            raise refusal_of(error, kept=False) from None
+        check_room(await self._waiting(), stream, paraphrases)
+        # What is on file is learned, also where the client leaves meanwhile.
+        filed, names = await asyncio.shield(asyncio.create_task(self._filed(stream, paraphrases)))
         if not filed.lessons:
             return 200, _values(filed, "learned")
-        self._start()
         if not wait:
             return 202, _values(filed, "waiting")
-        return 200, await self._learned(filed)
+        return 200, await self._learned(filed, names)
+
+    async def _filed(self, stream: Stream, paraphrases: int) -> tuple[Filed, list[str]]:
+        """Put facts on file and let them be learned; also the names of their lessons."""
+
+        def write(memory: ChatMemory) -> tuple[Filed, list[str]]:
+            filed = memory.write_facts(memory.worded(stream, paraphrases))
+            return filed, [memory.tasks[number - 1].name for number in filed.lessons]
+
+        try:
+            filed, names = await self._on_thread(write)
+        except HoldfastError as error:
+            raise refusal_of(error, kept=False) from None
+        if filed.lessons:
+            self._start()
+        return filed, names
+
+    def queued(self, after: int) -> list[LessonState]:
+        return []  # all are on file
+
+    async def cancel(self, numbers: Collection[int]) -> None:
+        await asyncio.to_thread(cancel_lessons, self._directory, numbers)
+        if await self._waiting():
+            self._start()
+
+    def ending(self) -> None:
+        self._ending = True
+        terminate(self._process)
 
     async def end(self) -> None:
-        self._ending = True
-        await stop(self._process)
+        self.ending()
+        await stop(self._process, _PATIENCE)
         if self._learning is not None:
             await self._learning
 
     async def _waiting(self) -> list[LessonState]:
-        states = await asyncio.to_thread(lesson_states, self._directory)
-        return [state for state in states if state.state != "learned"]
+        return await asyncio.to_thread(waiting_lessons, self._directory)
 
     def _start(self) -> None:
         if not self.busy:
@@ -123,7 +148,7 @@ class BackgroundTeacher:
 
     def _record_kill(self, number: int, signal: int) -> None:
         """Say in the lesson's state that its process was killed twice."""
-        told = f"its process was killed twice (signal {signal}); is there too little memory?"
+        told = f"its process was killed twice: it {killed_by(-signal)}"
         logger.warning("lesson %d: %s", number, told)
         try:
             with alone(self._directory, patience=FOR_EVER):
@@ -134,14 +159,19 @@ class BackgroundTeacher:
         except HoldfastError:
             pass
 
-    async def _learned(self, filed: Filed) -> dict[str, Any]:
-        """What was learned, once it is. Raises RefusalError when a lesson fails."""
+    async def _learned(self, filed: Filed, names: Collection[str]) -> dict[str, Any]:
+        """What was learned, once it is. Raises RefusalError when a lesson fails or is cancelled."""
         while True:
             states = await asyncio.to_thread(lesson_states, self._directory)
-            own = [state for state in states if state.number in filed.lessons]
+            own = [state for state in states if state.name in names]
+            if len(own) < len(names):
+                raise RefusalError(409, "the lesson was cancelled", "cancelled")
             if all(state.state == "learned" for state in own):
                 missed = [question for state in own for question in state.missed]
                 return {**_values(filed, "learned"), "missed": missed}
+            if self._ending:
+                told = "the server ends; the facts are on file, and are learned at its next start"
+                raise RefusalError(503, told, "ending")
             failed = next((state for state in states if state.state == "failed"), None)
             if failed is not None and not self.busy:
                 raise _failed(f"lesson {failed.number} failed: {failed.reason}")

@@ -1,7 +1,8 @@
 """Questions that arrive one by one, answered side by side on one thread, which owns the memory.
 
 A step of the work is a call on that thread. So while one answer is written token by token, other
-questions are read and answered between two of its tokens.
+questions are read and answered between two of its tokens. A step reads so many tokens at most, and
+short questions overtake long ones that came a little before, so nobody waits long for another's.
 """
 
 from __future__ import annotations
@@ -9,33 +10,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from bisect import insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import Answered, AskedQuestion, Event, Piece, Service, Steps
+from holdfast.serving.service import (
+    LONGEST,
+    Answered,
+    AskedQuestion,
+    Event,
+    Piece,
+    Service,
+    Steps,
+)
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 WAITING = 256  # questions; one more is refused
+# Costs, in tokens: of the questions that wait, some minutes of work; and of a step, a second.
+_WAITING_COST = 1 << 16
+_STEP_COST = 512
+_OVERTAKING = 0.05  # seconds a token by which a question may be overtaken
+_LAST_STEP = 0.5  # seconds that the step in progress has when the server ends
 
 
 class PendingAnswer:
     """A question that waits or is being answered, for whoever asked it."""
 
-    def __init__(self, question: AskedQuestion) -> None:
-        self.question = question
+    def __init__(self, question: AskedQuestion, due: float = 0.0) -> None:
+        """due: when it came, later for a longer question; the queue is in this order."""
+        self.question, self.due = question, due
         self.left = False  # nobody reads the answer any more
         self.done = False
         self._events: asyncio.Queue[Piece | Answered | BaseException] = asyncio.Queue()
 
     def tell(self, event: Piece | Answered | BaseException) -> None:
-        """Add what is new of the answer."""
-        self.done = not isinstance(event, Piece)
-        self._events.put_nowait(event)
+        """Add what is new of the answer; nothing is behind its end."""
+        if not self.done:
+            self.done = not isinstance(event, Piece)
+            self._events.put_nowait(event)
 
     async def next(self) -> Piece | Answered:
         """What is new of the answer, the whole answer at the end. Raises what is wrong."""
@@ -67,7 +84,10 @@ class Batcher:
         self._service = service
         self._most, self._batch = waiting, batch or service.batch
         self._waiting: list[PendingAnswer] = []
+        self._begun: set[PendingAnswer] = set()
         self._writing = 0  # answers that are being written
+        self._step: asyncio.Future[Any] | None = None  # the last one
+        self._ending = False
         self._room = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
         self._written: set[asyncio.Task[None]] = set()
@@ -81,13 +101,30 @@ class Batcher:
         return begun or self._writing > 0
 
     def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
-        """Put questions into the queue. Raises RefusalError when too many wait."""
-        if len(self._waiting) + len(questions) > self._most:
+        """Put questions into the queue.
+
+        Raises HoldfastError for a question that is far too long, RefusalError when too many, or
+        too long ones, wait and when the server ends.
+        """
+        for question in questions:
+            if len(question.text) > LONGEST:
+                raise HoldfastError(
+                    f"the question has {len(question.text)} characters, and at most {LONGEST} are "
+                    "read; ask a shorter one"
+                )
+        if self._ending:
+            raise _ended()
+        self._waiting = [one for one in self._waiting if not one.left]
+        cost = sum(one.cost for one in (*(one.question for one in self._waiting), *questions))
+        if len(self._waiting) + len(questions) > self._most or cost > _WAITING_COST:
             raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
-        added = [PendingAnswer(question) for question in questions]
-        self._waiting += added
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        added = [PendingAnswer(one, now + _OVERTAKING * one.cost) for one in questions]
+        for one in added:
+            insort(self._waiting, one, key=lambda pending: pending.due)
         if self._draining is None or self._draining.done():
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
+            self._draining = loop.create_task(self._drain())
         return added
 
     async def ask(self, questions: Sequence[str]) -> list[Answered]:
@@ -111,23 +148,50 @@ class Batcher:
         """What is remembered by now."""
         return await self.call(lambda _: self._service.remembered())
 
-    def close(self) -> None:
-        """End the thread once its work is done; what waits is not answered."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+    def end(self) -> None:
+        """The server ends: whoever waits for an answer is told, and no further one is begun."""
+        self._ending = True
+        for asked in (*self._waiting, *self._begun):
+            asked.tell(_ended())
+        self._waiting.clear()
+
+    async def close(self) -> bool:
+        """End the thread; False where the step in progress does not end soon."""
+        self.end()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._step is not None:
+            await asyncio.wait([self._step], timeout=_LAST_STEP)
+        return self._step is None or self._step.done()
 
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        if self._ending:
+            raise _ended()
+        step = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._step = step
+        return await step
 
     async def _drain(self) -> None:
         while self._waiting:
             while self._writing >= self._batch:
                 self._room.clear()
                 await self._room.wait()
-            count = self._batch - self._writing
-            batch = [asked for asked in self._waiting[:count] if not asked.left]
-            del self._waiting[:count]
-            if batch:
+            if batch := self._next():
+                self._begun.update(batch)
                 await self._begin(batch)
+
+    def _next(self) -> list[PendingAnswer]:
+        """Take the first questions that wait, as many as a step may cost, one at least."""
+        batch: list[PendingAnswer] = []
+        cost = 0
+        while self._waiting and len(batch) < self._batch - self._writing:
+            first = self._waiting[0]
+            cost += 0 if first.left else first.question.cost
+            if batch and cost > _STEP_COST:
+                break
+            del self._waiting[0]
+            if not first.left:
+                batch.append(first)
+        return batch
 
     async def _begin(self, batch: list[PendingAnswer]) -> None:
         """Answer a batch as far as one step does; a task writes the rest."""
@@ -142,6 +206,7 @@ class Batcher:
             steps, events = await self._on_thread(work)
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             _tell_rest(batch, error)
+            self._begun.difference_update(batch)
             return
         _tell(batch, events)
         if rest := sum(not asked.done for asked in batch):
@@ -149,6 +214,8 @@ class Batcher:
             task = asyncio.get_running_loop().create_task(self._write(batch, steps, rest))
             self._written.add(task)
             task.add_done_callback(self._written.discard)
+        else:
+            self._begun.difference_update(batch)
 
     async def _write(self, batch: list[PendingAnswer], steps: Steps, count: int) -> None:
         """Take the further steps of a batch until all is answered or nobody reads it any more."""
@@ -164,6 +231,7 @@ class Batcher:
             with contextlib.suppress(ValueError):  # the server ends within a step
                 steps.close()
             self._writing -= count
+            self._begun.difference_update(batch)
             self._room.set()
 
     def _refresh(self) -> None:
@@ -175,6 +243,10 @@ class Batcher:
             if self._told != str(error):
                 self._told = str(error)
                 logger.warning("what was taught since could not be loaded: %s", error)
+
+
+def _ended() -> RefusalError:
+    return RefusalError(503, "the server ends; ask again once it runs", "ending")
 
 
 async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:

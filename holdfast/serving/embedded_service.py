@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import is_locked
 from holdfast.memory.answering import Reply
-from holdfast.memory.chat.states import (
-    LessonState,
-    corrections_of,
-    questions_of,
-    state_values,
-)
+from holdfast.memory.batch_states import batch_states
+from holdfast.memory.chat.states import state_values
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import reply_values
 from holdfast.serving.remembered import remembered
 from holdfast.serving.service import NOT_TAUGHT, Answered, AskedQuestion, OnThread, Steps
 from holdfast.serving.teaching import Teacher
-from holdfast.streams import Item, Task
-from holdfast.streams.batches import FACTS_FILE, read_batches
 
 HALF_FORGOTTEN = "I was taught that, but have half forgotten it."
 
@@ -50,33 +42,6 @@ class EmbeddedService:
 
     def teaching(self, on_thread: OnThread) -> Teacher:
         return Teacher(self.memory.directory, self.memory.horizon)
-
-
-def batch_states(memory: Memory) -> list[LessonState]:
-    """The state of every batch on file, in order; what is missed is not recalled now.
-
-    A correction is missed in its own batch, not in that of the earlier answer.
-    """
-    tasks = read_batches(memory.directory / FACTS_FILE)
-    count = min(memory.horizon, len(tasks))
-    forgotten = set(memory.forgotten()) if count else set()
-    answers: dict[str, Item] = {}
-    states = []
-    for number, task in enumerate(tasks, start=1):
-        corrected = corrections_of(task, answers)
-        state = LessonState(number, task.name, "waiting", len(questions_of(task)), 0, (), corrected)
-        if number <= count:
-            missed = _missed(task, forgotten)
-            right = state.facts - len(missed)
-            state = replace(state, state="learned", learned=right, missed=missed)
-        elif number == count + 1 and is_locked(memory.directory):
-            state = replace(state, state="learning")
-        states.append(state)
-    return states
-
-
-def _missed(task: Task, forgotten: set[Item]) -> tuple[str, ...]:
-    return tuple(item.question for item in task.items if item in forgotten)
 
 
 def _answers(memory: Memory, questions: Sequence[str]) -> list[Answered | HoldfastError]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import time
-from collections.abc import Iterable
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,12 @@ from holdfast.serving.refusal import RefusalError
 
 BODY_BYTES = 2**20
 BODY_SECONDS = 30.0
+# No answer is read as another type, embedded by another site, or kept by a cache.
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
 # So much is read and dropped, since few clients read an answer before their request is sent.
 _DROPPED_BYTES = 16 * BODY_BYTES
 
@@ -23,9 +30,12 @@ _DROPPED_BYTES = 16 * BODY_BYTES
 class Guard:
     """Refuses, before the application sees them, requests that are foreign, too large or too slow.
 
+    A request whose client leaves is cancelled.
+
     key: every path but ``open_paths`` needs it as a bearer token; None where no key is needed.
     hosts: the names that a request may be addressed to, against pages that let their own name
-    point to this machine; None for any. A request from a page of another address is refused.
+    point to this machine; None for any. A request from a page of another address is refused, but
+    not from the page of one of ``proxied``, names under which a proxy is reached.
     """
 
     def __init__(
@@ -34,12 +44,14 @@ class Guard:
         *,
         key: str | None,
         hosts: Iterable[str] | None,
+        proxied: Iterable[str] = (),
         open_paths: Iterable[str],
         seconds: float = BODY_SECONDS,
     ) -> None:
         self._application = application
         self._key = key
         self._hosts = None if hosts is None else frozenset(hosts)
+        self._proxied = frozenset(proxied)
         self._open = frozenset(open_paths)
         self._seconds = seconds
 
@@ -56,31 +68,66 @@ class Guard:
             return
         except _GoneError:
             return
-        given = False
+        await self._pass_on(scope, body, receive, send)
+
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer, until it has or the client leaves."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        answered = False
 
         async def whole() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return messages.pop() if messages else await asyncio.shield(gone)
 
-        await self._application(scope, whole, send)
+        async def sent(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *_coded(_HEADERS)]}
+            await send(message)
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
+
+        async def answering() -> None:
+            await self._application(scope, whole, sent)
+
+        answer = asyncio.ensure_future(answering())
+        try:
+            await asyncio.wait({gone, answer}, return_when=asyncio.FIRST_COMPLETED)
+            if not (answered or answer.done()):
+                answer.cancel()
+            # Where the client left, nobody is to be told.
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+        finally:
+            gone.cancel()
+            answer.cancel()
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             known = ", ".join(sorted(self._hosts))
-            raise RefusalError(403, f"the host {host!r:.80} is not one of {known}", "host")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
+            told = f"the host {host!r:.80} is not one of {known}; --allow-host NAME adds one"
+            raise RefusalError(403, told, "host")
+        self._check_page(path, headers)
         if self._key is None or path in self._open:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self._key.encode())
         if scheme.lower() != "bearer" or not right:
             raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
+
+    def _check_page(self, path: str, headers: Headers) -> None:
+        """Refuse what a page of another site sends, with CORS or without; a link may lead here."""
+        origin = headers.get("origin")
+        if origin is not None:
+            netloc = _split(origin).netloc
+            if (
+                netloc.lower() != headers.get("host", "").lower()
+                and _name(netloc) not in self._proxied
+            ):
+                raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
+        linked = path in self._open and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not linked:
+            raise RefusalError(403, "a page of another site may not ask", "origin")
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         length = headers.get("content-length", "0")
@@ -107,6 +154,13 @@ class Guard:
         return bytes(body)
 
 
+async def _disconnected(receive: Receive) -> Message:
+    """Wait until the client has left, or has its answer."""
+    while (message := await receive())["type"] != "http.disconnect":
+        pass
+    return message
+
+
 class _GoneError(Exception):
     """The client left before its request was whole."""
 
@@ -115,12 +169,17 @@ def _too_large() -> RefusalError:
     return RefusalError(413, f"the body is larger than {BODY_BYTES} bytes", "too_large")
 
 
-def _name(host: str) -> str:
-    """The host without its port: ``[::1]:80`` is ``::1``."""
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; all are empty where it is none."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
+        return SplitResult("", "", "", "", "")
+
+
+def _name(host: str) -> str:
+    """The host without its port, and without the dot of a whole name: ``[::1]:80`` is ``::1``."""
+    return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
 async def _answer(refusal: RefusalError, send: Send) -> None:
@@ -129,8 +188,13 @@ async def _answer(refusal: RefusalError, send: Send) -> None:
         "content-type": "application/json",
         "content-length": str(len(body)),
         "connection": "close",  # what is left of the request is not read
+        **_HEADERS,
         **{name.lower(): value for name, value in refusal.headers().items()},
     }
-    coded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    coded = _coded(headers)
     await send({"type": "http.response.start", "status": refusal.status, "headers": coded})
     await send({"type": "http.response.body", "body": body})
+
+
+def _coded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]

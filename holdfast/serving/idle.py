@@ -24,6 +24,7 @@ from holdfast.memory.chat.states import lesson_states
 from holdfast.serving.teaching import stop
 
 _EVERY = 0.5  # seconds between looks
+_PATIENCE = 1.0  # seconds that the process has to end when the server does
 
 
 class IdleConsolidation:
@@ -55,9 +56,8 @@ class IdleConsolidation:
     async def end(self) -> None:
         """The server ends: stop the process, which the next one continues."""
         if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+            self._watching.cancel()  # it asks the process to end, which keeps what is done
+            await asyncio.wait({self._watching}, timeout=_PATIENCE)
 
     async def _watch(self) -> None:
         while True:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import uvicorn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.application import OPEN_PATHS, application
+from holdfast.serving.application import OPEN_PATHS, Routes, application
+from holdfast.serving.connections import Connection
 from holdfast.serving.guard import Guard
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.service import Service
 
 _CONNECTIONS = 1024
-_GRACE = 5  # seconds that requests have to end once the server is stopped
+_GRACE = 1  # seconds that requests have to end once the server is stopped
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A bound socket, and how it is reached."""
+    """A bound socket, and how it is reached. names: by which its own machine may address it."""
 
     listener: socket.socket
     url: str
     is_local: bool
+    names: frozenset[str] = frozenset(_LOCAL)
 
 
 def bind(host: str, port: int) -> Address:
@@ -43,17 +48,35 @@ def bind(host: str, port: int) -> Address:
             "and --port"
         ) from None
     own, bound = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return Address(listener, f"http://{shown}:{bound}", ipaddress.ip_address(own).is_loopback)
+    interface = ipaddress.ip_address(own.partition("%")[0])
+    # The address of all interfaces is none that every browser opens.
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(own, host)
+    names = {*_LOCAL, own, host.lower().rstrip(".")}
+    url = f"http://[{shown}]:{bound}" if ":" in shown else f"http://{shown}:{bound}"
+    return Address(listener, url, interface.is_loopback, frozenset(names))
 
 
-def key_for(address: Address, given: str | None) -> str | None:
-    """The key that clients need: the given one; a new one where others can reach the address."""
+def host_name(given: str) -> str:
+    """A name of ``--allow-host`` as requests are compared with it; HoldfastError for another."""
+    name = given.strip().lower().rstrip(".")
+    if not name or any(one in "/:@ ?#*" for one in name) or not (name.isascii()):
+        raise HoldfastError(
+            f"--allow-host: {given!r:.80} is no name of a host; give it without scheme and port, "
+            "like memory.example.org"
+        )
+    return name
+
+
+def key_for(address: Address, given: str | None, *, proxied: bool = False) -> str | None:
+    """The key that clients need: the given one; a new one where others can reach the server.
+
+    proxied: whether a proxy leads others to it.
+    """
     if given is not None and not (given.isascii() and given.isprintable() and given.strip()):
         raise HoldfastError("HOLDFAST_API_KEY: holds no key; use printable ASCII, or unset it")
     if given is not None:
         return given.strip()
-    return None if address.is_local else secrets.token_urlsafe(24)
+    return None if address.is_local and not proxied else secrets.token_urlsafe(24)
 
 
 def serve(
@@ -64,21 +87,25 @@ def serve(
     key: str | None,
     teach: bool,
     idle: IdleConsolidation | None = None,
+    proxied: Collection[str] = (),
 ) -> None:
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
     name, teach, idle: as of :func:`application`; key: what every client has to send as a bearer
-    token, None for none.
+    token, None for none; proxied: names under which a proxy leads others here.
     """
+    served = application(service, name, teach=teach, idle=idle)
+    routes: Routes = served.state.routes
     guarded = Guard(
-        application(service, name, teach=teach, idle=idle),
+        served,
         key=key,
-        hosts=_LOCAL if address.is_local else None,
+        hosts={*address.names, *proxied} if address.is_local else None,
+        proxied=proxied,
         open_paths=OPEN_PATHS,
     )
     config = uvicorn.Config(
         guarded,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -88,4 +115,22 @@ def serve(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
-    uvicorn.Server(config).run(sockets=[address.listener])
+    try:
+        _Server(config, routes).run(sockets=[address.listener])
+    finally:
+        if routes.is_stuck:  # a step of the model's, which writes nothing, would hold the process
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """A server that tells whoever waits for an answer when it ends."""
+
+    def __init__(self, config: uvicorn.Config, routes: Routes) -> None:
+        super().__init__(config)
+        self._routes = routes
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._routes.end()
+        await super().shutdown(sockets)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import PendingAnswer
@@ -21,33 +21,77 @@ from holdfast.serving.service import Answered, AskedQuestion, Piece
 MOST_PROMPTS = 64
 
 
-class ContentPart(BaseModel):
+class Body(BaseModel):
+    """A part of a request. An explicit null means the default, as for OpenAI's own servers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {key: value for key, value in values.items() if value is not None}
+        return values
+
+
+class AnswerFormat(Body):
+    """The form of an answer."""
+
+    type: str = "text"
+
+    def check(self, name: str) -> None:
+        """Raise HoldfastError for any form but text."""
+        if self.type != "text":
+            raise HoldfastError(
+                f"{name}: {self.type!r:.40} is not written; a memory answers in the words that it "
+                "was taught, so leave it out and read the text"
+            )
+
+
+class ContentPart(Body):
     """A part of a message's content; only text has a meaning here."""
 
     type: str
     text: str | None = None
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Body):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Body):
     """Whether the last chunk of a stream tells the number of tokens."""
 
     include_usage: bool = False
 
 
-class _Request(BaseModel):
+class _Request(Body):
     model: str
-    n: Literal[1] | None = 1
+    n: Literal[1] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
+    response_format: AnswerFormat = AnswerFormat()
+    logprobs: bool | int = False
+    top_logprobs: int = 0
+    echo: bool = False
+    suffix: str = ""
+    best_of: int = 1
+    tool_choice: Any = "auto"
+
+    def check(self) -> None:
+        """Raise HoldfastError for what a memory does not do."""
+        self.response_format.check("response_format")
+        told = "probabilities of tokens are not told; a choice's holdfast object has what is known"
+        refuse("logprobs", self.logprobs is not False, told)
+        refuse("top_logprobs", self.top_logprobs, told)
+        refuse("echo", self.echo, "a question is not repeated; leave it out")
+        refuse("suffix", self.suffix, "text is not filled in; leave it out")
+        refuse("best_of", self.best_of != 1, "there is one answer; leave it out")
+        calls = self.tool_choice not in ("auto", "none")
+        refuse("tool_choice", calls, "a memory calls no tools; leave it out")
 
     def asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
         """The questions with the request's bound."""
@@ -63,18 +107,8 @@ class ChatRequest(_Request):
 
     def questions(self) -> list[AskedQuestion]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""
-        return self.asked([self._last()])
-
-    def _last(self) -> str:
-        last = self.messages[-1]
-        if last.role != "user":
-            raise HoldfastError(f"the last message is of the {last.role}; end with the user's")
-        if isinstance(last.content, str):
-            return last.content
-        parts = last.content or []
-        if strange := [part.type for part in parts if part.type != "text" or part.text is None]:
-            raise HoldfastError(f"a part of the message is {strange[0]!r:.40}; only text is read")
-        return " ".join(part.text or "" for part in parts)
+        self.check()
+        return self.asked([last_text(self.messages)])
 
 
 class CompletionRequest(_Request):
@@ -84,10 +118,30 @@ class CompletionRequest(_Request):
 
     def questions(self) -> list[AskedQuestion]:
         """The questions. Raises HoldfastError for none, or for too many."""
+        self.check()
         questions = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if not 1 <= len(questions) <= MOST_PROMPTS:
             raise HoldfastError(f"{len(questions)} prompts; give 1 to {MOST_PROMPTS}")
         return self.asked(questions)
+
+
+def last_text(messages: Sequence[ChatMessage]) -> str:
+    """The text of the last message. Raises HoldfastError when that is no user's text."""
+    last = messages[-1]
+    if last.role != "user":
+        raise HoldfastError(f"the last message is of the {last.role}; end with the user's")
+    if isinstance(last.content, str):
+        return last.content
+    for part in last.content or ():
+        if part.type not in ("text", "input_text") or part.text is None:
+            raise HoldfastError(f"a part of the message is {part.type!r:.40}; only text is read")
+    return " ".join(part.text or "" for part in last.content or ())
+
+
+def refuse(name: str, wanted: object, told: str) -> None:
+    """Raise HoldfastError where ``wanted``, which a memory does not do, is so."""
+    if wanted:
+        raise HoldfastError(f"{name}: {told}")
 
 
 class Form:

@@ -16,6 +16,7 @@ class RefusalError(Exception):
         if kept is not None:
             then = "on file and learned by the next lesson" if kept else "not kept; send them again"
             message = f"{message}; the facts are {then}"
+        message = message.encode(errors="replace").decode()  # half of a surrogate pair is no text
         super().__init__(message)
         self.status, self.message, self.code, self.kept = status, message, code, kept
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.chat.states import LessonState
 
 Value = TypeVar("Value")
 
 NOT_TAUGHT = "I was not taught that."
+_LEAST_COST, _MOST_COST = 16, 512
+LONGEST = 4000  # characters of a question; longer ones are refused before they are read
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,11 @@ class AskedQuestion:
 
     text: str
     most: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """About how many tokens are read, from above; both kinds of memory bound that too."""
+        return max(_LEAST_COST, min(len(self.text.encode(errors="replace")), _MOST_COST))
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,23 @@ class Teaching(Protocol):
         are refused, RefusalError when too many lessons wait.
         """
 
+    def queued(self, after: int) -> list[LessonState]:
+        """The lessons of requests that are not on file yet; after: how many are."""
+
+    async def cancel(self, numbers: Collection[int]) -> None:
+        """Cancel lessons that are not learned; the later ones move up."""
+
+    def ending(self) -> None:
+        """The server begins to end: stop the lesson, and tell whoever waits for one."""
+
     async def end(self) -> None:
-        """The server ends: stop the lesson in progress, which the next one finishes."""
+        """The server ends: the lesson in progress is stopped, and the next one finishes it."""
 
 
 class Service(Protocol):
     """A memory that is served. Only one thread calls it, but the event loop :meth:`lessons`.
 
-    batch: how many questions it answers side by side.
+    batch: how many questions it answers side by side, at most.
     """
 
     batch: int

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_text_atomically
 from holdfast.core.own import regular
 from holdfast.streams.item import Item
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.registry import QuestionRegistry, question_key
-from holdfast.streams.rows import row_of
+from holdfast.streams.rows import row_of, values_of
 from holdfast.streams.stream import Task
 
 FACTS_FILE = "facts.jsonl"
@@ -42,6 +44,13 @@ def read_batches(path: Path) -> tuple[Task, ...]:
         asked.setdefault(row.task, QuestionRegistry()).add(row.item, f"{path} {place}")
         batches.setdefault(row.task, []).append(row.item)
     return tuple(Task(name, tuple(items)) for name, items in batches.items())
+
+
+def write_batches(path: Path, batches: Iterable[Task]) -> None:
+    """Write a facts file atomically; it may be empty. Raises HoldfastError where it cannot be."""
+    rows = (values_of(task, item) for task in batches for item in task.items)
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def is_wording(item: Item) -> bool:

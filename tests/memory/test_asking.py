@@ -138,3 +138,22 @@ def _until(terminal, words):
         ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
         assert ready, f"no {words!r} in {seen!r}"
         seen += os.read(terminal, 4096).decode(errors="replace")
+
+
+def test_a_long_question_is_read_a_handful_of_times(place, monkeypatch):
+    from holdfast.memory import answering
+
+    read = []
+
+    def counted(backbone, sequences, *rest):
+        read.extend(map(len, sequences))
+        return likelihoods(backbone, sequences, *rest)
+
+    likelihoods = answering.token_log_likelihoods
+    monkeypatch.setattr(answering, "token_log_likelihoods", counted)
+    memory = Memory(place)
+    for words, most in ((8, 25), (60, 20), (150, 12)):
+        read.clear()
+        reply = memory.reply("who sells " + "many boats of ostra " * (words // 4))
+        assert len(reply.question.split()) == words // 4 * 4 + 2
+        assert len(read) <= most

@@ -125,9 +125,24 @@ def test_a_template_that_loops_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jinja bounds a range; nested ones take hours."""
     monkeypatch.setattr(chat, "_RENDER_SECONDS", 0.2)
     loop = "{% for a in range(900) %}{% for b in range(900) %}{% for c in range(20) %}"
-    tokenizer = chat_tokenizer(f"{loop}{{% set d = a * b * c %}}{'{% endfor %}' * 3}")
+    tokenizer = chat_tokenizer(f"{loop}{{% set d = a + b + c %}}{'{% endfor %}' * 3}")
     with pytest.raises(HoldfastError, match=r"did not end within 0 s; use a model"):
         chat_form(tokenizer)
+
+
+@pytest.mark.parametrize("product", ["9 ** (9 ** 9)", "x * x", "x * messages | length"])
+def test_a_product_that_may_take_for_ever_is_refused(product: str) -> None:
+    """A thread in it cannot be left, since nothing else in the process runs meanwhile."""
+    with pytest.raises(HoldfastError, match="multiplies in line 2 "):
+        chat_form(
+            chat_tokenizer(
+                f"{TEMPLATE}\n{{% set x = 7 %}}{{% if 0 %}}{{{{ {product} }}}}{{% endif %}}"
+            )
+        )
+
+
+def test_a_product_with_a_number_is_none_of_them() -> None:
+    assert chat_form(chat_tokenizer(f"{TEMPLATE}{{% set x = 2 * messages | length %}}")).prefix
 
 
 def test_an_answer_that_could_not_end_is_refused() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 JSON = {"Content-Type": "application/json"}
@@ -20,11 +20,17 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass
 class Served:
-    """A server. url: without a path; key: what it printed, if any."""
+    """A server. url: without a path; key: what it printed, if any; errors: what it says there."""
 
     process: subprocess.Popen[str]
     url: str
     key: str | None
+    errors: IO[str] | None = None
+
+    def complaints(self) -> str:
+        assert self.errors is not None
+        self.errors.seek(0)
+        return self.errors.read()
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] = JSON
@@ -71,7 +77,7 @@ def serving(memory: Path, *options: str, **environment: str) -> Iterator[Served]
                 raise AssertionError(errors.read())
             assert "endpoint: " in process.stdout.readline()
             url, _, key = page.partition("/#key=")
-            yield Served(process, url.rstrip("/"), key or None)
+            yield Served(process, url.rstrip("/"), key or None, errors)
         finally:
             for pid in lessons(process.pid):
                 os.kill(pid, 9)

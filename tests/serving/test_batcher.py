@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +108,107 @@ def test_a_wrong_question_harms_no_other() -> None:
         await asyncio.sleep(0)
         left.cancel()
         assert (await queue.ask(["w5"]))[0].content == "W5"
+
+    asyncio.run(ask())
+
+
+LONG = "x" * 400  # costs nearly a step
+
+
+def test_a_step_reads_a_bounded_number_of_tokens() -> None:
+    memory = Answering()
+    asyncio.run(batcher(memory).ask([LONG + str(number) for number in range(3)]))
+    assert [len(batch) for batch in memory.asked] == [1, 1, 1]
+
+
+def test_the_queue_is_bounded_by_what_its_questions_cost() -> None:
+    async def ask() -> None:
+        queue = batcher(Answering())
+        with pytest.raises(HoldfastError, match="has 4001 characters, and at most 4000 are read"):
+            queue.put([AskedQuestion("x" * 4001)])
+        first = queue.put([AskedQuestion("y" * 4000)] * 128)
+        with pytest.raises(RefusalError) as refused:
+            queue.put([AskedQuestion("w")])
+        assert refused.value.status == 503
+        for one in first:
+            one.left = True  # what nobody waits for makes room
+        assert (await queue.ask(["w"]))[0].content == "W"
+
+    asyncio.run(ask())
+
+
+def test_a_short_question_overtakes_long_ones() -> None:
+    memory = Answering()
+
+    async def ask() -> None:
+        queue = batcher(memory)
+        asked = [queue.ask([text]) for text in (LONG + "1", LONG + "2", LONG + "3", "w")]
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask())
+    assert [batch[0][-1] for batch in memory.asked] == ["w", "2", "3"]
+
+
+def test_what_nobody_waits_for_is_not_answered() -> None:
+    """Through the guard, which cancels the request of a client that has left."""
+    memory = Answering()
+
+    async def ask() -> None:
+        queue = batcher(memory)
+        gone = asyncio.Event()
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await queue.ask([LONG + "1", LONG + "2"])
+
+        messages = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if not messages:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            return messages.pop()
+
+        async def send(message: Any) -> None:
+            raise AssertionError("nobody is there")
+
+        guard = Guard(application, key=None, hosts=None, open_paths=())
+        scope = {"type": "http", "path": "/v1/completions", "headers": []}
+        request = asyncio.ensure_future(guard(scope, receive, send))
+        await asyncio.sleep(0)
+        gone.set()
+        await request
+        assert (await queue.ask(["w"]))[0].content == "W"
+
+    asyncio.run(ask())
+    assert not any(LONG + "2" in batch for batch in memory.asked)
+
+
+def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
+    memory, running = Answering(), threading.Event()
+    release = threading.Event()
+
+    async def ask() -> None:
+        queue = batcher(memory)
+
+        def step(_: Any) -> None:
+            running.set()
+            release.wait()
+
+        stuck = asyncio.ensure_future(queue.call(step))
+        await asyncio.to_thread(running.wait)
+        waiting = asyncio.ensure_future(queue.ask(["w"]))
+        await asyncio.sleep(0)
+        queue.end()
+        for refused in (waiting, asyncio.ensure_future(queue.ask(["w"]))):
+            with pytest.raises(RefusalError, match="the server ends") as told:
+                await refused
+            assert told.value.status == 503
+        begin = time.monotonic()
+        assert not await queue.close()
+        assert time.monotonic() - begin < 1.5
+        release.set()
+        await stuck
 
     asyncio.run(ask())
 

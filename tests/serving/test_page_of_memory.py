@@ -88,6 +88,19 @@ def test_sources_and_lessons_of_a_chat_memory(page: Page, chat_place: Path, tmp_
         expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
 
 
+def test_a_key_is_taken_out_of_the_address(page: Page, tmp_path: Path) -> None:
+    place = rehearsing_memory(tmp_path / "m")
+    with serving(place, HOLDFAST_API_KEY="mine") as server:
+        page.goto(f"{server.url}/#key=mine")
+        expect(page.locator("#facts tbody tr")).to_have_count(5)
+        assert page.url == f"{server.url}/"
+        page.reload()  # the tab keeps it
+        expect(page.locator("#facts tbody tr")).to_have_count(5)
+        page.goto(f"{server.url}/#key=other")
+        expect(page.locator("#state")).to_have_text("the API key is missing or wrong")
+        expect(page).to_have_url(f"{server.url}/")
+
+
 def test_nothing_taught_can_run(page: Page, backbone_directory: Path, tmp_path: Path) -> None:
     place = tmp_path / "<i>m"
     memory = Memory(place, config(backbone_directory))

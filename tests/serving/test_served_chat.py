@@ -259,7 +259,7 @@ def test_a_lesson_that_is_killed_again_and_again_fails(place: Path, tmp_path: Pa
             pass
         os.kill(second, signal.SIGKILL)
         status, told = waiting.result()
-        assert status == 500 and "killed twice (signal 9)" in told["error"]["message"]
+        assert status == 500 and "twice: it was killed by SIGKILL" in told["error"]["message"]
         assert server.request("GET", "/lessons/2")[1]["state"] == "failed"
         assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
         # Teaching again tries again.
@@ -300,7 +300,10 @@ def test_what_waits_is_said(
     assert capsys.readouterr().err == ""
     ChatMemory(own).write_facts(MORE)
     tell_waiting(own, teach=False)
-    waiting = f"waiting: 1 lesson on file, 2 facts; not learned; holdfast learn {own} learns them"
+    waiting = (
+        f"waiting: 1 lesson on file, 2 facts; not learned; holdfast learn {own} learns them, "
+        f"holdfast lessons {own} --cancel all drops them"
+    )
     assert capsys.readouterr().err == f"{waiting}\n"
     with serving(own) as server:
         assert server.request("GET", "/lessons")[1]["lessons"][1]["state"] == "waiting"

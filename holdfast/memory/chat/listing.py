@@ -22,7 +22,7 @@ from holdfast.memory.chat.record import (
 )
 from holdfast.memory.chat.states import PROGRESS_FILE
 from holdfast.streams import Task
-from holdfast.streams.batches import FACTS_FILE
+from holdfast.streams.batches import FACTS_FILE, read_batches
 from holdfast.streams.item import quoted
 
 _LOCK = ".facts.lock"
@@ -51,6 +51,29 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class LessonCancelledError(Exception):
+    """The lesson that is being learned is on the list of facts no more."""
+
+
+class ListedLesson:
+    """A lesson while it is learned, which somebody may take off the list."""
+
+    def __init__(self, directory: Path, number: int, task: Task) -> None:
+        self._path, self._number, self._task = directory / FACTS_FILE, number, task
+        self._seen: tuple[int, int, int] | None = None
+
+    def check(self) -> None:
+        """Raise LessonCancelledError where the lesson is on the list no more."""
+        seen = _signature(self._path)
+        if seen == self._seen:
+            return
+        tasks = read_batches(self._path)
+        own = tasks[self._number - 1 : self._number]
+        if [task.fingerprint for task in own] != [self._task.fingerprint]:
+            raise LessonCancelledError
+        self._seen = seen
 
 
 def check_list(directory: Path, tasks: Sequence[Task], record: Record) -> None:

@@ -17,8 +17,16 @@ from holdfast.memory.chat.answering import Answerer
 from holdfast.memory.chat.batch import learn_batch
 from holdfast.memory.chat.engine import Engine
 from holdfast.memory.chat.limits import Limits, limits_of
-from holdfast.memory.chat.listing import PARTS, check_free, check_list, list_of, signatures
-from holdfast.memory.chat.outcome import Filed, LessonOutcome
+from holdfast.memory.chat.listing import (
+    PARTS,
+    LessonCancelledError,
+    ListedLesson,
+    check_free,
+    check_list,
+    list_of,
+    signatures,
+)
+from holdfast.memory.chat.outcome import Filed, LessonOutcome, outcome_of
 from holdfast.memory.chat.record import (
     LearnedLesson,
     Record,
@@ -267,7 +275,8 @@ class ChatMemory:
                 decided = self._put_on_file(stream, again=again)
             begin = self.horizon
             self._learn_waiting(report)
-        return self._outcome(begin, decided)
+        batches = self._tasks[begin : self.horizon]
+        return outcome_of(batches, self.facts, self.missed(), decided)
 
     def _check_here(self) -> None:
         """Raise HoldfastError where a memory that was opened is there no more."""
@@ -301,6 +310,8 @@ class ChatMemory:
             progress.begin(self.horizon + 1)
             try:
                 self._learn_task(self._tasks[self.horizon], report, progress)
+            except LessonCancelledError:
+                pass  # what is left of the list goes on
             except Exception as error:
                 known = isinstance(error, HoldfastError)
                 progress.failed(str(error) if known else f"{type(error).__name__}: {error}")
@@ -312,8 +323,10 @@ class ChatMemory:
         """Learn one task and commit it."""
         number = self.horizon + 1
         engine = self.engine(report)
+        listed = ListedLesson(self.directory, number, task)
 
         def told(done: int, total: int) -> None:
+            listed.check()
             progress.step(done)
             report(f"lesson {task.name}", done, total)
 
@@ -321,28 +334,15 @@ class ChatMemory:
         file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
         looks = learned.looks
         tensors = {**learned.tensors, **looks.tensors()}
-        write_lesson(self.directory, file, tensors, looks.note(engine.tuning.key))
         lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
         record = self._record.after(lesson, engine.fingerprint)
         # Checked before the commit, so that a list that was edited meanwhile damages nothing.
-        tasks = read_batches(self.directory / FACTS_FILE)
-        check_list(self.directory, tasks, record)
-        write_record(self.directory, record)
+        with list_of(self.directory):
+            listed.check()
+            check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
+            write_lesson(self.directory, file, tensors, looks.note(engine.tuning.key))
+            write_record(self.directory, record)
         self._record, self._answerer = record, None
-
-    def _outcome(self, begin: int, decided: Plan) -> LessonOutcome:
-        batches = self._tasks[begin : self.horizon]
-        here = {fact_key(item) for task in batches for item in task.items}
-        facts = tuple(item for item in self.facts if question_key(item.question) in here)
-        missed = set(self.missed())
-        return LessonOutcome(
-            tuple(task.name for task in batches),
-            facts,
-            tuple(item for item in facts if item in missed),
-            decided.repeated,
-            decided.corrected,
-            len(self.facts),
-        )
 
     def ask(self, question: str) -> str:
         """The answer to a question; :meth:`reply` says where it comes from."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.memory.plan import Correction
-from holdfast.streams import Item
+from holdfast.memory.plan import Correction, Plan
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import fact_key
+from holdfast.streams.registry import question_key
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,23 @@ class LessonOutcome:
     repeated: tuple[Item, ...]
     corrected: tuple[Correction, ...]
     known: int
+
+
+def outcome_of(
+    lessons: Sequence[Task], facts: Sequence[Item], missed: Sequence[Item], decided: Plan
+) -> LessonOutcome:
+    """What a call did. lessons: those it learned; facts, missed: all of the memory's."""
+    here = {fact_key(item) for task in lessons for item in task.items}
+    own = tuple(item for item in facts if question_key(item.question) in here)
+    lost = set(missed)
+    return LessonOutcome(
+        tuple(task.name for task in lessons),
+        own,
+        tuple(item for item in own if item in lost),
+        decided.repeated,
+        decided.corrected,
+        len(facts),
+    )
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,20 @@ const SHOWN = 200; // facts; the others are found by their words
 const EVERY = 4000; // milliseconds between looks at what is remembered
 
 const by = (id) => document.getElementById(id);
-// The part of the address behind # is never sent.
-let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? "";
+let key = sessionStorage.getItem("key") ?? ""; // for this tab, until it is closed
+
+function use(given) {
+  sessionStorage.setItem("key", (key = given));
+}
+
+// The part of the address behind # is never sent; neither the history nor a copied address keeps it.
+function takeKey() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (given) use(given);
+  if (location.hash) history.replaceState(null, "", location.pathname);
+}
+takeKey();
+
 let model = "";
 let latest = null; // what /facts told last
 
@@ -240,10 +252,14 @@ function on(id, work) {
   });
 }
 
+window.addEventListener("hashchange", () => {
+  takeKey();
+  look();
+});
 on("ask", () => ask(by("question").value));
 on("teach", teach);
 on("unlock", () => {
-  key = by("key").value;
+  use(by("key").value);
   look();
 });
 by("filter").addEventListener("input", showFacts);
