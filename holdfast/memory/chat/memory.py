@@ -262,7 +262,7 @@ class ChatMemory:
         if not first.tasks:
             raise self._empty()
         if len(first.tasks) == self.horizon:
-            return self._outcome(self.horizon, first)
+            return outcome_of((), self.facts, self.missed(), first)
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
