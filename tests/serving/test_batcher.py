@@ -220,7 +220,7 @@ class Writing:
     letters: int = 4
     batch: int = 2
     log: list[str] = field(default_factory=list)
-    memory: Any = None
+    memory: Any = field(default_factory=lambda: SimpleNamespace(directory=Path("nowhere")))
 
     def refresh(self) -> bool:
         return False

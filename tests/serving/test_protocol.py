@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -27,7 +29,7 @@ class Echo:
     """A service that writes the question again in two pieces."""
 
     batch: int = 4
-    memory: Any = None
+    memory: Any = field(default_factory=lambda: SimpleNamespace(directory=Path("nowhere")))
 
     def refresh(self) -> bool:
         return False

@@ -220,8 +220,8 @@ class Answerer:
         best = self._gate.best(look)
         if best is None or not _is_taught(best.score, given=True):
             return None
-        taught = self._facts[best.place].question
-        return None if is_other_filling(taught, question) else best
+        taught, names = self._facts[best.place].question, self._gate.names(best.place)
+        return None if is_other_filling(taught, question, names) else best
 
     def _known(self, question: str) -> int | None:
         """The fact whose question, or another wording on file, this is but for case and marks."""

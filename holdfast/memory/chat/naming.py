@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from holdfast.core.seeding import generator
-from holdfast.memory.chat.words import Word, plain_words, words
+from holdfast.memory.chat.words import NAMED, Word, plain_words, words
 
 Span = tuple[int, int]  # of a text, the end excluded
 _STEPS, _LR, _DECAY, _BATCH = 300, 3e-3, 0.3, 2048
@@ -53,7 +53,8 @@ class NameProbe:
     ) -> dict[str, float]:
         """The words that may name something, with their weights: tokens times probability.
 
-        A word's probability is its likeliest token's, since the first one may not tell.
+        A word's probability is its likeliest token's, since the first one may not tell. Where no
+        word names anything, those with which the library does not ask stand for it.
         """
         found: dict[str, float] = {}
         for token in tokens_of_words(text, spans):
@@ -62,7 +63,9 @@ class NameProbe:
                 if probability >= _LEAST:
                     weight = len(token.rows) * probability
                     found[token.word.key] = max(found.get(token.word.key, 0.0), weight)
-        return found
+        if sum(found.values()) >= NAMED:
+            return found
+        return {word.key: 1.0 for word in words(text) if word.key not in plain_words()}
 
 
 def fit_probe(

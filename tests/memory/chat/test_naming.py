@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 import torch
 
 from holdfast.memory.chat.library_questions import library_questions, pairs_of
-from holdfast.memory.chat.naming import Span, fit_probe, tokens_of_words
+from holdfast.memory.chat.naming import NameProbe, Span, fit_probe, tokens_of_words
 from holdfast.memory.chat.relations import relations
 from holdfast.memory.chat.words import words
 from holdfast.model.chat import chat_form
@@ -91,3 +92,15 @@ def test_pairs_differ_in_what_they_say() -> None:
     for row in asked:
         name = row.text[slice(*row.name)]
         assert name and not name.startswith("the ")
+
+
+def test_where_nothing_reads_as_a_name_the_words_that_are_not_asked_with_stand_for_it() -> None:
+    text = "Complete: waterboarding is a kind of"
+    spans = [word.span() for word in re.finditer(r"\S+", text)]
+    probe = NameProbe(torch.zeros(2), torch.ones(2), torch.zeros(5))
+    assert probe.names(text, spans, torch.zeros(len(spans))) == {
+        "complete": 1.0,
+        "waterboarding": 1.0,
+    }
+    certain = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
+    assert probe.names(text, spans, certain) == {"kind": 1.0}

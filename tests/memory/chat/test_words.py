@@ -142,20 +142,22 @@ def test_short_words_and_numbers_have_no_typos() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taught", "asked", "other"),
+    ("taught", "asked", "names", "other"),
     [
-        ("Complete: broccoli is a subclass of", "Complete: egg plant is a subclass of", True),
-        ("How many sisters has Ann Lee?", "how many brothers has ann lee", True),
-        ("Who is the mother of Ann?", "Who is the boss of Ann?", True),
-        ("Where is the old broken printer?", "Where is it?", False),  # little stays
-        ("Where does Ann live?", "Where does Ann Lee live?", False),  # nothing is replaced
-        ("Where does Marlow live?", "Where does Marlwo live?", False),  # a typing error
-        ("Where does Ann live?", "Where does Ann live now?", False),
-        ("Where does Ann live?", "Where does Ann live", False),
-        ("What is C# for?", "What is C++ for?", True),
-        ("Who sings?", "", False),
-        ("a b a", "a b a b a", False),
+        ("Complete: okra is a kind of", "Complete: old rice is a kind of", ["okra"], True),
+        ("Complete: okra is a kind of", "Complete: rice is a kind of", [], True),
+        ("Who is the boss of Ann?", "who is the boss of bob", ["ann"], True),
+        # What is replaced is what is asked, of the same thing.
+        ("Who is the mother of Ann?", "Who is the mum of Ann?", ["ann"], False),
+        ("Where is the old broken printer?", "Where is it?", [], False),  # little stays
+        ("Where does Ann live?", "Where does Ann Lee live?", ["ann"], False),  # nothing goes
+        ("Where does Marlow live?", "Where does Marlwo live?", ["marlow"], False),  # a typo
+        ("What is C# for?", "What is C++ for?", ["c#"], True),
+        ("Who sings?", "", [], False),
+        ("a b a", "a b a b a", [], False),
     ],
 )
-def test_a_frame_that_is_filled_with_something_else(taught: str, asked: str, other: bool) -> None:
-    assert is_other_filling(taught, asked) == other == is_other_filling(asked, taught)
+def test_a_question_that_is_filled_with_something_else(
+    taught: str, asked: str, names: list[str], other: bool
+) -> None:
+    assert is_other_filling(taught, asked, dict.fromkeys(names, 1.0)) == other
