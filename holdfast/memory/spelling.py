@@ -8,13 +8,38 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 _LIKE = 0.5  # the least similarity of a question that is offered
+# Unicode's categories of brackets, quotes and other punctuation; of the last, what carries meaning.
+_ENDS = frozenset({"Ps", "Pe", "Pi", "Pf", "Po"})
+_MEANING = frozenset("#%&*@/\\\N{PER MILLE SIGN}\N{SECTION SIGN}")
+_ONE_APOSTROPHE = str.maketrans({"\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 
 
 @lru_cache(maxsize=1 << 15)  # a memory's questions are compared with every one that it is asked
 def loose_key(question: str) -> str:
-    """A question without case, punctuation and spacing, in Unicode form NFKC."""
-    kept = "".join(one if one.isalnum() else " " for one in unicodedata.normalize("NFKC", question))
-    return " ".join(kept.casefold().split())
+    """A question without case, spacing, and punctuation at the ends of its words.
+
+    In Unicode form NFKC. What stands within a word stays (``10:30``, ``A+B``), and so do symbols
+    that carry meaning (``C#``, ``-5``, ``5%``).
+    """
+    plain = unicodedata.normalize("NFKC", question).translate(_ONE_APOSTROPHE)
+    return " ".join(filter(None, map(bare, plain.casefold().split())))
+
+
+def bare(word: str) -> str:
+    """A word without the punctuation at its ends."""
+    begin, end = 0, len(word)
+    while begin < end and _is_punctuation(word[begin]):
+        begin += 1
+    if begin and word[begin - 1] == "." and word[begin:end][:1].isdigit():
+        begin -= 1  # .5
+    while end > begin and _is_punctuation(word[end - 1]):
+        end -= 1
+    return word[begin:end]
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_punctuation(letter: str) -> bool:
+    return unicodedata.category(letter) in _ENDS and letter not in _MEANING
 
 
 def taught_spellings(questions: Iterable[str]) -> dict[str, str]:

@@ -78,3 +78,41 @@ def test_the_nearest_are_those_of_the_highest_ratio(asked, taught):
     order = sorted(range(len(taught)), key=lambda place: -ratios[place])
     expected = [" ".join(taught[place]) for place in order if ratios[place] >= 0.5][:3]
     assert nearest(" ".join(asked), [" ".join(one) for one in taught]) == expected
+
+
+@pytest.mark.parametrize(
+    ("taught", "other"),
+    [
+        ("What is C#?", "What is C++?"),
+        ("What is C#?", "What is C?"),
+        ("What is -5?", "What is 5?"),
+        ("What is 5%?", "What is 5?"),
+        ("Is it > 5?", "Is it < 5?"),
+        ("What does -v do?", "What does --v do?"),
+        ("What is A+B?", "What is A-B?"),
+        ("What is 1.5?", "What is 1 5?"),
+        ("What is .5?", "What is 5?"),
+        ("What is at 10:30?", "What is at 10.30?"),
+        ("What is */5?", "What is 5?"),
+        ("Who is @ada?", "Who is ada?"),
+        ("What is $5?", "What is €5?"),
+        ("कि क्या है?", "का क्या है?"),
+        ("की क्या है?", "क क्या है?"),
+    ],
+)
+def test_symbols_that_carry_meaning_tell_questions_apart(taught: str, other: str) -> None:
+    assert loose_key(taught) != loose_key(other)
+    assert loose_key(taught) == loose_key(f"“{taught.rstrip('?').upper()}” ...")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "who’s at Anna's,  today",
+        "¿Who's at (Anna's) today?!",
+        "WHO'S AT ANNA'S TODAY",
+        "Who's at Anna's today…",
+    ],
+)
+def test_punctuation_at_the_ends_of_words_does_not(asked: str) -> None:
+    assert loose_key(asked) == loose_key("Who's at Anna's today?")

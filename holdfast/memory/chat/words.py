@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from holdfast.memory.chat.relations import ENTITY, relations
+from holdfast.memory.spelling import bare
 
 # The words of a question that name things, in lower case, with their weights: how many of their
 # tokens are part of a name.
 Names = Mapping[str, float]
 
-_EDGES = ".,;:!?\"'()[]{}<>…“”‘’„«»¿¡。，？！、"
 _SEVERAL = 3  # relations
 # Words that name something; with less naming weight a question names nothing.
 NAMED = 0.5
@@ -51,7 +51,7 @@ def words(text: str) -> tuple[Word, ...]:
     """
     found = []
     for part in re.finditer(r"\S+", text):
-        word = unicodedata.normalize("NFKC", part.group()).strip(_EDGES)
+        word = bare(unicodedata.normalize("NFKC", part.group()))
         for ending in ("'s", "’s"):
             word = word.removesuffix(ending)
         if word:
