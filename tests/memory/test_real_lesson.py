@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
+from holdfast.memory.chat.gate_tuning import SHIPPED
 from holdfast.memory.chat.lesson import LessonSettings, shape_for
+from holdfast.memory.chat.library_questions import library_questions
 from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson, read_record
@@ -50,6 +53,16 @@ def test_ten_facts_are_answered_in_other_words(memory: ChatMemory) -> None:
     right = [reply.text == answer for reply, (_, answer, _) in zip(others, FACTS, strict=True)]
     assert sum(right) >= 9
     assert all(reply.source == "model" or reply.fact for reply in others)
+
+
+def test_the_gate_of_this_model_comes_along(memory: ChatMemory) -> None:
+    """Fitted by scripts/ship_gate.py; it knows what questions of another draw ask."""
+    engine = memory.engine()
+    assert (SHIPPED / f"{engine.tuning.key}.safetensors").exists(), "run scripts/ship_gate.py"
+    asked = library_questions(random.Random(7))[::42]
+    looks = engine.looks([one.text for one in asked])
+    right = [look.vector.argmax() == one.relation for look, one in zip(looks, asked, strict=True)]
+    assert sum(right) >= 0.8 * len(asked)
 
 
 def test_everyday_questions_are_the_models_own(memory: ChatMemory) -> None:

@@ -13,10 +13,12 @@ relations, and its threshold set by the pairs that must not be accepted.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,9 @@ _LEAST_ASKING = 1e-3  # a token's part in the mean, when it is certainly of a na
 # Most pairs of the library that must not be accepted and are, before an adapter has its say: of
 # another relation, of another entity. On the development set 3% and none are then accepted.
 _RELATION_ACCEPTED, _ENTITY_ACCEPTED = 0.05, 0.02
+
+# Of the default model, by scripts/ship_gate.py.
+SHIPPED = Path(__file__).parent / "gates"
 
 Vectors = npt.NDArray[np.float32]
 
@@ -113,25 +118,34 @@ def prepared_tuning(
     fingerprint: str,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> GateTuning:
-    """The tuning for a model, from the cache, or fitted and put there.
+    """The tuning for a model, from the package or the cache, or fitted and put there.
 
     fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError
     when the cache cannot be written.
     """
-    form = reader.form
+    key = tuning_key(reader.form, fingerprint)
+    own = cache_directory() / "gates"
+    for folder in (own, SHIPPED):
+        with contextlib.suppress(ValueError):  # missing or damaged
+            return _from_tensors(key, read_tensors(folder / f"{key}.safetensors")[0])
+    tuning = fit(reader, key, report)
+    try:
+        write_tuning(own, tuning)
+    except HoldfastError as error:
+        raise unwritable(own, error.__cause__ or error) from error
+    return tuning
+
+
+def tuning_key(form: ChatForm, fingerprint: str) -> str:
+    """Names the tuning that a model, its template and the library of relations give."""
     asked_in = [form.prefix, form.user_end, form.invocation]
     digest = sha256_of([_VERSION, [list(one.wordings) for one in relations()], asked_in])[:8]
-    key = f"{fingerprint[:16]}-{digest}"
-    path = cache_directory() / "gates" / f"{key}.safetensors"
-    try:
-        return _from_tensors(key, read_tensors(path)[0])
-    except ValueError:  # missing or damaged: fit it
-        tuning = fit(reader, key, report)
-    try:
-        write_tensors(path, _tensors(tuning))
-    except HoldfastError as error:
-        raise unwritable(path.parent, error.__cause__ or error) from error
-    return tuning
+    return f"{fingerprint[:16]}-{digest}"
+
+
+def write_tuning(folder: Path, tuning: GateTuning) -> None:
+    """Write a tuning under its key. Raises HoldfastError when it cannot be written."""
+    write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning))
 
 
 def fit(

@@ -160,6 +160,21 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
 
 
 @pytest.mark.usefixtures("quick_gate")
+def test_a_tuning_that_comes_along_is_not_fitted(
+    reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "SHIPPED", tmp_path / "shipped")
+    key = module.tuning_key(reader.form, "0" * 64)
+    tuning = module.fit(reader, key)
+    (tmp_path / "shipped").mkdir()
+    module.write_tuning(tmp_path / "shipped", tuning)
+    monkeypatch.setattr(module, "fit", None)
+    assert same(prepared_tuning(reader, "0" * 64), tuning)
+    assert not (tmp_path / "cache" / "gates").exists()
+
+
+@pytest.mark.usefixtures("quick_gate")
 def test_a_cache_that_cannot_be_written_is_one_line(
     reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
