@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.printing import escaped
 from holdfast.core.errors import HoldfastError
 from holdfast.memory import opening
 from holdfast.memory.chat.memory import ChatMemory
@@ -58,7 +59,7 @@ def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
     untaught = holdfast("ask", two_lessons, question)
     own = ChatMemory(two_lessons).reply(question)
     assert own.source == "model"
-    assert (untaught.status, untaught.out) == (0, f"{own.text}\n")
+    assert (untaught.status, untaught.out) == (0, escaped(f"{own.text}\n"))
     assert untaught.err.endswith("the model's own answer; it was not taught that\n")
     refused = holdfast("ask", two_lessons, question, "--taught-only")
     assert (refused.status, refused.out) == (3, "")
