@@ -97,15 +97,25 @@ def serve(
         with loading("loading the model"):
             service = _service(opened, teach=teach, taught_only=taught_only)
         called = name or memory.resolve().name
-        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
+
+        def announce() -> None:
             # The part behind # stays in the browser. A key that is known is not shown.
             print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))
             print(f"endpoint: {address.url}/v1, model {called}", flush=True)
             if given is not None:
                 typer.echo("key: that of HOLDFAST_API_KEY", err=True)
             tell_waiting(memory, teach=teach)
+
+        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
             listening.serve(
-                service, address, name=called, key=key, teach=teach, idle=idle, proxied=proxied
+                service,
+                address,
+                announce,
+                name=called,
+                key=key,
+                teach=teach,
+                idle=idle,
+                proxied=proxied,
             )
 
 

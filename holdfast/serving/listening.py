@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import uvicorn
@@ -82,6 +82,7 @@ def key_for(address: Address, given: str | None, *, proxied: bool = False) -> st
 def serve(
     service: Service,
     address: Address,
+    announce: Callable[[], None] = lambda: None,
     *,
     name: str,
     key: str | None,
@@ -91,8 +92,9 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
-    name, teach, idle: as of :func:`application`; key: what every client has to send as a bearer
-    token, None for none; proxied: names under which a proxy leads others here.
+    announce: called once the memory's directory is held, before the first request; name, teach,
+    idle: as of :func:`application`; key: what every client has to send as a bearer token, None for
+    none; proxied: names under which a proxy leads others here.
     """
     served = application(service, name, teach=teach, idle=idle)
     routes: Routes = served.state.routes
@@ -115,6 +117,7 @@ def serve(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
+    announce()
     try:
         _Server(config, routes).run(sockets=[address.listener])
     finally:

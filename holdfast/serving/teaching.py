@@ -16,10 +16,10 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from holdfast.core.children import importable
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, NoSpaceError
 from holdfast.memory.chat.states import LessonState, questions_of
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.serving.posted import check_room
@@ -159,9 +159,7 @@ class Teacher:
         is_new = not (self._directory / FACTS_FILE).exists()
         arguments += ["--model", "embedded"] if is_new else ["--existing"]
         arguments += ["--paraphrases", str(paraphrases)] if paraphrases else []
-        with tempfile.TemporaryFile() as given:  # a pipe breaks where the process is killed
-            given.write(_lines(facts).encode() if facts else b"")
-            given.seek(0)
+        with _file_of(facts) as given:  # a pipe breaks where the process is killed
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "holdfast", *arguments),
                 stdin=given,
@@ -276,6 +274,20 @@ async def stop(process: asyncio.subprocess.Process | None, seconds: float | None
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def _file_of(facts: Stream | None) -> IO[bytes]:
+    """A file of facts, to be read. Raises RefusalError where there is no room for it."""
+    given = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        given.write(_lines(facts).encode() if facts else b"")
+        given.seek(0)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # what could not be written is tried once more
+            given.close()
+        told = f"the temporary folder: cannot be written ({error.strerror}); make room"
+        raise refusal_of(NoSpaceError(told), kept=False) from error
+    return given
 
 
 def _lines(facts: Stream) -> str:

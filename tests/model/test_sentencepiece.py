@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.memory.chat import gate_tuning
+from holdfast.memory.chat import gate_tuning, naming
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.model.chat import ChatForm, chat_form
 
@@ -120,7 +120,7 @@ def test_a_memory_gives_what_it_was_taught(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
+    monkeypatch.setattr(naming, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
     tokenizer = sentencepiece("prepended", template)
     config = LlamaConfig(
