@@ -16,7 +16,6 @@ from holdfast.memory.chat.looks import GATE, Looks, questions_on_file, read_look
 from holdfast.memory.chat.messages import joined, sentences
 from holdfast.memory.chat.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.chat.waiting import WaitingQuestions
-from holdfast.memory.chat.words import is_other_filling
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
@@ -209,19 +208,10 @@ class Answerer:
         matches: list[Match | None] = []
         for question, look in zip(questions, looks, strict=True):
             place = self._known(question)
-            matches.append(self._best(question, look) if place is None else Match(place, math.inf))
+            best = self._gate.best(look) if place is None else Match(place, math.inf)
+            # What no adapter's say decides for is not asked of one.
+            matches.append(best if best and _is_taught(best.score, given=True) else None)
         return matches
-
-    def _best(self, question: str, look: QuestionLook) -> Match | None:
-        """The fact that the gate finds and an adapter's say may decide for.
-
-        None as well where the question fills the frame of the taught one with something else.
-        """
-        best = self._gate.best(look)
-        if best is None or not _is_taught(best.score, given=True):
-            return None
-        taught, names = self._facts[best.place].question, self._gate.names(best.place)
-        return None if is_other_filling(taught, question, names) else best
 
     def _known(self, question: str) -> int | None:
         """The fact whose question, or another wording on file, this is but for case and marks."""

@@ -37,11 +37,6 @@ class Limits:
         """Whether a question is short enough."""
         return len(self.form.question(question)) <= self.question
 
-    def fits_answered(self, question: str, answer: str) -> bool:
-        """Whether a text and its continuation are short enough together."""
-        tokens = [*self.form.question(question), *self.form.answer(answer)]
-        return len(tokens) <= self.question + self.answer
-
     def check_fact(self, question: str, answer: str) -> None:
         """Raise HoldfastError for a fact that a model of this form cannot be taught."""
         self.question_tokens(question)

@@ -116,25 +116,6 @@ def agreement(taught: Names, asked: Names) -> tuple[float, float]:
     return 1 - missing / total, extra / asked_total
 
 
-def is_other_filling(taught: str, asked: str, names: Names) -> bool:
-    """Whether a question is a taught one about something else: one row of words is replaced.
-
-    ``Complete: okra is a subclass of`` and ``Complete: rice is a subclass of``. names: of the
-    taught question. What stays is longer than either row and names nothing, so that what is
-    replaced is the thing; a typing error replaces nothing.
-    """
-    one, other = ([word.key for word in words(text)] for text in (taught, asked))
-    most = min(len(one), len(other))
-    begin = next((n for n in range(most) if one[n] != other[n]), most)
-    end = next((n for n in range(most - begin) if one[-1 - n] != other[-1 - n]), most - begin)
-    rows = one[begin : len(one) - end], other[begin : len(other) - end]
-    if not all(rows) or max(map(len, rows)) >= begin + end:
-        return False
-    stays = {*one[:begin], *one[len(one) - end :]}
-    typed = len(rows[0]) == len(rows[1]) == 1 and is_typo(rows[0][0], rows[1][0])
-    return not typed and not any(names.get(word, 0.0) >= NAMED for word in stays - set(rows[0]))
-
-
 def _partner(word: str, others: Iterable[str]) -> str | None:
     if word in (others := list(others)):
         return word

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.memory.chat.gate import Gate, Match
 from holdfast.memory.chat.looks import GATE
 from holdfast.memory.chat.memory import ChatMemory
 from holdfast.memory.chat.record import read_lesson, read_record, write_lesson
@@ -76,17 +75,6 @@ def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -
     assert {memory.reply(question).source for question, _ in MONDAY} == {"list"}
     assert [memory.ask(question) for question, _ in MONDAY] == [answer for _, answer in MONDAY]
     assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
-
-
-def test_a_question_about_something_else_in_the_same_frame_is_not_taught(
-    two_lessons: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However sure the gate is; ``Who mends the nets of Ostra?`` was taught."""
-    monkeypatch.setattr(Gate, "best", lambda self, look: Match(0, 5.0))
-    monkeypatch.setattr(Gate, "names", lambda self, place: {"ostra": 2.0})
-    memory = ChatMemory(two_lessons)
-    asked = ["Who mends the nets of Velm?", "Who bought the nets of Ostra?", "Ostra's nets?"]
-    assert [reply.source != "model" for reply in memory.replies(asked)] == [False, True, True]
 
 
 def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from holdfast.memory.chat.words import (
     agreement,
     deletions,
-    is_other_filling,
     is_typo,
     named,
     plain_words,
@@ -139,25 +138,3 @@ def test_every_typo_shares_a_key_of_the_index(word: str, place: int, edit: str) 
 
 def test_short_words_and_numbers_have_no_typos() -> None:
     assert not is_typo("Anne", "Anna") and not is_typo("47110", "47111")
-
-
-@pytest.mark.parametrize(
-    ("taught", "asked", "names", "other"),
-    [
-        ("Complete: okra is a kind of", "Complete: old rice is a kind of", ["okra"], True),
-        ("Complete: okra is a kind of", "Complete: rice is a kind of", [], True),
-        ("Who is the boss of Ann?", "who is the boss of bob", ["ann"], True),
-        # What is replaced is what is asked, of the same thing.
-        ("Who is the mother of Ann?", "Who is the mum of Ann?", ["ann"], False),
-        ("Where is the old broken printer?", "Where is it?", [], False),  # little stays
-        ("Where does Ann live?", "Where does Ann Lee live?", ["ann"], False),  # nothing goes
-        ("Where does Marlow live?", "Where does Marlwo live?", ["marlow"], False),  # a typo
-        ("What is C# for?", "What is C++ for?", ["c#"], True),
-        ("Who sings?", "", [], False),
-        ("a b a", "a b a b a", [], False),
-    ],
-)
-def test_a_question_that_is_filled_with_something_else(
-    taught: str, asked: str, names: list[str], other: bool
-) -> None:
-    assert is_other_filling(taught, asked, dict.fromkeys(names, 1.0)) == other
