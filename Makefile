@@ -19,13 +19,13 @@ help:
 	@echo "make demo    a whole continual-learning run on the CPU, in minutes"
 	@echo "make search  a small task-level successive halving, in minutes"
 	@echo "make test    every test that this machine can run"
-	@echo "make soak    kill every kind of work at random moments, damage every file of it; an hour"
+	@echo "make soak    kill, damage, link, move every kind of work, and fill its disk; over an hour"
 	@echo "make lowest  the tests of the core with the oldest libraries that are allowed"
 	@echo "make check   format, lint, types, import contracts, spelling"
 	@echo "make wheel   what pip installs; fails where a file of the package is not in it"
 	@echo "make docs    the documentation, its notebooks executed, into site/; a warning is an error"
 	@echo "make format  rewrite the sources as 'make check' wants them"
-	@echo "make bench   every cost beside the plain reference and the floor, in six minutes"
+	@echo "make bench   a training step and sampling beside the plain reference, in two minutes"
 	@echo "make clean   remove what was built, .venv included"
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,4 +1,1 @@
-"""What the engine costs, beside the plain reference recipe and beside what the arithmetic allows.
-
-`python -m benchmarks` measures everything; `python -m benchmarks.NAME` one thing.
-"""
+"""What a step and sampling cost beside the plain reference, and facts to measure memories with."""

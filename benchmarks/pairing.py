@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 Work = Callable[[], object]
 
 
@@ -27,18 +29,15 @@ class Plan:
 class Measurement:
     """One thing measured, round by round.
 
-    engine, reference: one value a round, smaller is better; floor: what the arithmetic or the
-    storage formula allows, in the same unit; target: the least ratio asked for (at_most: the
-    largest engine value); note: what a reader has to know, extrapolations above all.
+    engine, reference: one value a round, smaller is better; target: the least ratio asked for;
+    note: what a reader has to know, extrapolations above all.
     """
 
     name: str
     unit: str
     engine: list[float]
     reference: list[float] | None = None
-    floor: float | None = None
     target: float | None = None
-    at_most: float | None = None
     note: str = ""
 
     @property
@@ -52,18 +51,21 @@ class Measurement:
         """The median ratio; None without a reference."""
         return statistics.median(self.ratios) if self.reference else None
 
-    @property
-    def over_floor(self) -> float | None:
-        """The engine's median over the floor."""
-        return statistics.median(self.engine) / self.floor if self.floor else None
-
 
 def seconds(work: Work) -> float:
-    """How long one call takes; garbage of what came before is not its fault."""
+    """How long one call takes, on an idle GPU at both ends where there is one."""
     gc.collect()
+    synchronise()
     start = time.perf_counter()
     work()
+    synchronise()
     return time.perf_counter() - start
+
+
+def synchronise() -> None:
+    """Wait until the GPU, where there is one, has done what it was asked to do."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def alternate(rounds: int, *works: Work, warm: bool = True) -> list[list[float]]:

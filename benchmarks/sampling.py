@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.answering import NO_TOKEN
-from benchmarks.floor import rates_of, rates_table
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
-from benchmarks.twins import GENERATED_AT_ONCE, Twins, configuration, items
+from benchmarks.twins import GENERATED_AT_ONCE, NO_TOKEN, Twins, configuration, items
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
-from holdfast.prediction import work as task_work
 from reference.replay import generate
 
 TARGET = 4.0
@@ -35,10 +32,8 @@ def measure(plan: Plan) -> Report:
         "sampling",
         f"Sampling {count} sequences",
         f"Temperature {_TEMPERATURE}, top-p {_TOP_P}, at most {length} new tokens, from the model "
-        "after one merged task. The floor reads all weights and the cached keys and values once a "
-        "position, for the sequences that still run.",
+        "after one merged task.",
         measured,
-        [rates_table(twins.shape)],
     )
 
 
@@ -73,13 +68,11 @@ def _pair(
     reference_rows = [sequence[1:] for sequence in drawn["reference"]]
     for rows, expected in ((drawn["engine"], count), (reference_rows, generated)):
         _check(rows, expected, length, len(twins.learner.backbone.tokenizer), stops)
-    shape = twins.shape
-    floor = rates_of(shape).seconds(task_work.sampling(shape, drawn["engine"]))
     tokens = [sum(map(len, rows)) / len(rows) for rows in (drawn["engine"], reference_rows)]
     note = f"{tokens[0]:.1f} tokens a sequence by the engine, {tokens[1]:.1f} by the reference"
     if generated < count:
         note += f", which drew {generated} of the {count} sequences, scaled"
-    return Measurement(name, "s", ours, theirs, floor, TARGET, note=note)
+    return Measurement(name, "s", ours, theirs, TARGET, note=note)
 
 
 @contextmanager

@@ -2,16 +2,77 @@
 
 from __future__ import annotations
 
-from benchmarks.floor import rates_of, rates_table
+import copy
+
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
-from benchmarks.stepping import Steps
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
+from holdfast.allocation.base import Opening
+from holdfast.anchors.base import TaskStart
+from holdfast.learning.boundary import ask_previous_model
 from holdfast.learning.config import RunConfig
-from holdfast.prediction import work as task_work
-from holdfast.prediction.shape import Shape, Work
+from holdfast.learning.learner import Lesson, Sequences
+from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.training import optimise
+from reference import optimisation
+from reference.learner import open_workspace
+from reference.state import Task as ReferenceTask
 
 TARGETS = {"vanilla": 2.0, FULL: 3.0}
+
+
+class Steps:
+    """All optimiser steps of the twins' next task; each call of a side takes them once more.
+
+    Both sides are at the same boundary, in a fresh workspace; called equally often, both have
+    taken the same steps. count: optimiser steps a call; past: what the engine's previous model
+    said; given: the reference's view of the task.
+    """
+
+    def __init__(self, twins: Twins, sequences: Sequences) -> None:
+        self.twins = twins
+        self.sequences = sequences
+        learner = twins.learner
+        self.task = learner.completed + 1
+        lesson = Lesson(sequences)
+        self.past = ask_previous_model(learner, self.task, lesson, Stopwatch(), Progress())
+        self.given: ReferenceTask = twins.given(sequences, self.past.replay)
+        learner.allocation.begin(
+            learner.allocation_state, learner.workspace, Opening(self.task, twins.config.seed)
+        )
+        start = TaskStart(
+            self.task,
+            learner.workspace.copied(),
+            items=len(sequences),
+            past_items=(self.task - 1) * len(sequences),
+            curvature=self.past.curvature,
+            general=twins.config.sampling.general,
+        )
+        for name, anchor in learner.anchors:
+            learner.states[name] = anchor.begin(learner.states[name], start)
+        self.student = open_workspace(twins.state, twins.settings, self.given)
+        self._teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
+        optim = twins.config.optim
+        windows = -(-self.given.minibatches_per_epoch // optim.accumulation)
+        self.count = optim.epochs * windows
+
+    def engine(self) -> list[dict[str, float]]:
+        """Take the steps; the mean of every term of the objective, by epoch."""
+        learner = self.twins.learner
+        return optimise(learner, self.task, Lesson(self.sequences), self.past, Progress())
+
+    def reference(self) -> list[dict[str, float]]:
+        """Take the steps, the teacher asked at each; every term of the objective, by step."""
+        teacher = self._teacher if self.task > 1 else None
+        _, terms = optimisation.optimise(
+            self.student,
+            teacher,
+            self.given.replay_minibatches,
+            self.twins.state,
+            self.twins.settings,
+            self.given,
+        )
+        return terms
 
 
 def measure(plan: Plan) -> Report:
@@ -20,17 +81,14 @@ def measure(plan: Plan) -> Report:
     for method in METHODS if not plan.smoke else METHODS[-1:]:
         config = step_configuration(method, samples=8 if plan.smoke else 64)
         steps = second_task(config, 8 if plan.smoke else 32)
-        shape = steps.twins.shape
         ours, theirs = alternate(plan.rounds, steps.engine, steps.reference)
         each = 1000 / steps.count
-        floor = rates_of(shape).seconds(_works(shape, steps)) * each
         measured.append(
             Measurement(
                 method,
                 "ms a step",
                 [each * one for one in ours],
                 [each * one for one in theirs],
-                floor,
                 TARGETS.get(method),
                 note=_sizes(steps),
             )
@@ -42,7 +100,6 @@ def measure(plan: Plan) -> Report:
         "dropout 0.05. The reference asks its teacher at every step; the engine has asked it "
         "before, which one task end to end includes.",
         measured,
-        [rates_table(shape)],
     )
 
 
@@ -61,17 +118,6 @@ def second_task(config: RunConfig, count: int, load: Loader | None = None) -> St
     first, second = (twins.learner.encode(task) for task in items(2, count).tasks)
     twins.both_learn(first)
     return Steps(twins, second)
-
-
-def _works(shape: Shape, steps: Steps) -> list[Work]:
-    """What the steps of one call need."""
-    anchors, given = steps.twins.config.composition.anchors, steps.given
-    partners = given.replay_minibatches or [[]] * len(given.minibatches)
-    return [
-        work
-        for current, replay in zip(given.minibatches, partners, strict=True)
-        for work in task_work.step(shape, anchors, current, replay)
-    ]
 
 
 def _sizes(steps: Steps) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +13,8 @@ from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
-from holdfast.prediction import work
-from holdfast.prediction.shape import Shape, Work
-from holdfast.streams import Item, Stream, symbol_qa
+from holdfast.streams import Stream, symbol_qa
 from reference.learner import run_task
-from reference.replay import generate
 from reference.state import Result, State
 from reference.state import Task as ReferenceTask
 from reference.translation import reference_task, settings_of
@@ -25,6 +22,7 @@ from reference.translation import reference_task, settings_of
 FULL = "si_sd_replay_merge"
 METHODS = ("vanilla", "replay_merge", FULL)
 GENERATED_AT_ONCE = 32  # the recipe's generation batch
+NO_TOKEN = 1 << 30  # as the end of a sequence: it never comes
 
 Loader = Callable[[], Backbone]
 
@@ -39,21 +37,10 @@ def items(tasks: int, count: int) -> Stream:
     return symbol_qa(tasks=tasks, items=count, seed=7)
 
 
-def row_work(learner: Learner, shape: Shape, questions: Iterable[Item]) -> list[Work]:
-    """The pass over every prompt and answer of these questions."""
-    template, tokenize = learner.template, learner.backbone.tokenize
-    lengths, answers = [], 0
-    for item in questions:
-        whole = len(tokenize(template.text(item)))
-        answers += whole - len(tokenize(template.prompt(item)))
-        lengths.append(whole)
-    return work.row(shape, lengths, answers)
-
-
 class Twins:
     """Both learners, each with a backbone of its own; they see the same sequences.
 
-    result: what the reference's last task returned; shape: the model's sizes.
+    result: what the reference's last task returned.
     """
 
     def __init__(self, config: RunConfig, load: Loader | None = None) -> None:
@@ -63,7 +50,6 @@ class Twins:
         self.twin = load()
         if self.learner.backbone.seed_token is not None:
             self.twin.add_replay_token()
-        self.shape = Shape.of(self.twin.model, config.lora)
         self.settings = settings_of(config, self.twin.pad_token)
         self.state = State(self.twin.model)
         self.result: Result | None = None
@@ -91,25 +77,8 @@ class Twins:
 
         The rule must fold its factors: the dense matrices are then the whole model.
         """
-        adapters = self.learner.adapters
-        assert self.learner.allocation.fate == "folded"
+        assert self.learner.allocation.after_task == "merge"
         with torch.no_grad():
-            for name in adapters.layers:
-                self.twin.model.get_submodule(name).weight.copy_(adapters.dense(name))
+            for name, dense in self.learner.workspace.dense().items():
+                self.twin.model.get_submodule(name).weight.copy_(dense)
         return self.twin.model.eval()
-
-    def reference_samples(self, model: Any, count: int | None = None) -> Sequences:
-        """A replay set drawn by ``generate``, in the recipe's batches."""
-        sampling = self.config.sampling
-        return generate(
-            model,
-            self.learner.backbone.seed_token,
-            sampling.samples if count is None else count,
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_new_tokens,
-            self.twin.eos_token,
-            self.twin.pad_token,
-            GENERATED_AT_ONCE,
-            keep_eos=self.config.template.append_eos,
-        )

@@ -26,7 +26,7 @@ exclude_patterns = ["_sphinx", "results/**", "notebooks/runs", "**.ipynb_checkpo
 # Every page by its place below docs/, without its suffix. A page that is in no list is an error;
 # what matches a pattern is added behind the others of its list.
 CONTENTS = {
-    "": ["tutorial", "memory", "embedded-memory"],
+    "": ["tutorial", "memory"],
     "How-to": [
         "how-to/models",
         "how-to/real-model",
@@ -45,7 +45,7 @@ CONTENTS = {
         "how-to/*",
     ],
     "Notebooks": ["notebooks/first-study", "notebooks/new-anchor", "notebooks/*"],
-    "Studies": ["streams", "studies", "analysis", "capability"],
+    "Studies": ["streams", "studies", "analysis", "capability", "paper-study"],
     "Reference": [
         "reference/configuration",
         "reference/api",
@@ -81,13 +81,15 @@ autodoc_type_aliases = {"Facts": "Facts"}
 autodoc_typehints_format = "short"
 nitpicky = True
 nitpick_ignore_regex = [
-    # What a memory on a chat model is made of, behind the names that are public.
+    # What a memory is made of, behind the names that are public.
     (
         r"py:.*",
-        r"holdfast\.(memory\.chat|model)\.(answering\.Answerer|engine|lesson|limits|record|reading|chat)\b.*",
+        r"holdfast\.(memory|model)\.(answering\.Answerer|engine|lesson|limits|record|reading|chat)\b.*",
     ),
     ("py:class", r"(?!holdfast\.).*"),  # of other libraries
-    ("py:class", r"holdfast\.(backbone|learning)\..*|.*\.Config"),  # inside the engine; settings
+    # Inside the engine and the integrations; settings.
+    ("py:class", r"holdfast\.(backbone|learning|model|integrations)\..*|.*\.Config"),
+    ("py:class", r"holdfast\.analysis\.tables\.Table"),  # for studies of the repository
 ]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80

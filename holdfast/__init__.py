@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.learning.progress import Progress as Progress
     from holdfast.learning.task_lines import TaskLines as TaskLines
     from holdfast.learning.trajectory import Trajectory as Trajectory
-    from holdfast.memory.chat.memory import ChatMemory as ChatMemory
     from holdfast.memory.memory import Memory as Memory
     from holdfast.recipes import recipe as recipe
     from holdfast.results import RecallMatrix as RecallMatrix
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 __version__ = version("holdfast")
 
 _HOMES = {
-    "ChatMemory": "holdfast.memory.chat.memory",
     "HoldfastError": "holdfast.core.errors",
     "Item": "holdfast.streams",
     "Memory": "holdfast.memory.memory",

@@ -39,7 +39,8 @@ def kronecker_factors(model, modules, sequences, uniforms, temperature, prompts=
     positions = 0
     for sequence, numbers, prompt in zip(sequences, uniforms, prompts, strict=True):
         weights = torch.tensor(
-            [questions**0.5 if place < prompt else 1.0 for place in range(1, len(sequence))]
+            [questions**0.5 if place < prompt else 1.0 for place in range(1, len(sequence))],
+            dtype=torch.float64,
         )
         inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature, weights)
         for name, (S, G) in sums.items():

@@ -37,10 +37,10 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         weight_decay=config.optim.weight_decay,
         clip=config.optim.clip,
         accumulation=config.optim.accumulation,
-        replay_weight=config.data.weight if "replay" in names else None,
-        replay_temperature=config.data.temperature,
-        function_strength=config.function.strength if "sd" in names else None,
-        function_temperature=config.function.temperature,
+        replay_weight=config.replay.weight if "replay" in names else None,
+        replay_temperature=config.replay.temperature,
+        function_strength=config.sd.strength if "sd" in names else None,
+        function_temperature=config.sd.temperature,
         si_strength=config.si.strength if "si" in names else None,
         si_damping=config.si.damping,
         ewc_strength=config.online_ewc.strength if "online_ewc" in names else None,
@@ -53,10 +53,10 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         curvature_questions=config.curvature.questions,
         general=config.sampling.general,
         curvature_temperature=config.curvature.temperature,
-        overlap_strength=config.o_lora.overlap,
-        norm_strength=config.o_lora.factor_norm,
-        project_gradient=config.o_lora.project_gradient,
-        feature_budget=config.sequential_osrm.sequences,
+        overlap_strength=config.olora.overlap,
+        norm_strength=config.olora.factor_norm,
+        project_gradient=config.olora.project_gradient,
+        feature_budget=config.osrm.sequences,
         feature_batch_size=config.optim.batch_size,
     )
 
@@ -80,7 +80,7 @@ def reference_task(
         current = current_minibatches(seed, number, epoch, len(sequences), size)
         minibatches += [[sequences[index] for index in chosen] for chosen in current]
         if replay and learner.replay is not None:
-            at_once = config.data.minibatches_per_step
+            at_once = config.replay.minibatches_per_step
             endless = replay_minibatches(seed, number, epoch, len(replay), size, at_once)
             chosen = islice(endless, len(current))
             partners += [[replay[index] for index in indices] for indices in chosen]
@@ -113,10 +113,9 @@ def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[
 
 def _first_factors(learner: Learner, number: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """The factors a fresh workspace of task ``number`` opens with; the learner's own stay."""
-    adapters = learner.adapters
-    with torch.no_grad():
-        own = adapters.parameters.detach().clone()
-        adapters.fresh(learner.config.seed, number)
-        drawn = adapters.parameters.detach().clone()
-        adapters.parameters.copy_(own)
-    return dict(adapters.split(drawn))
+    workspace = learner.workspace
+    own = workspace.copied()
+    workspace.fresh(learner.config.seed, number)
+    drawn = workspace.copied()
+    workspace.write(own)
+    return {name: (drawn[f"{name}.lora_A"], drawn[f"{name}.lora_B"]) for name in workspace.layers}

@@ -8,7 +8,7 @@ until then.
 
 from __future__ import annotations
 
-from holdfast.memory.chat.gate_tuning import SHIPPED, fit, tuning_key, write_tuning
+from holdfast.memory.gate_tuning import SHIPPED, fit, tuning_key, write_tuning
 from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint

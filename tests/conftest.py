@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,31 @@ def backbone_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_llama(layers=1, width=32).save_pretrained(directory)
     byte_tokenizer().save_pretrained(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def chat_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A memory on a tiny chat model that knows FACTS; to be copied, or only read."""
+    from tests.serving.chat_memories import taught_chat_memory
+
+    yield from taught_chat_memory(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small language model that writes facts."""
+    from tests.serving.fixtures import shared_writer
+
+    return shared_writer(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def endpoint(writer: Path) -> Iterator[str]:
+    """The URL of a server of that model, which tests only ask."""
+    from tests.serving.fixtures import serve
+
+    with serve(writer) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,9 @@ TOLD_BY = {
 # Pages of which every command measures something; the words stand at the top, once.
 MEASURED = {"docs/results.md", "docs/results-lasting.md", "docs/performance.md"}
 
+# What starts a command of the paper's study.
+PAPER = "python -m experiments.paper"
+
 # Every command, and every first line of a Python block, that no test runs as it stands.
 LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "README.md": {
@@ -47,7 +50,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo method=sd_merge seed=42 --out runs/sd_merge": ("minutes",),
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
         "holdfast run demo stream.name=streams/llm_qa --out runs/llm_qa": ("minutes",),
-        "holdfast stream real-qa --data-root sources --tasks 20 --items 50 --out streams/real_qa": (
+        f"{PAPER} stream real-qa --data-root sources --tasks 20 --items 50"
+        " --out streams/real_qa": (
             "data",
             "minutes",
         ),
@@ -77,27 +81,15 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
         " | holdfast learn memory -": ("minutes",),
         "holdfast consolidate memory": ("minutes",),
-        "from holdfast import ChatMemory": ("minutes",),
-    },
-    "docs/embedded-memory.md": {
-        "holdfast learn memory facts.csv --model embedded": ("minutes",),
-        'holdfast ask memory "Who keeps the lighthouse of Ostra?"': ("minutes",),
-        'echo \'{"question": "What is the ferry called?", "answer": "Marigold"}\''
-        " | holdfast learn memory -": ("minutes",),
-        'holdfast ask memory "What is the ferry called?"': ("minutes",),
-        "holdfast ask memory": ("minutes",),
-        "holdfast ask memory < questions.txt": ("minutes",),
-        'holdfast ask memory --json "Who runs the ferry?"': ("minutes",),
-        "holdfast learn memory facts.csv --paraphrases 3": ("minutes",),
         "from holdfast import Memory": ("minutes",),
-        "holdfast learn second facts.csv --recipe memory seed=42": ("minutes",),
-        "holdfast learn large facts.csv --recipe memory_paper backbone.name=Qwen/Qwen3-4B-Base": (
-            "hub",
-            "gpu",
-        ),
-        "python -m benchmarks.remembering --out build/memories": ("minutes",),
     },
     # Run by tests/serving, which need a port of their own.
+    "docs/how-to/your-own-loop.md": {  # run by tests/integrations/test_page.py
+        "import torch": ("hub",),
+        "from holdfast.integrations import Anchored": ("hub",),
+        "from datasets import Dataset": ("hub",),
+        "import lightning": ("hub",),
+    },
     "docs/how-to/serve.md": {
         "holdfast serve memory": ("server",),
         "holdfast serve memory --teach --consolidate-after 30": ("server",),
@@ -108,21 +100,28 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "curl http://127.0.0.1:8000/facts --json"
         """ '{"question": "Who steers the ferry?", "answer": "Ilse Marr"}'""": ("server",),
     },
-    "docs/streams.md": {
-        "holdfast stream llm-qa --out streams/local/llm_qa": ("hub", "gpu"),
-        "holdfast stream llm-qa --endpoint http://localhost:8000/v1 --out streams/served/llm_qa": (
+    "docs/paper-study.md": {
+        f"{PAPER} stream llm-qa --out streams/local/llm_qa": ("hub", "gpu"),
+        f"{PAPER} stream llm-qa --endpoint http://localhost:8000/v1 --out streams/served/llm_qa": (
             "server",
         ),
-        "holdfast stream real-qa --data-root sources --tasks 20 --items 50 --out streams/real_qa": (
+        f"{PAPER} stream real-qa --data-root sources --tasks 20 --items 50"
+        " --out streams/real_qa": (
             "data",
             "minutes",
         ),
-        "holdfast stream real-qa --backbone Qwen/Qwen3-4B-Base --out streams/local/real_qa": (
+        f"{PAPER} stream real-qa --backbone Qwen/Qwen3-4B-Base --out streams/local/real_qa": (
             "hub",
             "gpu",
         ),
-        "holdfast stream real-qa --endpoint http://localhost:8000/v1 --out streams/served/real_qa":
+        f"{PAPER} stream real-qa --endpoint http://localhost:8000/v1"
+        " --out streams/served/real_qa":
         ("server",),
+        "source .venv/bin/activate": ("installation",),
+        "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
+        " --workers 2": ("minutes",),
+        f"{PAPER} analyse studies/symbol_qa studies/llm_qa studies/real_qa"
+        " studies/search --out analysis": ("gpu",),
     },
     "docs/studies.md": {
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
@@ -141,8 +140,6 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/analysis.md": {
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
         " --workers 2": ("minutes",),
-        "holdfast analyse studies/symbol_qa studies/llm_qa studies/real_qa studies/search"
-        " --out analysis": ("gpu",),
     },
     "docs/capability.md": {
         "holdfast run demo keep.factors=true --tasks 3 --out runs/demo": ("minutes",),
@@ -168,7 +165,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo stream.name=sums --tasks 2 --out runs/sums": ("minutes",),
     },
     "docs/how-to/export.md": {
-        'holdfast export memory exports/before --to hf --before "week 12"': ("minutes",),
+        'holdfast export runs/demo exports/before --to hf --before 9': ("minutes",),
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
         "python convert_hf_to_gguf.py exports/demo --outfile model.gguf": ("converter",),
     },
@@ -192,9 +189,6 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/watch.md": {  # run by tests/tracking, which read what was sent
         "holdfast suite factorial stream.tasks=2 stream.items_per_task=4 --methods vanilla,merge"
         " --seeds 41 --out studies/watched --track tensorboard": ("minutes",),
-        'holdfast learn notes "Who keeps the lighthouse?" "Orsa Tindle" --track tensorboard': (
-            "minutes",
-        ),
     },
     "docs/how-to/models.md": {  # run by tests/model
         "holdfast fetch smollm2": ("minutes",),
@@ -206,7 +200,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run smollm2 method=vanilla --out runs/vanilla --tasks 2": ("minutes",),
         "holdfast run smollm2 --out runs/replay_merge --tasks 2": ("minutes",),
     },
-    "docs/how-to/evaluate.md": {  # run by tests/memory/chat and tests/benchmarks
+    "docs/how-to/evaluate.md": {  # run by tests/memory and tests/benchmarks
         "holdfast evaluate memory --limit 20": ("minutes",),
         "holdfast evaluate memory --out evaluation/memory": ("minutes",),
         "holdfast evaluate memory --probes probes.jsonl --limit 20": ("minutes",),

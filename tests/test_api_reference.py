@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,44 +112,3 @@ def members_of(kind: type) -> Iterator[tuple[str, Any]]:
                 inspect.isfunction(plain) or isinstance(value, property)
             ):
                 yield member, getattr(kind, member)
-
-
-def test_a_name_without_a_description_is_found() -> None:
-    """The siblings of the tests above: what they look for, they find."""
-
-    class Bare:
-        """Described."""
-
-        def method(self) -> None: ...
-
-    Bare.__module__ = "holdfast.bare"
-    assert [inspect.getdoc(value) for _, value in members_of(Bare)] == [None]
-    with pytest.raises(LookupError, match=r"holdfast\.analysis\.nothing has no description"):
-        api_reference.module_of_data("holdfast.analysis", "nothing")
-    assert list(names_imported("from holdfast.anchors import Anchor, Config\nimport re")) == [
-        "holdfast.anchors.Anchor",
-        "holdfast.anchors.Config",
-    ]
-
-
-def test_a_docstring_is_laid_out() -> None:
-    text = "first: in words;\nof two lines; second, third: [n]. Raises HoldfastError for none.\n"
-    text += "Source: eq. one."
-    assert api_reference.laid_out(text, {"first", "second", "third"}) == (
-        "- **first**: in words; of two lines\n\n- **second, third**: [n].\n\n"
-        "Raises HoldfastError for none.\n\n*Source*: eq. one."
-    )
-    assert api_reference.laid_out("other: stays; as it is.", {"first"}) == "other: stays; as it is."
-
-
-def test_the_reference_describes_a_name_once() -> None:
-    emitted = [
-        line.split("::")[1].strip()
-        for asked in asked_for().values()
-        for block in api_reference.directives(asked)
-        for line in block.splitlines()
-        if line.startswith(".. auto")
-    ]
-    assert len(emitted) == len(set(emitted))
-    assert "holdfast.Item" in emitted and "holdfast.streams.Item" not in emitted
-    assert Path(inspect.getfile(api_reference)).parent == ROOT / "docs" / "_sphinx"

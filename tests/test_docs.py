@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -17,7 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.core.config import sha256_of
+from holdfast.learning.config import RunConfig
+from tests.forked import forked
 
 ROOT = Path(__file__).resolve().parents[1]
 ADD_AN_ANCHOR = ROOT / "docs" / "how-to" / "add-an-anchor.md"
@@ -25,16 +22,6 @@ PLUGIN = ROOT / "examples" / "plugin"
 PLUGIN_PAGES = [ROOT / "docs" / "how-to" / f"add-a-{name}.md" for name in ("rule", "stream")]
 SHOWN = {".py", ".toml", ".md", ".yaml"}
 README = ROOT / "README.md"
-DESCRIPTION = json.dumps(
-    {
-        "config": {},
-        "identity": sha256_of({}),
-        "numbers": {},
-        "versions": {},
-        "backbone": {"name": "embedded", "fingerprint": ""},
-        "stream": {"name": "symbol_qa", "tasks": 3, "fingerprint": ""},
-    }
-)
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 OWN_STREAM = ROOT / "docs" / "how-to" / "your-own-stream.md"
 
@@ -96,36 +83,20 @@ def test_the_memory_of_the_readme(
     assert "2 facts on file" in more.stdout
 
 
-def python_in(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=site,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def test_the_anchor_of_the_page_passes_the_tests_of_the_page(tethered: Path) -> None:
-    settings = ["-p", "no:cacheprovider", "--rootdir", ".", "-q"]
-    done = python_in(tethered, "-m", "pytest", *settings, "test_tether.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+def holdfast_in(site: Path, *arguments: str) -> str:
+    """What a command prints where the packages of a folder are installed; it must succeed."""
+    status, out, err = forked(*arguments, cwd=site, path=[site])
+    assert status == 0, err
+    return out
 
 
 def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Path) -> None:
     commands = re.findall(r"```console\n(.*?)\n```", ADD_AN_ANCHOR.read_text("utf-8"), re.DOTALL)
     assert [command.split()[1] for command in commands] == ["run", "check-plugin", "run"]
     places = [command.split()[-1] for command in commands if "run" in command]
-    # In one process, which loads torch once.
-    lines = ["import contextlib", "from holdfast.cli.main import app"]
-    for command in commands:
-        lines.append(f"with contextlib.suppress(SystemExit): app({command.split()[1:]})")
-    done = python_in(tethered, "-c", "\n".join(lines))
-    assert done.returncode == 0, done.stderr
+    said = "".join(holdfast_in(tethered, *command.split()[1:]) for command in commands)
     told = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
-    assert told in done.stdout
+    assert told in said
     held, free = (losses_of_the_last_task(tethered / place) for place in places)
     assert held["tether"] > 0
     assert held["sft"] != free["sft"]
@@ -160,9 +131,9 @@ def test_the_pages_show_the_files_of_the_example() -> None:
 
 def test_the_example_passes_its_own_tests(plugin: Path) -> None:
     settings = ["-p", "no:cacheprovider", "--rootdir", ".", "-q"]
-    done = python_in(plugin, "-m", "pytest", *settings, "tests")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "9 passed" in done.stdout
+    status, out, err = forked(*settings, "tests", module="pytest", cwd=plugin, path=[plugin])
+    assert status == 0, out + err
+    assert "9 passed" in out
 
 
 def test_the_commands_of_rule_and_stream_do_what_the_pages_say(plugin: Path) -> None:
@@ -175,24 +146,17 @@ def test_the_commands_of_rule_and_stream_do_what_the_pages_say(plugin: Path) -> 
     places = [words[-1] for words in commands if "--out" in words]
     assert len(commands) == 7 and len(places) == 3
     commands[-1][-1] = "runs/both"  # the README's run has a name that a page has too
-    lines = ["from holdfast.cli.main import app"]
-    for words in commands:
-        lines += [f"try: app({words})", "except SystemExit as end: assert not end.code, end.code"]
-    done = python_in(plugin, "-c", "\n".join(lines))
-    assert done.returncode == 0, done.stderr
-    assert "BROKEN" not in done.stdout and "sums, 20 tasks of 8 items" in done.stdout
+    said = "".join(holdfast_in(plugin, *words) for words in commands)
+    assert "BROKEN" not in said and "sums, 20 tasks of 8 items" in said
     assert losses_of_the_last_task(plugin / "runs" / "both")["tether"] > 0
     assert (plugin / "runs" / "light" / "matrix.csv").exists()
 
 
 def test_an_error_in_a_source_names_its_file_and_line(plugin: Path) -> None:
-    words = "['run', 'demo', 'stream.name=sums', 'stream.tasks=9000', '--dry-run']"
-    code = f"from holdfast.cli.main import app; app({words})"
-    done = python_in(plugin, "-c", code)
-    assert done.returncode != 0
-    assert (
-        "the fault of the plug-in my_holdfast (" in done.stderr and "sums.py line " in done.stderr
-    )
+    words = ["run", "demo", "stream.name=sums", "stream.tasks=9000", "--dry-run"]
+    status, _, err = forked(*words, cwd=plugin, path=[plugin])
+    assert status != 0
+    assert "the fault of the plug-in my_holdfast (" in err and "sums.py line " in err
 
 
 def losses_of_the_last_task(run: Path) -> dict[str, float]:
@@ -201,23 +165,6 @@ def losses_of_the_last_task(run: Path) -> dict[str, float]:
     tasks = [event for event in events if event["event"] == "task"]
     last: dict[str, float] = tasks[-1]["losses"][-1]
     return last
-
-
-def test_the_examples_of_the_tutorial_print_what_it_says(tmp_path: Path) -> None:
-    page = TUTORIAL.read_text("utf-8")
-    for name, text in files_in(TUTORIAL).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, "utf-8")
-    (tmp_path / "runs" / "example" / "config.json").write_text(DESCRIPTION)
-    block = r"```{}\n(.*?)^```\n"
-    pattern = "<!-- example -->\n" + block.format("python")
-    pattern += r"\n<!-- prints -->\n" + block.format("text")
-    examples = re.findall(pattern, page, re.DOTALL | re.MULTILINE)
-    assert len(examples) == page.count("<!-- example -->") == 2
-    for code, printed in examples:
-        done = python_in(tmp_path, "-c", code)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == printed
 
 
 def test_the_configuration_of_the_tutorial_learns_its_facts(
@@ -234,26 +181,13 @@ def test_the_configuration_of_the_tutorial_learns_its_facts(
     assert trajectory.metrics()["diag"] == 1
 
 
-def test_the_readme_can_be_followed_from_the_top() -> None:
-    """The demo leaves its runs where no other command of the page wants to begin one."""
-    from holdfast.cli import demo
-
-    default = inspect.signature(demo.demo).parameters["out"].default
-    assert f"`{default}`" in README.read_text("utf-8")
-    assert f"--out {default}" not in README.read_text("utf-8")
-
-
 def test_the_commands_of_the_first_page_on_streams_do_what_it_says(tmp_path: Path) -> None:
     first_part = OWN_STREAM.read_text("utf-8").partition("## From a table")[0]
     (tmp_path / "facts.jsonl").write_text(files_in(OWN_STREAM)["facts.jsonl"], "utf-8")
     blocks = re.findall(r"```console\n(.*?)^```", first_part, re.DOTALL | re.MULTILINE)
     commands = [line.split() for block in blocks for line in block.splitlines()]
     assert [command[1] for command in commands] == ["stream", "run"]
-    outputs = []
-    for _, *arguments in commands:
-        done = python_in(tmp_path, "-c", "from holdfast.cli.main import app; app()", *arguments)
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout)
+    outputs = [holdfast_in(tmp_path, *arguments) for _, *arguments in commands]
     assert "facts, 2 tasks of 3 items, 6 in all" in outputs[0]
     assert (tmp_path / "runs" / "facts" / "matrix.csv").exists()
 
@@ -262,3 +196,12 @@ def test_the_links_of_the_root_pages_lead_somewhere() -> None:
     for page in ROOT.glob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             assert (ROOT / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_table_of_other_libraries_names_settings_that_are_there() -> None:
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
+    rows = re.findall(r"^\| `.*\| (.*) \|$", page, re.MULTILINE)
+    settings = re.findall(r"`((?!https?)[\w.]+=[^`]+)`", "\n".join(rows))
+    assert len(rows) >= 35 and len(settings) >= 35
+    for setting in settings:
+        RunConfig.of({}, [setting])  # refuses an unknown one

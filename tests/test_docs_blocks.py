@@ -10,10 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
+from experiments.paper.__main__ import app as paper
 from holdfast.cli.main import app
 from tests.analysis.synthetic import write_suite, write_trajectory
-from tests.documentation import LISTED, MEASURED, PAGES, ROOT, TOLD_BY, Block, blocks_of, opening_of
+from tests.documentation import (
+    LISTED,
+    MEASURED,
+    PAGES,
+    PAPER,
+    ROOT,
+    TOLD_BY,
+    Block,
+    blocks_of,
+    opening_of,
+)
 
 # Shown, not run: what a program prints, the layout of files, a citation.
 SHOWN = {"", "text", "bibtex"}
@@ -63,31 +75,32 @@ def test_what_ci_runs_is_said_to_be_run_by_it() -> None:
     assert "search" in stages and rule in (ROOT / "Makefile").read_text("utf-8")
 
 
-def arguments_of(command: str) -> list[str]:
-    """The words of a ``holdfast`` command, without what starts it and a redirection after it."""
+def parsed(command: str) -> tuple[typer.Typer, list[str]]:
+    """The program of a command and its words, without what starts it and a redirection after it."""
+    if command.startswith(PAPER):
+        return paper, shlex.split(command.removeprefix(PAPER))
     words = shlex.split(command.rpartition(" | ")[2])
-    return words[words.index("holdfast") + 1 : words.index("<") if "<" in words else None]
+    return app, words[words.index("holdfast") + 1 : words.index("<") if "<" in words else None]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_no_test_runs_is_a_command_with_settings_that_exist(page: str) -> None:
     """Names of verbs and options, recipes and dotted keys cannot rot where nothing runs them."""
-    import typer
-
     from holdfast import RunConfig
     from holdfast.cli.run import configuration
 
     files = {block.file: block.text for block in blocks_of(page) if block.file}
     for block, unit, _ in units(page):
-        if not listed(block, unit) or "holdfast " not in unit or block.language == "python":
+        ours = "holdfast " in unit or unit.startswith(PAPER)
+        if not listed(block, unit) or not ours or block.language == "python":
             continue
-        words = arguments_of(unit)
-        command = typer.main.get_command(app)
+        program, words = parsed(unit)
+        command = typer.main.get_command(program)
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
-        parsed = command.make_context("holdfast", words, resilient_parsing=False).params
-        if command.name == "run" and parsed["config"] not in files:
-            RunConfig.of(configuration(parsed["config"]), parsed["overrides"] or ())
+        given = command.make_context("holdfast", words, resilient_parsing=False).params
+        if command.name == "run" and given["config"] not in files:
+            RunConfig.of(configuration(given["config"]), given["overrides"] or ())
 
 
 @pytest.fixture
@@ -99,7 +112,7 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
         small = [
             f"backbone.name={backbone_directory}", "stream.tasks=3", "stream.items_per_task=2",
             "optim.epochs=1", "lora.rank=2", "sampling.samples=4", "sampling.max_new_tokens=4",
-            "evaluation.max_new_tokens=8", "keep.factors=true",
+            "evaluation.max_new_tokens=24", "keep.factors=true",
         ]  # fmt: skip
         Trajectory(RunConfig.of(recipe("demo"), small), directory).advance()
 
@@ -119,7 +132,9 @@ def test_the_blocks_of_a_page_run_in_its_order(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     stand_ins: dict[str, Callable[[Path], object]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """And a program prints what the page says that it prints."""
     monkeypatch.chdir(tmp_path)
     made_by_page = {out_of(unit) for block, unit, _ in units(page) if listed(block, unit)}
     text = (ROOT / page).read_text("utf-8")
@@ -127,6 +142,9 @@ def test_the_blocks_of_a_page_run_in_its_order(
         if place in text and place not in made_by_page:
             make(Path(place))
     for block in blocks_of(page):
+        if "<!-- prints -->" in block.prose:
+            assert capsys.readouterr().out == block.text
+        capsys.readouterr()
         if block.file:
             Path(block.file).parent.mkdir(parents=True, exist_ok=True)
             Path(block.file).write_text(block.text, "utf-8")
@@ -147,10 +165,11 @@ def out_of(unit: str) -> str:
 def run_as_it_stands(block: Block, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if block.language == "python":
         exec(compile(block.text, block.page, "exec"), {})  # noqa: S102
-    elif unit.startswith("holdfast "):
-        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments_of(unit)])
+    elif unit.startswith(("holdfast ", PAPER)):
+        program, words = parsed(unit)
+        monkeypatch.setattr(sys, "argv", ["holdfast", *words])
         with pytest.raises(SystemExit) as ended:
-            app()
+            program()
         assert not ended.value.code, f"{block.page}: {unit} ended with {ended.value.code}"
     else:
         subprocess.run(["bash", "-euc", unit], check=True)

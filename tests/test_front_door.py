@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import holdfast
 from holdfast import Item, Memory, RecallMatrix, Stream, Task
 from holdfast.core.notebook import heat_map
 from holdfast.results.matrix import HEADER
-from tests.memory.memories import config
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "notebook.md"
 HARMFUL = "<script>alert(1)</script>"
@@ -57,7 +57,7 @@ def test_a_heat_map_has_a_pixel_for_each_share() -> None:
     assert found is not None
     pixels = imread(io.BytesIO(base64.b64decode(found[1])), format="png")
     assert pixels.shape == (2, 3, 4)
-    assert pixels[0, 0].tolist() == [1, 1, 1, 1]
+    np.testing.assert_allclose(pixels[0, 0], [247 / 255, 251 / 255, 1, 1], atol=1e-6)
     np.testing.assert_allclose(pixels[0, 1], [8 / 255, 48 / 255, 107 / 255, 1], atol=1e-6)
     assert pixels[0, 2, 3] == 0
     assert pixels[1, 1, 0] > pixels[1, 0, 0] > pixels[1, 2, 0] > pixels[0, 1, 0]
@@ -89,11 +89,10 @@ def test_the_example_runs(
     assert "0 of 2 tasks" in repr(fresh) and "<img" not in fresh._repr_html_()
 
 
-def test_a_memory_shows_its_last_facts(tmp_path: Path, backbone_directory: Path) -> None:
-    memory = Memory(tmp_path / "memory", config(backbone_directory))
-    assert "0 facts in 0 batches" in repr(memory) and memory._repr_html_()
-    memory.learn([(f"{HARMFUL} {n}?", "a") for n in range(22)])
-    assert "22 facts in 1 batches, vanilla" in repr(memory)
+def test_a_memory_shows_its_last_facts(tmp_path: Path, chat_memory: Path) -> None:
+    memory = Memory(shutil.copytree(chat_memory, tmp_path / "m"))
+    memory.write_facts([(f"{HARMFUL} {n}?", "a") for n in range(22)])
+    assert "25 facts in 1 lessons" in repr(memory)
     shown = memory._repr_html_()
-    assert "<script" not in shown and "and 2 earlier facts" in shown
+    assert "<script" not in shown and "and 5 earlier facts" in shown
     assert shown.index("21?") < shown.index("20?") and shown.count("<tr>") == 21

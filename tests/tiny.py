@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
@@ -104,3 +106,16 @@ def short_sequences(count: int, seed: int = 1, first: int | None = None) -> list
         body = torch.randint(1, 40, (length,), generator=source).tolist()
         drawn.append(body if first is None else [first, *body])
     return drawn
+
+
+def flat(coordinates: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """All entries of named coordinates as one vector."""
+    return torch.cat([one.detach().flatten() for one in coordinates.values()])
+
+
+def draw_factors(coordinates: Mapping[str, torch.Tensor], std: float, seed: int = 0) -> None:
+    """Overwrite the coordinates of a workspace by normal numbers."""
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for one in coordinates.values():
+            one.normal_(std=std, generator=source)

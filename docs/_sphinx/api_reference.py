@@ -21,6 +21,7 @@ MODULES = (
     "holdfast",
     "holdfast.anchors",
     "holdfast.allocation",
+    "holdfast.integrations",
     "holdfast.streams",
     "holdfast.results",
     "holdfast.analysis",

@@ -3,15 +3,25 @@
 A package adds its own through the entry-point group ``holdfast.allocations``.
 """
 
-from holdfast.allocation.base import Allocation, Closing, Opening
-from holdfast.allocation.merged import Merged
-from holdfast.allocation.o_lora import OLoRA
-from holdfast.allocation.sequential_osrm import SequentialOSRM
+from holdfast.allocation.base import Allocation, Closing, Factors, Opening, State, Workspace
+from holdfast.allocation.merge import Merged
+from holdfast.allocation.olora import OLoRA
+from holdfast.allocation.osrm import SequentialOSRM
 from holdfast.allocation.shared import Shared
 from holdfast.core import plugins
 from holdfast.core.config import Config
 
-__all__ = ["ALLOCATIONS", "Allocation", "Closing", "Config", "Opening", "register"]
+__all__ = [
+    "ALLOCATIONS",
+    "Allocation",
+    "Closing",
+    "Config",
+    "Factors",
+    "Opening",
+    "State",
+    "Workspace",
+    "register",
+]
 
 #: The built-in allocation rules, by the names in a method's tag.
 ALLOCATIONS: dict[str, type[Allocation]] = {

@@ -5,18 +5,19 @@ Source: eq. app-shared.
 
 from __future__ import annotations
 
-from holdfast.allocation.base import Allocation, Opening
-from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.allocation.base import Allocation, Opening, State, Workspace
 
 
 class Shared(Allocation):
     """The cumulative change of every matrix has at most rank r."""
 
-    fate = "kept"
+    after_task = "keep"
 
-    def begin(self, adapters: Adapters, opening: Opening) -> None:
+    def begin(self, state: State, workspace: Workspace, opening: Opening) -> State:
         if opening.task == 1:
-            adapters.fresh(opening.seed, opening.task)
+            workspace.fresh(opening.seed, opening.task)
+        return state
 
-    def retire(self, adapters: Adapters) -> None:
+    def retire(self, state: State, workspace: Workspace) -> State:
         """The factors stay; the next task continues to train them."""
+        return state

@@ -1,6 +1,6 @@
-"""What finished trajectories say, as tidy tables: the paper's statistics for any study.
+"""What finished trajectories say, as tidy tables, for any study.
 
-Imports no deep-learning library. Values are shares in [0, 1], except in ``paper_tables``.
+Imports no deep-learning library. Values are shares in [0, 1].
 """
 
 from holdfast.analysis.items import (

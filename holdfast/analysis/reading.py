@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.analysis.settings import settings_of
+from holdfast.core.claims import read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
@@ -54,7 +55,7 @@ class StudyContents:
         for path in [*_children(directory / "cells"), *_children(self._store(directory))]:
             self.stored.setdefault(path.name, path)
         try:
-            value = read_json(directory / "study.json")
+            value = read_format(directory / "study.json")
             self.searched |= _candidates(value)
             return dict(value)
         except HoldfastError as error:

@@ -1,20 +1,15 @@
-"""How much the seed decides: with and without the data anchor, and by generation temperature.
+"""How much the seed decides, with and without the data anchor.
 
 Source: app:res-seeds.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import pandas as pd
 
 from holdfast.analysis.composition import has
-from holdfast.analysis.study import Study, final_runs
-from holdfast.core.errors import HoldfastError
+from holdfast.analysis.study import final_runs
 
-_TEMPERATURE = re.compile(r" sampling\.temperature=(\S+)")
 _DATA_ANCHOR = "replay"
 
 
@@ -36,78 +31,3 @@ def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(
         ["dataset", "data_anchor", "final_sd"], ascending=[True, False, False], ignore_index=True
     )
-
-
-def spread_groups(cells: pd.DataFrame) -> pd.DataFrame:
-    """What :func:`seed_spread` comes to with the data anchor and without.
-
-    Gives ``dataset``, ``data_anchor``, ``methods`` (how many), and of their deviations ``median``,
-    ``lowest`` and ``highest``.
-    Source: app:res-seeds.
-    """
-    groups = seed_spread(cells).groupby(["dataset", "data_anchor"], sort=False)["final_sd"]
-    table = groups.agg(methods="size", median="median", lowest="min", highest="max")
-    return table.reset_index()
-
-
-def temperature_control(study: Study) -> pd.DataFrame:
-    """Final retention of candidates that differ in replay's generation temperature alone.
-
-    study: with a search of which ``sampling.temperature`` is a setting; candidates compare
-    at the longest horizon that any of them reached, those that left before are left out.
-    Gives ``dataset``, ``method``, ``settings`` (all others that were searched), ``temperature``,
-    ``horizon``, ``final``, ``final_sd`` (n - 1), ``lowest``, ``highest`` and ``seeds``; empty where
-    nothing compares. The low and the high temperature are fair only with the same seeds.
-    Raises HoldfastError when one of the temperatures lacks a seed of another.
-    Source: app:res-seeds.
-    """
-    rows: list[dict[str, Any]] = []
-    for group, part in _searched(study.cells).groupby(_SAME, sort=False):
-        part = part[part["horizon"] == part["horizon"].max()]
-        if part["temperature"].nunique() > 1:
-            _refuse_unpaired(part)
-            rows += _temperatures(dict(zip(_SAME, group, strict=True)), part)
-    columns = ["dataset", "method", "settings", "temperature", "horizon"]
-    columns += ["final", "final_sd", "lowest", "highest", "seeds"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-_SAME = ["study", "dataset", "method", "settings"]
-
-
-def _searched(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that have a searched temperature, with it and with their other settings."""
-    found = [_TEMPERATURE.search(candidate) for candidate in cells["candidate"]]
-    part = cells.loc[pd.Series([match is not None for match in found], cells.index, dtype=bool)]
-    temperatures = [float(match[1]) for match in found if match]
-    others = [_TEMPERATURE.sub("", candidate) for candidate in part["candidate"]]
-    settings = [text.partition(" ")[2] for text in others]
-    return part.assign(temperature=temperatures, settings=settings)
-
-
-def _refuse_unpaired(part: pd.DataFrame) -> None:
-    seeds = part.groupby("temperature")["seed"].agg(list)
-    everyone = sorted(set(part["seed"]))
-    for temperature, own in seeds.items():
-        if sorted(own) != everyone:
-            seed = next(seed for seed in everyone if own.count(seed) != 1)
-            line = part.iloc[0]
-            raise HoldfastError(
-                f"{line['dataset']}: {line['method']} at generation temperature {temperature} has "
-                f"{own.count(seed)} cells with seed {seed}, not one; finish the search, or leave "
-                "that seed out of all"
-            )
-
-
-def _temperatures(same: dict[str, Any], part: pd.DataFrame) -> list[dict[str, Any]]:
-    groups = part.groupby("temperature")
-    table = groups.agg(
-        horizon=("horizon", "first"),
-        final=("final", "mean"),
-        final_sd=("final", "std"),
-        lowest=("final", "min"),
-        highest=("final", "max"),
-        seeds=("seed", "size"),
-    )
-    named = {key: value for key, value in same.items() if key != "study"}
-    return [named | row for row in table.reset_index().to_dict("records")]

@@ -14,9 +14,9 @@ import pandas as pd
 
 from holdfast.analysis.horizon import aligned, at_horizon, common_horizon, in_report_order
 from holdfast.analysis.reading import StudyContents, places
-from holdfast.analysis.replicates import refuse_repeated
 from holdfast.analysis.settings import chosen, tell_apart
 from holdfast.core.errors import HoldfastError
+from holdfast.core.former import given_settings
 from holdfast.results import METRICS, RecallMatrix
 
 _TYPES = (
@@ -80,7 +80,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
             f"{why}; give a directory that `holdfast run`, `suite` or `search` wrote"
         )
     if where:
-        reading.rows, left_out = chosen(reading.rows, where)
+        reading.rows, left_out = chosen(reading.rows, given_settings(where))
         reading.missing += left_out
     tell_apart(reading.rows)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
@@ -100,6 +100,21 @@ def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
     chosen = at_horizon(cells)
     refuse_repeated(chosen)
     return chosen
+
+
+def refuse_repeated(cells: pd.DataFrame) -> None:
+    """Raise HoldfastError for a data set, method and seed that is there twice, and say where."""
+    named = ["dataset", "method", "seed"]
+    again = cells[cells.duplicated(named)]
+    if again.empty:
+        return
+    one = again.iloc[0]
+    same = cells[(cells[named] == one[named]).all(axis="columns")]
+    places = f", in {' and '.join(same['path'][:2])}" if "path" in same else ""
+    raise HoldfastError(
+        f"{one['dataset']}: {one['method']} with seed {one['seed']} is there twice{places}; leave "
+        "one of them out"
+    )
 
 
 def _found(

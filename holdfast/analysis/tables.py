@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.acquisition import acquisition
-from holdfast.analysis.allocation_swap import allocation_swap
-from holdfast.analysis.build_up import build_up
 from holdfast.analysis.capability import capability
-from holdfast.analysis.composition import factors_of
 from holdfast.analysis.configurations import configurations
-from holdfast.analysis.controls import controls, datasets
 from holdfast.analysis.curves import bands, curves, half_lives
-from holdfast.analysis.factorial import Factorial, factorial, synergy
 from holdfast.analysis.horizon import at_horizon
 from holdfast.analysis.item_tables import ItemTables, item_tables
-from holdfast.analysis.percentiles import percentile_bars
-from holdfast.analysis.ranks import ranks
-from holdfast.analysis.replicates import one_dataset
-from holdfast.analysis.search_transfer import search_transfer, selection
-from holdfast.analysis.seed_spread import seed_spread, spread_groups, temperature_control
-from holdfast.analysis.state_size import state_size
+from holdfast.analysis.seed_spread import seed_spread
 from holdfast.analysis.study import Study
-from holdfast.analysis.uncertainty import (
-    HALF_LIFE,
-    differences,
-    effect_contrasts,
-    means,
-    with_intervals,
-)
+from holdfast.analysis.uncertainty import HALF_LIFE, differences, means
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.mechanisms import VANILLA
 
 
 @dataclass(frozen=True)
@@ -70,20 +51,98 @@ class _Made(dict[str, pd.DataFrame]):
         raise HoldfastError(f"no table {name}: {why}")
 
 
-def analyse(study: Study) -> Analysis:
+class StudyPart:
+    """A study of one data set or of all, and what several tables are made of."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.cells = study.cells
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The cells at the horizon of their data set."""
+        return at_horizon(self.cells)
+
+    @cached_property
+    def survival(self) -> pd.DataFrame:
+        """The curves of every method, with their bands."""
+        return bands(curves(self.study))
+
+    @cached_property
+    def kept(self) -> ItemTables:
+        """What the runs kept of their items and samples."""
+        return item_tables(self.runs)
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Each metric of every method with its interval."""
+        return means(self.study)
+
+    @property
+    def half_lives(self) -> pd.DataFrame:
+        """The half-life of every method with its interval."""
+        table = half_lives(self.survival)
+        own = self.means[self.means["metric"] == HALF_LIFE]
+        return table.merge(own[["dataset", "method", "low", "high", "seeds"]], how="left")
+
+
+NO_RUN = "no finished run outside a search"
+ONE_SEED = "a spread needs two seeds"
+_NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
+_NO_SAMPLES = "no finished run with replay keeps its samples (sampling.keep=true)"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of an analysis.
+
+    name: of its files; make: from a data set, or from all at once where ``across``; empty: why
+    there is none where nobody raised; of_search: whether it needs a search, not only final runs.
+    """
+
+    name: str
+    make: Callable[[StudyPart], pd.DataFrame]
+    empty: str = NO_RUN
+    of_search: bool = False
+    across: bool = False
+
+
+TABLES = (
+    Table("configurations", lambda part: configurations(part.cells)),
+    Table("means", lambda part: part.means),
+    Table(
+        "differences",
+        lambda part: differences(part.study),
+        "a difference needs two methods and two seeds",
+    ),
+    Table("seed_spread", lambda part: seed_spread(part.cells), ONE_SEED),
+    Table(
+        "capability",
+        lambda part: capability(part.cells),
+        "holdfast capability has not been asked of any final run",
+    ),
+    Table("survival", lambda part: part.survival),
+    Table("half_lives", lambda part: part.half_lives),
+    Table("items", lambda part: part.kept.items, _NO_ITEMS),
+    Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
+    Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),
+)
+
+
+def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
     """Make every table that the study gives; what it lacks for another stops none.
 
-    Nor does a data set stop another: ``absent`` names ``effects of llm_qa`` where the others have
-    effects. Only ranks and the search's bars are over all data sets, or not at all.
-    Source: app:results, app:search.
+    Nor does a data set stop another: ``absent`` names ``items of llm_qa`` where the others have
+    items. wanted: the tables to make.
+    Source: app:results.
     """
-    parts = {one: _Part(_of_dataset(study, one)) for one in _datasets(study)}
-    every = {"": _Part(study)}
+    parts = {one: StudyPart(_of_dataset(study, one)) for one in _datasets(study)}
+    every = {"": StudyPart(study)}
     learned = not every[""].runs.empty
     made: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
     refused: dict[tuple[str, str], str] = {}
-    for table in TABLES:
+    for table in wanted:
         found, reasons = [], {}
         for dataset, part in (every if table.across else parts).items():
             if part.runs.empty and not table.of_search:
@@ -100,7 +159,7 @@ def analyse(study: Study) -> Analysis:
         elif reasons:
             absent[table.name] = "; ".join(dict.fromkeys(reasons.values()))
         else:
-            absent[table.name] = table.empty if learned or table.of_search else _NO_RUN
+            absent[table.name] = table.empty if learned or table.of_search else NO_RUN
     return Analysis(_Made(made, absent), absent, refused)
 
 
@@ -121,170 +180,6 @@ def _of_dataset(study: Study, dataset: str) -> Study:
     """What a study has of one data set."""
     traces = {name: trace for name, trace in study.traces.items() if name == dataset}
     return replace(study, cells=study.cells[study.cells["dataset"] == dataset], traces=traces)
-
-
-class _Part:
-    """A study of one data set or of all, and what several tables are made of."""
-
-    def __init__(self, study: Study) -> None:
-        self.study = study
-        self.cells = study.cells
-
-    @cached_property
-    def runs(self) -> pd.DataFrame:
-        return at_horizon(self.cells)
-
-    @cached_property
-    def survival(self) -> pd.DataFrame:
-        return bands(curves(self.study))
-
-    @cached_property
-    def kept(self) -> ItemTables:
-        return item_tables(self.runs)
-
-    @cached_property
-    def factorial(self) -> Factorial:
-        """Of the factors that any composition of the one data set has."""
-        factors = factors_of(self.runs["method"])
-        if not factors:
-            raise HoldfastError(
-                f"{one_dataset(self.runs)}: no composition of SI, SD, replay and merge"
-            )
-        return factorial(self.runs, factors)
-
-    @cached_property
-    def means(self) -> pd.DataFrame:
-        return means(self.study)
-
-    # Tables of differences have the interval of each beside it.
-
-    @property
-    def half_lives(self) -> pd.DataFrame:
-        table = half_lives(self.survival)
-        own = self.means[self.means["metric"] == HALF_LIFE]
-        return table.merge(own[["dataset", "method", "low", "high", "seeds"]], how="left")
-
-    @property
-    def effects(self) -> pd.DataFrame:
-        result = self.factorial
-        contrasts = effect_contrasts(result.effects["term"], result.factors)
-        return _named(result.dataset, with_intervals(result.effects, self.study, contrasts))
-
-    @property
-    def synergy(self) -> pd.DataFrame:
-        table = synergy(self.runs)
-        more = {VANILLA: 1.0, "replay": -1.0, "merge": -1.0, "replay_merge": 1.0}
-        table["difference"] = table["together"] - table["apart"]
-        return with_intervals(table, self.study, [more] * len(table))
-
-    @property
-    def build_up(self) -> pd.DataFrame:
-        table = build_up(self.runs)
-        steps = itertools.pairwise(table["method"])
-        gains: list[dict[str, float]] = [{}, *({now: 1.0, before: -1.0} for before, now in steps)]
-        return with_intervals(table.assign(gain=table["final"].diff()), self.study, gains)
-
-    @property
-    def allocation_swap(self) -> pd.DataFrame:
-        table = allocation_swap(self.runs)
-        pairs = zip(table["swapped"], table["merged"], strict=True)
-        changes = [{swapped: 1.0, merged: -1.0} for swapped, merged in pairs]
-        return with_intervals(table, self.study, changes)
-
-    def beside_search(self, make: _OfSearch) -> pd.DataFrame:
-        """A table of a search and the final runs; empty for a data set without a search."""
-        for dataset, trace in self.study.traces.items():
-            if self.runs.empty:
-                raise HoldfastError(
-                    f"{dataset}: no final run to set beside the search; run a suite"
-                )
-            return _named(dataset, make(trace, self.runs))
-        return pd.DataFrame()
-
-
-def _model(result: Factorial) -> pd.DataFrame:
-    fields = ("dataset", "response", "n", "error_df", "rmse", "standard_error", "r2")
-    return pd.DataFrame([{field: getattr(result, field) for field in fields}])
-
-
-def _named(dataset: str, table: pd.DataFrame) -> pd.DataFrame:
-    return pd.concat([pd.Series(dataset, table.index, name="dataset"), table], axis="columns")
-
-
-_OfSearch = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
-_NO_RUN = "no finished run outside a search"
-_ONE_SEED = "a spread needs two seeds"
-_NO_SEARCH = "no search"
-_NO_ITEMS = "no finished run keeps verdicts by item (evaluation.items=true)"
-_NO_SAMPLES = "no finished run with replay keeps its samples (sampling.keep=true)"
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of an analysis.
-
-    name: of its files; make: from a data set, or from all at once where ``across``; empty: why
-    there is none where nobody raised; of_search: whether it needs a search, not only final runs.
-    """
-
-    name: str
-    make: Callable[[_Part], pd.DataFrame]
-    empty: str = _NO_RUN
-    of_search: bool = False
-    across: bool = False
-
-
-TABLES = (
-    Table("datasets", lambda part: datasets(part.study)),
-    Table("configurations", lambda part: configurations(part.cells)),
-    Table("means", lambda part: part.means),
-    Table("controls", lambda part: controls(part.study)),
-    Table(
-        "differences",
-        lambda part: differences(part.study),
-        "a difference needs two methods and two seeds",
-    ),
-    Table("effects", lambda part: part.effects),
-    Table("factorial_model", lambda part: _model(part.factorial)),
-    Table("synergy", lambda part: part.synergy),
-    Table("ranks", lambda part: ranks(part.runs), across=True),
-    Table("build_up", lambda part: part.build_up),
-    Table("allocation_swap", lambda part: part.allocation_swap),
-    Table("acquisition", lambda part: acquisition(part.cells), "every run passes the gate"),
-    Table("seed_spread", lambda part: seed_spread(part.cells), _ONE_SEED),
-    Table("seed_spread_by_data_anchor", lambda part: spread_groups(part.cells), _ONE_SEED),
-    Table("state_size", lambda part: state_size(part.cells)),
-    Table(
-        "capability",
-        lambda part: capability(part.cells),
-        "holdfast capability has not been asked of any final run",
-    ),
-    Table("survival", lambda part: part.survival),
-    Table("half_lives", lambda part: part.half_lives),
-    Table("items", lambda part: part.kept.items, _NO_ITEMS),
-    Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
-    Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),
-    Table(
-        "temperature_control",
-        lambda part: temperature_control(part.study),
-        "no search that varies sampling.temperature",
-        of_search=True,
-    ),
-    Table(
-        "search_percentiles",
-        lambda part: percentile_bars(part.study.traces),
-        _NO_SEARCH,
-        of_search=True,
-        across=True,
-    ),
-    Table(
-        "search_transfer",
-        lambda part: part.beside_search(search_transfer),
-        _NO_SEARCH,
-        of_search=True,
-    ),
-    Table("selection", lambda part: part.beside_search(selection), _NO_SEARCH, of_search=True),
-)
 
 
 def _words(column: pd.Series) -> bool:

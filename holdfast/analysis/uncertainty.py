@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from holdfast.analysis.bootstrap import interval
-from holdfast.analysis.composition import compositions
-from holdfast.analysis.horizon import at_horizon
 from holdfast.analysis.lifetimes import BySeed, Lifetime, lives_apart, recall_by_age
-from holdfast.analysis.replicates import by_dataset, refuse_repeated
-from holdfast.analysis.study import Study
+from holdfast.analysis.study import Study, final_runs
 from holdfast.results import RecallMatrix
 from holdfast.results.metrics import terms
 
@@ -34,10 +31,9 @@ def means(study: Study) -> pd.DataFrame:
     where a seed's value is not defined, and for a half-life or a bound beyond the horizon.
     Raises HoldfastError for a method and seed that is there twice.
     """
-    runs = at_horizon(study.cells)
-    refuse_repeated(runs)
+    runs = final_runs(study.cells)
     rows: list[tuple[object, ...]] = []
-    for dataset, part in by_dataset(runs).items():
+    for dataset, part in runs.groupby("dataset", sort=False):
         seeds = part["method"].value_counts()
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
@@ -66,9 +62,8 @@ def differences(study: Study) -> pd.DataFrame:
     Raises HoldfastError for a method and seed that is there twice.
     """
     rows: list[tuple[object, ...]] = []
-    runs = at_horizon(study.cells)
-    refuse_repeated(runs)
-    for dataset, part in by_dataset(runs).items():
+    runs = final_runs(study.cells)
+    for dataset, part in runs.groupby("dataset", sort=False):
         found: list[tuple[str, str, str, float, float, float, int]] = []
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
@@ -83,36 +78,6 @@ def differences(study: Study) -> pd.DataFrame:
         for *named, difference, low, high, seeds in found:
             rows.append((dataset, *named, difference, low, high, low <= 0 <= high, seeds))
     return pd.DataFrame(rows, columns=[*_DIFFERENCES, "seeds"])
-
-
-def with_intervals(
-    table: pd.DataFrame, study: Study, contrasts: Sequence[Mapping[str, float]]
-) -> pd.DataFrame:
-    """A table with ``low`` and ``high`` of the difference in Final that each row is about.
-
-    study: of the table's one data set; contrasts: for each row, the weight of every method whose
-    mean is part of the difference. NaN with fewer than two seeds that all of them have.
-    """
-    values = by_seed(at_horizon(study.cells), study.matrices, "final")
-    pairs = [bounds(contrasted(values, contrast)) for contrast in contrasts]
-    low, high = zip(*pairs, strict=True) if pairs else ((), ())
-    return table.assign(low=low, high=high)
-
-
-def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[str, float]]:
-    """The weights of the compositions in each effect of a factorial, ``term`` as ``si:merge``.
-
-    Source: tab:anova.
-    """
-    levels = compositions(factors)
-    return [
-        {
-            method: (-1.0) ** sum(not row[factors.index(name)] for name in term.split(":"))
-            / (len(levels) / 2)
-            for method, row in levels.items()
-        }
-        for term in terms
-    ]
 
 
 def bounds(each: NDArray[np.float64]) -> tuple[float, float]:

@@ -5,19 +5,21 @@ A package adds its own through the entry-point group ``holdfast.anchors``.
 
 from holdfast.anchors.base import (
     Anchor,
+    Change,
     Needs,
-    StepChange,
-    StepView,
+    State,
+    Step,
     TaskEnd,
     TaskStart,
+    Tree,
     Update,
 )
-from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.reference_points import JointTraining, StoredReplay
-from holdfast.anchors.self_distillation import SelfDistillation
-from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.anchors.replay import GenerativeReplay
+from holdfast.anchors.sd import SelfDistillation
+from holdfast.anchors.si import SynapticIntelligence
 from holdfast.core import plugins
 from holdfast.core.config import Config
 
@@ -25,12 +27,14 @@ __all__ = [
     "ANCHORS",
     "REFERENCE_POINTS",
     "Anchor",
+    "Change",
     "Config",
     "Needs",
-    "StepChange",
-    "StepView",
+    "State",
+    "Step",
     "TaskEnd",
     "TaskStart",
+    "Tree",
     "Update",
     "register",
 ]

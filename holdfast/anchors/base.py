@@ -1,27 +1,36 @@
-"""What an anchor is: state in, state out, and a loss over small frozen views.
+"""What an anchor is: settings and pure functions of an explicit state.
 
-An anchor never sees the learner. It declares what it needs, has hooks for the start of a task, a
-step and the end of a task, and owns its state. The boundary of
-tasks (alg. app-task-boundary) decides when each of these happens.
+An anchor sees no loop and no model. Whoever trains, this package's loop, somebody's Trainer or a
+bare script, calls the same four functions in the order of alg. app-task-boundary: ``begin`` a task,
+a ``loss`` in every step, ``after_step``, and ``end`` of the task. Each gets the state that the one
+before returned.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from holdfast.backbone.curvature import Curvature
 from holdfast.backbone.projection import Projection
 from holdfast.core.config import Config
+from holdfast.model.curvature import Curvature
+
+#: Trainable coordinates, or a value for each of them, by the names that the loop gives them; of
+#: low-rank layers ``MODULE.lora_A`` [r, d_in] and ``MODULE.lora_B`` [d_out, r].
+Tree = Mapping[str, Tensor]
+
+#: What an anchor remembers, by names of its own. The trees and tensors in it are never changed in
+#: place.
+State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What the learner must supply to an anchor.
+    """What the loop must supply to an anchor.
 
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
     adapted map on such samples; updates: the change of every map as factors; teacher: the
@@ -42,81 +51,85 @@ class Needs:
 
 @dataclass(frozen=True)
 class TaskStart:
-    """task: 1-based; parameters: [P], the trainable coordinates before the first step.
+    """task: 1-based; parameters: the trainable coordinates before the first step.
 
     items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
     name, on the samples before this task, None when there are none or no anchor needs them;
-    general: how many sequences of general text were sampled, before this task or the first; rest:
-    keeps a tensor that no step of the task needs, in host memory if that is asked for.
+    general: how many sequences of general text were sampled, before this task or the first.
     """
 
     task: int
-    parameters: Tensor
+    parameters: Tree
     items: int = 1
     past_items: int = 0
     curvature: Curvature | None = None
     general: int = 0
-    rest: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
 
 @dataclass(frozen=True)
 class Update:
-    """The change of one map since the task began, as factors: ``dW = scale * left @ right``.
+    """The change of one map since the task began: ``dW = scale * lora_B @ lora_A``.
 
-    left: [d_out, k], B or [B, -B_0]; right: [k, d_in], A or [A; A_0]; scale: rho. Where B_0 = 0,
+    lora_B: [d_out, k], B or [B, -B_0]; lora_A: [k, d_in], A or [A; A_0]; scale: rho. Where B_0 = 0,
     k is the rank, otherwise twice as much. Both are differentiable.
     """
 
-    left: Tensor
-    right: Tensor
+    lora_B: Tensor
+    lora_A: Tensor
     scale: float
 
 
 @dataclass(frozen=True)
-class StepView:
+class Step:
     """The arguments of an anchor's loss in one step.
 
-    parameters: [P], differentiable; current: the predicted tokens of the current minibatch, with
-    the previous model's states when a past exists; replay: those of the replay minibatch, None
-    when there is none; updates: of every adapted map, by name, where an anchor needs them.
+    parameters: the trainable coordinates, differentiable; current: the predicted tokens of the
+    current minibatch, with the previous model's states when a past exists; replay: those of the
+    replay minibatch, None when there is none; updates: of every adapted map, by name, where an
+    anchor needs them.
     """
 
-    parameters: Tensor
+    parameters: Tree
     current: Projection
     replay: Projection | None
     updates: Mapping[str, Update] = field(default_factory=dict)
 
+    def zero(self) -> Tensor:
+        """The loss of an anchor without a past, a scalar."""
+        return next(iter(self.parameters.values())).new_zeros(())
+
 
 @dataclass(frozen=True)
-class StepChange:
-    """One optimiser step: the unclipped fit gradient and the coordinates around it, each [P]."""
+class Change:
+    """One optimiser step: the unclipped fit gradient, and the coordinates around the step."""
 
-    fit_gradient: Tensor
-    before: Tensor
-    after: Tensor
+    fit_gradient: Tree
+    before: Tree
+    after: Tree
 
 
 @dataclass(frozen=True)
 class TaskEnd:
     """The trained model, before the allocation rule changes its coordinates.
 
-    task: 1-based; parameters: [P]; sequences: number of training sequences N_t;
-    sequence_gradient: the gradient [P] of the causal loss of one of them, in evaluation mode,
-    by its index in task order; curvature: S and G of every adapted map on these sequences.
+    task: 1-based; sequences: number of training sequences N_t; sequence_gradient: the gradient of
+    the causal loss of one of them, in evaluation mode, by its index in task order; curvature: S
+    and G of every adapted map on these sequences.
     """
 
     task: int
-    parameters: Tensor
+    parameters: Tree
     sequences: int
-    sequence_gradient: Callable[[int], Tensor]
+    sequence_gradient: Callable[[int], Tree]
     curvature: Callable[[], Curvature] = dict
 
 
 class Anchor(ABC):
-    """One thing that an update should preserve. Implementations are final.
+    """One thing that an update should preserve.
 
-    Config: its settings; needs: what the learner supplies. A method that an anchor does not
-    override does nothing and keeps no state.
+    An instance holds its settings and nothing else; what it learns is the state that its functions
+    take and return. Config: its settings; needs: what the loop supplies. A function that an anchor
+    does not override returns the state that it was given. The first state is empty.
     """
 
     Config: ClassVar[type[Config]] = Config
@@ -126,8 +139,7 @@ class Anchor(ABC):
         """config: of the class ``Config``."""
         self.config = config
 
-    @property
-    def strength(self) -> float:
+    def strength(self, state: State) -> float:
         """The coefficient of the loss in eq. app-objective: ``config.strength``."""
         strength: float = self.config.strength
         return strength
@@ -138,28 +150,64 @@ class Anchor(ABC):
         return self.needs.replay
 
     @abstractmethod
-    def loss(self, step: StepView) -> Tensor:
+    def loss(self, state: State, step: Step) -> Tensor:
         """The anchor's term, a scalar, unweighted; exactly 0 until a past exists."""
 
-    def begin(self, start: TaskStart) -> None:  # noqa: B027
+    def begin(self, state: State, start: TaskStart) -> State:
         """A task is about to be learned."""
+        return state
 
-    def after_step(self, change: StepChange) -> None:  # noqa: B027
+    def after_step(self, state: State, change: Change) -> State:
         """The optimiser has made a step."""
+        return state
 
-    def end(self, end: TaskEnd) -> None:  # noqa: B027
+    def end(self, state: State, end: TaskEnd) -> State:
         """The task is learned; consolidate before the factors change their coordinates."""
+        return state
 
-    def state(self) -> dict[str, Tensor]:
-        """The state for the next task, as named tensors; may be empty."""
-        return {}
+    def pack(self, state: State) -> dict[str, Tensor]:
+        """A state as named tensors for a file; ``PART NAME`` for a tree's.
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load what :meth:`state` returned; KeyError on names that do not match."""
-        check_names(state)
+        A state may hold tensors and trees; an anchor with anything else overrides this pair.
+        """
+        packed: dict[str, Tensor] = {}
+        for part, value in state.items():
+            if isinstance(value, Tensor):
+                packed[part] = value
+            else:
+                packed |= {f"{part} {name}": tensor for name, tensor in value.items()}
+        return packed
+
+    def unpack(self, tensors: Mapping[str, Tensor]) -> State:
+        """The inverse of :meth:`pack`; KeyError on names that do not match, if that is checked."""
+        state: dict[str, Any] = {}
+        for key, tensor in tensors.items():
+            part, tree, name = key.partition(" ")
+            if tree:
+                state.setdefault(part, {})[name] = tensor
+            else:
+                state[part] = tensor
+        return state
 
 
-def check_names(state: Mapping[str, Tensor], *names: str) -> None:
-    """Raise KeyError unless a state to load is empty or holds exactly ``names``."""
-    if state and state.keys() != set(names):
-        raise KeyError(f"a state of {sorted(state)} instead of {sorted(names)}")
+def unpacked(
+    tensors: Mapping[str, Tensor], *groups: Sequence[str], single: Sequence[str] = ()
+) -> State:
+    """The state whose packed form these tensors are.
+
+    groups: names of parts of which a state has all or none; single: the parts that are one tensor;
+    the others are trees. Raises KeyError on other names, or where two trees differ in theirs.
+    """
+    state: dict[str, Any] = {}
+    for key, tensor in tensors.items():
+        part, _, name = key.partition(" ")
+        if part in single:
+            state[part] = tensor
+        else:
+            # Older runs have no name for the one tensor that held all factors.
+            state.setdefault(part, {})[name or "factors"] = tensor
+    whole = {part for group in groups if state.keys() & set(group) for part in group}
+    trees = {frozenset(state[part]) for part in state.keys() - set(single)}
+    if state.keys() != whole or len(trees) > 1:
+        raise KeyError(f"the tensors {sorted(tensors)} are no state of the parts {groups}")
+    return state

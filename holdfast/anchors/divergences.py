@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -33,7 +31,6 @@ class DivergenceConfig(Config):
             tokens.student,
             self.temperature,
             self.vocabulary,
-            fused=tokens.fused,
         )
 
 
@@ -43,21 +40,18 @@ def divergence(
     student: Tensor,
     temperature: float,
     vocabulary: int | None = None,
-    *,
-    fused: bool = False,
 ) -> Tensor:
     """The divergence at each token, in float32 at least, times temperature squared: [n].
 
     teacher, student: logits [n, vocabulary]; temperature: tau > 0. ``vocabulary`` keeps only the
-    teacher's so many likeliest tokens, both distributions renormalised over them. fused: compile
-    the forward KL.
+    teacher's so many likeliest tokens, both distributions renormalised over them.
     Source: eq. app-replay-loss, eq. app-function-loss (forward KL over the full vocabulary).
     """
     if vocabulary is not None and vocabulary < teacher.shape[-1]:
         kept = teacher.topk(vocabulary, dim=-1).indices
         teacher, student = teacher.gather(-1, kept), student.gather(-1, kept)
     if kind == "forward_kl":
-        forward: Tensor = _ForwardKL.apply(teacher, student, temperature, fused)  # type: ignore[no-untyped-call]
+        forward: Tensor = _ForwardKL.apply(teacher, student, temperature)  # type: ignore[no-untyped-call]
         return forward
     log_q, log_p = _log_softmax(teacher, temperature), _log_softmax(student, temperature)
     if kind == "reverse_kl":
@@ -78,21 +72,18 @@ class _ForwardKL(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, teacher: Tensor, student: Tensor, temperature: float, fused: bool
-    ) -> Tensor:
-        parts = _compiled_parts() if fused else _forward_kl_parts
-        value, difference = parts(teacher, student, temperature)
+    def forward(ctx: Any, teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+        value, difference = _forward_kl_parts(teacher, student, temperature)
         ctx.save_for_backward(difference)
         ctx.temperature, ctx.dtype = temperature, student.dtype
         return value * temperature**2
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, Tensor, None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, Tensor, None]:
         (difference,) = ctx.saved_tensors
         into = torch.empty_like(difference, dtype=ctx.dtype)
         torch.mul(difference, upstream[0][:, None] * ctx.temperature, out=into)
-        return None, into, None, None
+        return None, into, None
 
 
 def _forward_kl_parts(
@@ -103,11 +94,6 @@ def _forward_kl_parts(
     q = log_q.exp()
     value = _without_zeros(log_q.sub_(log_p).mul_(q), q).sum(dim=-1)
     return value, log_p.exp_().sub_(q)
-
-
-@cache
-def _compiled_parts() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]:
-    return torch.compile(_forward_kl_parts, dynamic=True)
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:

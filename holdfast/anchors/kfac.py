@@ -15,7 +15,7 @@ model it is Holdfast's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -25,29 +25,23 @@ from torch import Tensor
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepView,
+    State,
+    Step,
     TaskEnd,
     TaskStart,
     Update,
-    check_names,
-)
-from holdfast.backbone.curvature import (
-    Curvature,
-    KroneckerFactors,
-    from_named,
-    mixed,
-    named,
-    placed,
 )
 from holdfast.core.config import Config
+from holdfast.model.curvature import Curvature, KroneckerFactors, from_named, mixed, named, placed
 
 
 class KroneckerFisher(Anchor):
     """The quadratic form above.
 
-    learned: with ``source: own`` the means of S and G over all learned items; general: those over
-    the general text that the unmodified model wrote; each None until it exists. held: S and G of
-    the form during a task, None between tasks.
+    Its state. past: with ``source: own`` the means of S and G over all learned items; prior: those
+    over the general text that the unmodified model wrote; penalty: S and G of the form during a
+    task. Each is absent until it exists. ratio: of past items and general sequences to new items,
+    during a task; items: learned before it, at most max_items.
     """
 
     class Config(Config):
@@ -76,69 +70,70 @@ class KroneckerFisher(Anchor):
         self.config = config
         if config.source == "own":
             self.needs = Needs(updates=True)
-        self.learned: Curvature | None = None
-        self.general: Curvature | None = None
-        self.held: Curvature | None = None
-        self._rest: Callable[[Tensor], Tensor] = lambda tensor: tensor
-        self._items = 0  # learned before it, at most max_items
-        self._ratio = 1.0
 
-    @property
-    def strength(self) -> float:
-        return super().strength * self._ratio
+    def strength(self, state: State) -> float:
+        return super().strength(state) * float(state.get("ratio", 1.0))
 
-    def begin(self, start: TaskStart) -> None:
+    def begin(self, state: State, start: TaskStart) -> State:
         most = self.config.max_items
-        self._items = start.past_items if most is None else min(start.past_items, most)
-        written = self.config.source == "written"
-        if start.task == 1 and not written:
-            self.general = start.curvature
-        # The unmodified model may have written only empty sequences.
-        general = start.general if written or self.general is not None else 0
-        self._ratio = (self._items + general) / start.items if self.config.per_item else 1.0
-        if written:
-            self.held = start.curvature
-            return
-        device = start.parameters.device
-        self.held = _mean(self.general, start.general, self.learned, self._items, device)
-        self._rest = start.rest
-        self.general, self.learned = self._rested(self.general), self._rested(self.learned)
-
-    def loss(self, step: StepView) -> Tensor:
-        if self.held is None:
-            return step.parameters.new_zeros(())
-        return quadratic_form(step.updates, self.held)
-
-    def end(self, end: TaskEnd) -> None:
-        self.held = None
-        if self.config.source == "own":
-            device, own = end.parameters.device, end.curvature()
-            self.learned = self._rested(
-                _mean(self.learned, self._items, own, end.sequences, device)
-            )
-
-    def _rested(self, known: Curvature | None) -> Curvature | None:
-        return None if known is None else placed(known, self._rest)
-
-    def state(self) -> dict[str, Tensor]:
-        parts = {"learned": self.learned, "general": self.general}
-        return {
-            f"{part} {name}": tensor
-            for part, known in parts.items()
-            if known is not None
-            for name, tensor in named(known).items()
-        }
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
+        items = start.past_items if most is None else min(start.past_items, most)
+        prior = state.get("prior")
         if self.config.source == "written":
-            check_names(state)
-        parts: dict[str, dict[str, Tensor]] = {"learned": {}, "general": {}}
-        for name, tensor in state.items():
-            part, _, rest = name.partition(" ")
-            parts[part][rest] = tensor
-        self.learned, self.general = (
-            from_named(found) if found else None for found in parts.values()
-        )
+            penalty, general = start.curvature, start.general
+        else:
+            prior = start.curvature if start.task == 1 else prior
+            # The unmodified model may have written only empty sequences.
+            general = 0 if prior is None else start.general
+            device = next(iter(start.parameters.values())).device
+            penalty = _mean(prior, general, state.get("past"), items, device)
+        ratio = (items + general) / start.items if self.config.per_item else 1.0
+        new = {"past": state.get("past"), "prior": prior}
+        kept: dict[str, Any] = {part: one for part, one in new.items() if one is not None}
+        if penalty is not None:
+            kept["penalty"] = dict(penalty)
+        count = torch.tensor([ratio, items], dtype=torch.float64)
+        return {**kept, "ratio": count[0], "items": count[1]}
+
+    def loss(self, state: State, step: Step) -> Tensor:
+        if "penalty" not in state:
+            return step.zero()
+        return quadratic_form(step.updates, state["penalty"])
+
+    def end(self, state: State, end: TaskEnd) -> State:
+        kept = {part: state[part] for part in ("past", "prior") if part in state}
+        if self.config.source == "own":
+            device = next(iter(end.parameters.values())).device
+            task, items = end.curvature(), int(state["items"])
+            past = _mean(state.get("past"), items, task, end.sequences, device)
+            if past is not None:
+                kept["past"] = past
+        return kept
+
+    def pack(self, state: State) -> dict[str, Tensor]:
+        curvatures = {
+            f"{part} {name}": tensor
+            for part in _CURVATURES
+            if part in state
+            for name, tensor in named(state[part]).items()
+        }
+        return curvatures | {name: state[name] for name in ("ratio", "items") if name in state}
+
+    def unpack(self, tensors: Mapping[str, Tensor]) -> State:
+        state: dict[str, Any] = {}
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in _CURVATURES}
+        for key, tensor in tensors.items():
+            part, _, name = key.partition(" ")
+            if key in ("ratio", "items"):
+                state[key] = tensor
+            else:
+                parts[_OLD_PARTS.get(part, part)][name] = tensor
+        if tensors and self.config.source == "written" and "ratio" not in tensors:
+            raise KeyError(f"a state of {sorted(tensors)} between tasks, where none is kept")
+        return state | {part: from_named(one) for part, one in parts.items() if one}
+
+
+_CURVATURES = ("past", "prior", "penalty")
+_OLD_PARTS = {"learned": "past", "general": "prior"}  # of runs before explicit states
 
 
 def _mean(
@@ -157,16 +152,22 @@ def _mean(
 
 def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tensor:
     """``1/2 sum tr(G dW S dW^T)``, a scalar, differentiable in the factors of the updates."""
-    factors = [part for update in updates.values() for part in (update.left, update.right)]
+    factors = [
+        part.to(torch.promote_types(part.dtype, torch.float32))
+        for update in updates.values()
+        for part in (update.lora_B, update.lora_A)
+    ]
     scales = [update.scale for update in updates.values()]
-    form: Tensor = _QuadraticForm.apply([curvature[name] for name in updates], scales, *factors)  # type: ignore[no-untyped-call]
+    # B A and B_0 A_0 nearly cancel, which half precision does not survive.
+    with torch.autocast(factors[0].device.type, enabled=False):
+        form: Tensor = _QuadraticForm.apply([curvature[name] for name in updates], scales, *factors)  # type: ignore[no-untyped-call]
     return form
 
 
 class _QuadraticForm(torch.autograd.Function):
-    """The form with its gradient, ``G L (R S R^T)`` in ``L`` and alike in ``R``.
+    """The form with its gradient, ``G B (A S A^T)`` in ``B`` and alike in ``A``.
 
-    With dW = scale L R the form is ``1/2 scale^2 sum((L^T G L) * (R S R^T))``: k x k products.
+    With dW = scale B A the form is ``1/2 scale^2 sum((B^T G B) * (A S A^T))``: k x k products.
     """
 
     @staticmethod
@@ -176,12 +177,12 @@ class _QuadraticForm(torch.autograd.Function):
         value = factors[0].new_zeros(())
         slopes = []
         pairs = zip(factors[::2], factors[1::2], strict=True)
-        for known, scale, (left, right) in zip(curvature, scales, pairs, strict=True):
-            curved_left = known.outputs.times(left.t()).t()  # G L, [d_out, k]
-            curved_right = known.inputs.times(right)  # R S, [k, d_in]
-            lefts, rights = left.t() @ curved_left, curved_right @ right.t()  # [k, k]
-            value += 0.5 * scale**2 * (lefts * rights).sum()
-            slopes += [curved_left @ (rights * scale**2), (lefts * scale**2) @ curved_right]
+        for fisher, scale, (lora_B, lora_A) in zip(curvature, scales, pairs, strict=True):
+            GB = fisher.outputs.times(lora_B.t()).t()  # [d_out, k]
+            AS = fisher.inputs.times(lora_A)  # [k, d_in]
+            BGB, ASA = lora_B.t() @ GB, AS @ lora_A.t()  # [k, k]
+            value += 0.5 * scale**2 * (BGB * ASA).sum()
+            slopes += [GB @ (ASA * scale**2), (BGB * scale**2) @ AS]
         ctx.save_for_backward(*slopes)
         return value
 

@@ -12,20 +12,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import (
-    Anchor,
-    Needs,
-    StepView,
-    TaskEnd,
-    check_names,
-)
+from holdfast.anchors.base import Anchor, State, Step, TaskEnd, unpacked
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core.config import Config
 from holdfast.core.processes import mine, summed
 
 
 class OnlineEWC(Anchor):
-    """fisher: running, [P]; reference: theta*, [P]; scale: mean of the first task's Fisher, []."""
+    """Its state, from the first boundary on: two trees and a tensor.
+
+    fisher: the running one; reference: theta*; scale: mean of the first task's Fisher, [].
+    """
 
     class Config(Config):
         strength: float = Field(1000.0, ge=0)  # lambda_EWC
@@ -33,47 +30,38 @@ class OnlineEWC(Anchor):
         sequences: int = Field(1000, ge=1)  # N_F
         normalise: bool = True  # to the first task's mean Fisher
 
-    needs = Needs()
-
-    def __init__(self, config: OnlineEWC.Config) -> None:
-        self.config = config
-        self.fisher: Tensor | None = None
-        self.reference: Tensor | None = None
-        self.scale: Tensor | None = None
-
-    def loss(self, step: StepView) -> Tensor:
+    def loss(self, state: State, step: Step) -> Tensor:
         """eq. app-online-ewc-penalty."""
-        if self.fisher is None or self.reference is None:
-            return step.parameters.new_zeros(())
-        return quadratic_penalty(step.parameters, self.fisher, self.reference)
+        if not state:
+            return step.zero()
+        return quadratic_penalty(step.parameters, state["fisher"], state["reference"])
 
-    def end(self, end: TaskEnd) -> None:
+    def end(self, state: State, end: TaskEnd) -> State:
         """F~ <- gamma F~ + F^.
 
         Source: eq. app-fisher, app-fisher-normalize, app-online-ewc-update.
         """
         used = min(end.sequences, self.config.sequences)  # M_t
-        fisher = torch.zeros_like(end.parameters)
+        fisher = {
+            name: torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+            for name, tensor in end.parameters.items()
+        }
         for index in mine(used):
-            fisher += end.sequence_gradient(index).square()
-        summed(fisher)
-        fisher /= used
-        mean = fisher.mean()
-        if self.scale is None:
-            self.scale = mean
-        if self.config.normalise and float(mean) > 0:
-            fisher *= self.scale / mean
-        past = 0.0 if self.fisher is None else self.config.decay * self.fisher
-        self.fisher = past + fisher
-        self.reference = end.parameters.clone()
+            for name, gradient in end.sequence_gradient(index).items():
+                fisher[name] += gradient.square()
+        for tensor in fisher.values():
+            summed(tensor)
+            tensor /= used
+        mean = torch.cat([tensor.flatten() for tensor in fisher.values()]).mean()
+        scale = state.get("scale", mean)
+        past = state.get("fisher", {})
+        for name, tensor in fisher.items():
+            if self.config.normalise and float(mean) > 0:
+                tensor *= scale / mean
+            if past:
+                fisher[name] = self.config.decay * past[name] + tensor
+        reference = {name: tensor.clone() for name, tensor in end.parameters.items()}
+        return {"fisher": fisher, "reference": reference, "scale": scale}
 
-    def state(self) -> dict[str, Tensor]:
-        if self.fisher is None or self.reference is None or self.scale is None:
-            return {}
-        return {"fisher": self.fisher, "reference": self.reference, "scale": self.scale}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        check_names(state, "fisher", "reference", "scale")
-        self.fisher = state["fisher"] if state else None
-        self.reference = state["reference"] if state else None
-        self.scale = state["scale"] if state else None
+    def unpack(self, tensors: Mapping[str, Tensor]) -> State:
+        return unpacked(tensors, ("fisher", "reference", "scale"), single=("scale",))

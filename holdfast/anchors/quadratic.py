@@ -2,10 +2,16 @@
 
 from torch import Tensor
 
+from holdfast.anchors.base import Tree
 
-def quadratic_penalty(parameters: Tensor, importance: Tensor, reference: Tensor) -> Tensor:
-    """``sum_i importance_i (parameters_i - reference_i)^2``; all [P].
+
+def quadratic_penalty(parameters: Tree, importance: Tree, reference: Tree) -> Tensor:
+    """``sum_i importance_i (parameters_i - reference_i)^2``, a scalar.
 
     Source: eq. app-weight-anchor-form.
     """
-    return (importance * (parameters - reference).square()).sum()
+    terms = [
+        (importance[name] * (tensor - reference[name]).square()).sum()
+        for name, tensor in parameters.items()
+    ]
+    return sum(terms[1:], terms[0])

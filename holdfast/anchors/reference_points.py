@@ -13,7 +13,8 @@ from torch import Tensor
 from holdfast.anchors.base import (
     Anchor,
     Needs,
-    StepView,
+    State,
+    Step,
 )
 from holdfast.backbone.projection import token_cross_entropy
 from holdfast.core.config import Config
@@ -22,7 +23,7 @@ from holdfast.core.config import Config
 class StoredReplay(Anchor):
     """Replay stored items of earlier tasks where ``replay`` uses samples of the previous model.
 
-    The ``data`` section sets their minibatches and their weight.
+    The ``replay`` section sets their minibatches and their weight.
     """
 
     class Config(Config):
@@ -36,13 +37,12 @@ class StoredReplay(Anchor):
         self.config = config
         self.needs = Needs(replay=True, stored=config.items)
 
-    @property
-    def strength(self) -> float:
+    def strength(self, state: State) -> float:
         return 1.0
 
-    def loss(self, step: StepView) -> Tensor:
+    def loss(self, state: State, step: Step) -> Tensor:
         if step.replay is None:
-            return step.parameters.new_zeros(())
+            return step.zero()
         return step.replay.mean(token_cross_entropy)
 
 
@@ -51,9 +51,8 @@ class JointTraining(Anchor):
 
     needs = Needs(joint=True)
 
-    @property
-    def strength(self) -> float:
+    def strength(self, state: State) -> float:
         return 0.0
 
-    def loss(self, step: StepView) -> Tensor:
-        return step.parameters.new_zeros(())
+    def loss(self, state: State, step: Step) -> Tensor:
+        return step.zero()

@@ -1,7 +1,6 @@
-"""Checkpointing for models that make their passes by their own modules.
+"""Checkpointing: each block keeps only its inputs.
 
-Each block keeps only its inputs; the backward pass computes the block a second time before it goes
-through it. The decoder that is written out has its own way, at the same memory.
+The backward pass computes the block a second time before it goes through it.
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
@@ -15,11 +14,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.core.errors import HoldfastError
 
 
-def checkpoint_blocks(model: nn.Module, adapters: Adapters) -> None:
+def checkpoint_blocks(model: nn.Module) -> None:
     """Let every block of ``model`` keep only its inputs in passes with gradients.
 
     Transformers' own switch works in training mode only, in which the model would drop out too.
@@ -32,7 +30,7 @@ def checkpoint_blocks(model: nn.Module, adapters: Adapters) -> None:
             "compute twice; leave it out, and lower optim.batch_size instead"
         )
     for block in blocks:
-        block.forward = _keeping_inputs(block.forward, adapters)
+        block.forward = _keeping_inputs(block.forward)
 
 
 def _outermost(module: nn.Module) -> Iterator[nn.Module]:
@@ -43,24 +41,11 @@ def _outermost(module: nn.Module) -> Iterator[nn.Module]:
             yield from _outermost(child)
 
 
-def _keeping_inputs(forward: Callable[..., Any], adapters: Adapters) -> Callable[..., Any]:
+def _keeping_inputs(forward: Callable[..., Any]) -> Callable[..., Any]:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        marks, passes = adapters.dropout.mark(), 0
-
-        def counted(*again: Any, **named: Any) -> Any:
-            nonlocal passes
-            passes += 1
-            if passes == 1:
-                return forward(*again, **named)
-            with adapters.repeating(marks):
-                return forward(*again, **named)
-
-        # To its end, so that maps that share an input have all taken their outputs.
-        return checkpoint(
-            counted, *args, use_reentrant=False, preserve_rng_state=False, early_stop=False,
-            **kwargs,
-        )  # fmt: skip
+        # The generator's state is kept, so that the same entries are dropped both times.
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return checkpointed

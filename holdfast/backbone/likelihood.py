@@ -28,7 +28,7 @@ def token_log_likelihoods(
     with torch.no_grad(), backbone.answering():
         for rows in batches([len(tokens) for tokens in sequences], _TOKENS_PER_BATCH):
             batch = collate([sequences[row] for row in rows], backbone.device)
-            states = backbone.states(batch)[0]
+            states = backbone.states(batch)
             pieces = [
                 _log_likelihoods(backbone, part, targets, impossible)
                 for part, targets in zip(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import time
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import logging as transformers_logging
 
-from holdfast.backbone.adapters.frozen import quantize
 from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
@@ -22,6 +24,9 @@ from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import count, local_rank
 from holdfast.model.check import check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
+
+_PROBES = 5  # products in each precision; a tenth of a second where one is slow
+_WORTH_IT = 1.0  # of float32's time; processors are at about 0.5, or far above 1
 
 
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
@@ -33,6 +38,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     an adapter instead of a model.
     """
     config = config or Backbone.Config()
+    silence_bitsandbytes()
     device = device_of(config)
     check_available(config)
     dtype = getattr(torch, resolved_precision(config))
@@ -42,8 +48,13 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         torch.use_deterministic_algorithms(True)
     tokenizer = load_tokenizer(config.name, config.revision)
     _check_local(config.name)
-    chosen = {} if config.attention == "auto" else {"attn_implementation": config.attention}
-    with _reading(config.name, config.revision, *chosen.values()):
+    chosen: dict[str, Any] = {}
+    attention = None if config.attention == "auto" else config.attention
+    if attention is not None:
+        chosen["attn_implementation"] = attention
+    if config.quantization != "none":
+        chosen |= {"quantization_config": _quantized(config, dtype), "device_map": {"": device}}
+    with _reading(config.name, config.revision, attention):
         model: Any = AutoModelForCausalLM.from_pretrained(
             _source(config.name),
             dtype=dtype,
@@ -54,9 +65,25 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         )
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
-    if config.quantization != "none":
-        quantize(model, config.quantization, device)
-    return Backbone(model.to(device), tokenizer)
+    model = model if config.quantization != "none" else model.to(device)
+    return Backbone(model, tokenizer)
+
+
+def _quantized(config: Backbone.Config, dtype: torch.dtype) -> BitsAndBytesConfig:
+    """How bitsandbytes stores the linear maps. Source: Dettmers et al. 2022, 2023."""
+    if config.quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+    )
+
+
+def silence_bitsandbytes() -> None:
+    """Call it before what imports bitsandbytes, as PEFT does where it is installed.
+
+    On a processor it warns of a kernel that is missing, which nothing here calls.
+    """
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def _check_local(name: str) -> None:
@@ -127,10 +154,10 @@ def _revision(name: str, revision: str | None) -> dict[str, str]:
 
 def check_available(config: Backbone.Config) -> None:
     """Raise HoldfastError, before anything is loaded, when something asked for is not there."""
-    if config.quantization == "nf4" and find_spec("bitsandbytes") is None:
+    if config.quantization != "none" and find_spec("bitsandbytes") is None:
         raise HoldfastError(
-            "backbone.quantization = nf4: bitsandbytes is not installed; pip install "
-            '"holdfast[quantization]", or use int8, which needs no package'
+            f"backbone.quantization = {config.quantization}: bitsandbytes is not installed; pip "
+            'install "holdfast[quantization]"'
         )
     if config.attention != "flash_attention_2":
         return
@@ -221,7 +248,34 @@ def _own(device: torch.device) -> torch.device:
 
 
 def resolved_precision(config: Backbone.Config) -> str:
-    """The precision of a configuration on this machine: auto is bfloat16 on CUDA."""
-    if config.precision != "auto":
+    """The precision of a configuration on this machine.
+
+    auto is bfloat16 on CUDA and float32 elsewhere; fastest is bfloat16 also on a processor that
+    multiplies so much faster in it.
+    """
+    if config.precision not in ("auto", "fastest"):
         return config.precision
-    return "bfloat16" if device_of(config).type == "cuda" else "float32"
+    if device_of(config).type == "cuda":
+        return "bfloat16"
+    quick = config.precision == "fastest" and bfloat16_time() < _WORTH_IT
+    return "bfloat16" if quick else "float32"
+
+
+@cache
+def bfloat16_time() -> float:
+    """The time of products in bfloat16 on this processor, of that in float32; probed once.
+
+    Some processors take half, as they have instructions for it, others many times as long. The
+    matrices have the shapes of a batch and a map of SmolLM2-135M; the best of some repetitions
+    counts, as other work disturbs the others.
+    """
+    taken = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        states, weight = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+        seconds = []
+        for _ in range(_PROBES):
+            begun = time.perf_counter()
+            torch.nn.functional.linear(states, weight)
+            seconds.append(time.perf_counter() - begun)
+        taken[dtype] = min(seconds)
+    return taken[torch.bfloat16] / taken[torch.float32]

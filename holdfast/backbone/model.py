@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from holdfast.backbone.adapters.dropout import Part
-from holdfast.backbone.adapters.frozen import unquantize
-from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.decoder.decoder import Decoder
-from holdfast.backbone.decoder.forward_pass import DecoderPass, ForwardPass, ModulesPass
-from holdfast.backbone.sequences import Batch, Share
+from holdfast.backbone.forward_pass import ForwardPass
+from holdfast.backbone.seed_row import SeedRowEmbedding, set_input_row
+from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
+from holdfast.core.processes import rank
+from holdfast.core.seeding import derive
+from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
 
-# Settings that came later than the first runs: at these values they are in no identity.
-LATER_SETTINGS = {"revision": None, "attention": "auto", "quantization": "none"}
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
 # Settings that change a model's outputs and leave the shapes of its weights alone.
@@ -40,8 +37,7 @@ class Backbone:
 
     model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
     token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
-    until :meth:`add_replay_token`; fused: whether element-wise parts are compiled; decoder: the
-    passes written out, None where the modules make them; see :meth:`adapt` for both.
+    until :meth:`add_replay_token`.
 
     Passes through an adapted model are made within :meth:`answering` or :meth:`learning`.
     """
@@ -49,24 +45,24 @@ class Backbone:
     class Config(Config):
         """revision: only models of the hub have one; null is the main branch.
 
-        attention: auto is the fastest exact one. sdpa is PyTorch's kernel at every length. The
-        others are computed by the model's own modules, slower in training; flash_attention_2 needs
-        a GPU and a package.
+        precision: auto is bfloat16 on a GPU and float32 on a processor; fastest is bfloat16 also on
+        a processor whose products are faster in it, which a probe finds out when a run begins.
 
-        quantization: of all linear maps but the output head, to 8 or 4 bits; products are taken in
-        ``precision``. Rules that merge keep a float32 master in host memory.
+        attention: transformers' implementation; auto is its choice. flash_attention_2 needs a GPU
+        and a package.
+
+        quantization: of all linear maps but the output head, by bitsandbytes; nothing can be merged
+        into what is quantized.
         """
 
         name: str = "embedded"  # "embedded", "smollm2", a hub name or a directory
-        precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+        precision: Literal["auto", "fastest", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
-        compile: bool = False  # fuse the element-wise parts of training; needs a compiler
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process
         revision: str | None = None  # a branch, a tag or a commit
         attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-        quantization: Literal["none", "int8", "nf4"] = "none"  # nf4 needs bitsandbytes
+        quantization: Literal["none", "int8", "nf4"] = "none"  # needs bitsandbytes
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
-        offload: bool = False  # on a GPU: rest in host memory what only moments need
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
@@ -84,9 +80,8 @@ class Backbone:
             # have, and to gain nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
-        self._decoder: Decoder | None = None
-        self._fused = False
-        self._adapters: Adapters | None = None
+        self._workspace: LoraWorkspace | None = None
+        self._mode: str | None = None
         stops = model.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
         known = [*stops, tokenizer.eos_token_id]
@@ -109,155 +104,146 @@ class Backbone:
         """The tokens before a prompt: the replay token, where sequences were learned with it."""
         return [] if self.seed_token is None else [self.seed_token]
 
-    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Last hidden states, after the final norm: [batch, length] -> [batch, length, d].
 
-        Right-padded input needs no mask: attention is causal, no token sees what follows it.
+        mask: real tokens, [batch, length]. Right-padded input needs none: attention is causal, no
+        token sees what follows it.
         """
         outputs = self.model.base_model(
-            input_ids=ids, attention_mask=attention_mask, use_cache=False
+            input_ids=ids, attention_mask=None if mask is None else mask.long(), use_cache=False
         )
         states: Tensor = outputs.last_hidden_state
         return states
 
     def adapt(
-        self,
-        config: Adapters.Config,
-        *,
-        seed_row: bool = False,
-        fused: bool = False,
-        checkpointing: bool = False,
-        attention: str = "auto",
-        folds: bool = True,
-    ) -> str | None:
-        """Put low-rank branches beside the maps that ``config`` names; once a model.
+        self, settings: LoraSettings, *, seed_row: bool = False, checkpointing: bool = False
+    ) -> None:
+        """Make the maps that ``settings`` name PEFT's LoRA layers, with B = 0; once a model.
 
-        seed_row: train the replay token's input row too; fused: compile element-wise parts of the
-        decoder and of the losses; checkpointing: compute each layer a second time in the backward
-        pass instead of keeping its results; attention: as in :class:`Config`; folds: as in
-        :class:`~holdfast.backbone.adapters.workspace.Adapters`. Returns why the model's own modules
-        make the passes, None where the decoder is written out.
+        seed_row: train the replay token's input row too; checkpointing: compute each layer a second
+        time in the backward pass instead of keeping its results.
         Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
         can be computed twice.
         """
-        assert self._adapters is None, "adapted already"
-        token = self.seed_token if seed_row else None
-        self._adapters = Adapters(self.model, config, self.head, seed_row=token, folds=folds)
-        decoder = Decoder.of(
-            self.model,
-            self._adapters,
-            fused=fused,
-            checkpointing=checkpointing,
-            attention=attention,
-        )
-        self._fused = fused
-        if isinstance(decoder, str):
-            if checkpointing:
-                checkpoint_blocks(self.model, self._adapters)
-            return decoder
-        self._decoder = decoder
-        return None
+        assert self._workspace is None, "adapted already"
+        more: dict[str, nn.Parameter] = {}
+        adapted = with_lora(self.model, settings)
+        if seed_row:
+            assert self.seed_token is not None
+            table = self.model.get_input_embeddings()
+            embedding = SeedRowEmbedding(table, self.seed_token)
+            self.model.set_input_embeddings(embedding)
+            more["seed_row"] = embedding.row
+        masters = settings.merge_precision == "float32"
+        self._workspace = LoraWorkspace(adapted, more=more, masters=masters)
+        self._workspace.given_start_is_used()
+        self._dropouts = [
+            module
+            for layer in self._workspace.layers.values()
+            for module in layer.module.lora_dropout.children()
+        ]
+        self.model.eval()
+        if checkpointing:
+            checkpoint_blocks(self.model)
 
     @property
     def is_adapted(self) -> bool:
-        """Whether :meth:`adapt` has put branches beside its maps."""
-        return self._adapters is not None
+        """Whether :meth:`adapt` was called."""
+        return self._workspace is not None
 
     @property
-    def adapters(self) -> Adapters:
-        """The adapted maps, after :meth:`adapt`."""
-        assert self._adapters is not None, "not adapted"
-        return self._adapters
-
-    @property
-    def decoder(self) -> Decoder | None:
-        """Our own passes over the model's weights; None where its modules make them."""
-        return self._decoder
-
-    @property
-    def fused(self) -> bool:
-        """Whether element-wise parts are compiled."""
-        return self._fused
+    def workspace(self) -> LoraWorkspace:
+        """The factors of the adapted maps, after :meth:`adapt`."""
+        assert self._workspace is not None, "not adapted"
+        return self._workspace
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Within the block: evaluation mode, no gradients, no dropout.
 
-        Every module's own mode is restored afterwards. Blocks may be nested.
+        LoRA layers with B = 0 are left out, which is exact. Blocks may be nested.
         """
-        training = [module for module in self.model.modules() if module.training]
+        if self._mode == "answering":
+            with torch.no_grad():
+                yield
+            return
+        assert self._mode is None, f"answering while {self._mode}"
+        modules = [module for module in self.model.modules() if module.training]
         self.model.eval()
-        adapted = contextlib.nullcontext() if self._adapters is None else self._adapters.answering()
+        clear = self._workspace is not None and self._workspace.is_clear
+        self._mode = "answering"
         try:
-            with torch.no_grad(), adapted:
+            with torch.no_grad():
+                if clear:
+                    self._switch(on=False)
                 yield
         finally:
-            for module in training:
+            self._mode = None
+            if clear:
+                self._switch(on=True)
+            for module in modules:
                 module.training = True
 
-    @contextmanager
-    def learning(self, *mask_seeds: int) -> Iterator[None]:
-        """Within the block passes are functions of the factors as they are at its beginning.
+    def _switch(self, *, on: bool) -> None:
+        for layer in self.workspace.layers.values():
+            layer.module.enable_adapters(on)
 
-        mask_seeds: seeds of each batch's dropout masks; without them there is no dropout.
+    @contextmanager
+    def learning(self, *, dropout: bool = False) -> Iterator[None]:
+        """Within the block passes have gradients in the factors; blocks are not nested.
+
+        dropout: of the LoRA layers' inputs, in all passes of the block; nothing else is dropped.
         """
-        with self.adapters.learning(*mask_seeds):
-            yield
-
-    @contextmanager
-    def by_modules(self) -> Iterator[None]:
-        """Within the block the model's own modules make every pass, for comparison."""
-        decoder, self._decoder = self._decoder, None
+        assert self._mode is None, f"learning while {self._mode}"
+        self._mode = "learning"
         try:
-            yield
+            with torch.enable_grad():
+                for module in self._dropouts:
+                    module.training = dropout
+                yield
         finally:
-            self._decoder = decoder
+            self._mode = None
+            for module in self._dropouts:
+                module.training = False
 
     def merge_and_unload(self) -> None:
-        """Fold the branches into the dense maps and put the plain modules back."""
-        self.adapters.unquantize()
-        self.adapters.fold()
-        self.adapters.unload(self.model)
-        unquantize(self.model)
-        self._adapters = self._decoder = None
+        """Add the updates to the dense matrices and put the plain modules back.
+
+        Raises HoldfastError where the matrices are quantized.
+        """
+        model = self.workspace.model
+        if any(isinstance(one, SeedRowEmbedding) for one in self.model.modules()):
+            table = self.model.get_input_embeddings()
+            self.model.set_input_embeddings(table.base)
+            set_input_row(self.model, table.token, table.row.detach())
+        self.workspace.fold()
+        model.unload()
+        self._workspace = None
 
     @torch.no_grad()
-    def states(self, *batches: Batch) -> tuple[Tensor, ...]:
-        """The last hidden states, after the final norm, at every row of each batch: [n, d].
+    def states(self, batch: Batch) -> Tensor:
+        """The last hidden states, after the final norm, at every row of a batch: [n, d]."""
+        self._check_mode()
+        return batch.packed(self.hidden(batch.grid(batch.inputs, self.pad_token)))
 
-        One pass over all rows where the decoder is written out, else one a batch.
+    def forward_pass(self, *batches: Batch, mask_seeds: Sequence[int] = ()) -> ForwardPass:
+        """The states of each batch, differentiable in the factors; after :meth:`adapt`.
+
+        mask_seeds: of each batch's dropout masks, if there are any. Processes that share a
+        minibatch draw masks of their own.
         """
         self._check_mode()
-        if self._decoder is not None:
-            return self._decoder.states(*batches)
-        return self._states_of_modules(batches)
-
-    def forward_pass(self, *batches: Batch) -> ForwardPass:
-        """The same, differentiable in the factors; after :meth:`adapt`."""
-        self._check_mode()
         shared = any(batch.share is not None for batch in batches)
-        if shared:
-            self.adapters.dropout.shared([self._rows_of_share(batch.share) for batch in batches])
-        if self._decoder is not None:
-            return DecoderPass(self._decoder, batches, shared=shared)
-        return ModulesPass(self._states_of_modules(batches), self.adapters, shared=shared)
-
-    def _rows_of_share(self, share: Share | None) -> Part | None:
-        """Rows of a whole minibatch as a pass sees them, and which are this process's."""
-        if share is None:
-            return None
-        if self._decoder is not None:
-            return share.tokens(), share.rows(self.device)
-        return share.cells(self.device)
-
-    def _states_of_modules(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
-        states = []
+        graph = []
         for place, batch in enumerate(batches):
-            if self._adapters is not None:
-                self._adapters.dropout.alone(place)
-            hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
-            states.append(batch.packed(hidden))
-        return tuple(states)
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                if mask_seeds:
+                    seed = mask_seeds[place]
+                    torch.manual_seed(derive(seed, "process", rank()) if shared else seed)
+                hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
+            graph.append(batch.packed(hidden))
+        return ForwardPass(graph, self.workspace.parameters(), shared=shared)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""
@@ -313,8 +299,8 @@ class Backbone:
         return token
 
     def _check_mode(self) -> None:
-        known = self._adapters
-        assert known is None or known.in_use, "a pass needs the block answering() or learning()"
+        known = self._workspace is None or self._mode is not None
+        assert known, "a pass needs the block answering() or learning()"
 
     def _check_vocabulary(self) -> None:
         rows = int(self.model.get_input_embeddings().weight.shape[0])

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Share
 from holdfast.core.processes import summed
 
@@ -36,6 +35,15 @@ def tokens_at_once(device: str, vocabulary: int, logits: int | None = None) -> i
     return max(1, tokens - tokens % tile if tokens > tile else tokens)
 
 
+class Head(Protocol):
+    """What turns hidden states into logits; head: its output layer."""
+
+    @property
+    def head(self) -> Any: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
 class TokenLogits:
     """The arguments of a token loss, for n tokens.
 
@@ -45,17 +53,12 @@ class TokenLogits:
     """
 
     def __init__(
-        self, backbone: Backbone, hidden: Tensor, teacher_hidden: Tensor | None, targets: Tensor
+        self, backbone: Head, hidden: Tensor, teacher_hidden: Tensor | None, targets: Tensor
     ) -> None:
         self._backbone = backbone
         self._hidden = hidden
         self._teacher_hidden = teacher_hidden
         self.targets = targets
-
-    @property
-    def fused(self) -> bool:
-        """Whether the configuration asks for compiled element-wise parts."""
-        return self._backbone.fused
 
     @cached_property
     def student(self) -> Tensor:
@@ -77,7 +80,7 @@ class Projection:
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Head,
         hidden: Tensor,
         teacher_hidden: Tensor | None,
         targets: Tensor,
@@ -93,12 +96,19 @@ class Projection:
         vocabulary = int(backbone.head.weight.shape[0])
         self._chunk = tokens_at_once(hidden.device.type, vocabulary, logits_at_once)
 
+    @property
+    def has_teacher(self) -> bool:
+        """Whether the previous model's states are known."""
+        return self._teacher_hidden is not None
+
     def mean(self, loss: TokenLoss, weights: Tensor | None = None) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar.
 
         weights: of the tokens, [n]; the mean is then that of weight times loss. Of a minibatch that
         processes share its value is the same in all, and its gradient that of the own tokens.
         """
+        if not len(self._targets):
+            return self._hidden.sum() * 0
         if len(self._targets) <= self._chunk:
             each = loss(self._all_tokens)
             each = each if weights is None else weights * each

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -41,20 +41,6 @@ class Share:
     def tokens(self) -> int:
         """Predicted tokens of the whole minibatch."""
         return sum(self.lengths)
-
-    def rows(self, device: torch.device) -> Tensor:
-        """The place of each own row among the packed rows of the whole minibatch."""
-        starts = list(accumulate(self.lengths, initial=0))
-        own = [range(starts[one], starts[one + 1]) for one in self.chosen]
-        return sent(torch.tensor(list(chain.from_iterable(own))), device)
-
-    def cells(self, device: torch.device) -> tuple[int, Tensor]:
-        """Cells of the padded grid of the whole minibatch, and the place of each own one in it."""
-        longest = max(self.lengths)
-        width = max(self.lengths[one] for one in self.chosen)
-        own = [range(one * longest, one * longest + width) for one in self.chosen]
-        places = torch.tensor(list(chain.from_iterable(own)))
-        return len(self.lengths) * longest, sent(places, device)
 
 
 @dataclass(frozen=True)
@@ -104,14 +90,6 @@ class Batch:
         flat = grid.reshape(-1, *grid.shape[2:])
         return flat if self.places is None else flat.index_select(0, self.places)
 
-    def pack(self, grid: Tensor, into: Tensor) -> None:
-        """The same, written to ``into`` [n, ...]."""
-        if self.places is None:
-            into.view(grid.shape).copy_(grid)
-        else:
-            flat = grid.reshape(-1, *grid.shape[2:])
-            torch.index_select(flat, 0, self.places, out=into)
-
 
 def collate(
     sequences: Sequence[Sequence[int]], device: torch.device, share: Share | None = None
@@ -136,22 +114,18 @@ def collate(
     return Batch(inputs, targets, positions, None if full else places, lengths, share)
 
 
-def by_batch(rows: Tensor, batches: Sequence[Batch]) -> Sequence[Tensor]:
-    """The rows [n, ...] of each batch, one after another."""
-    return by_count(rows, [len(batch.inputs) for batch in batches])
+def batches_by_length(
+    lengths: Sequence[int], chosen: Iterable[int], tokens: int
+) -> Iterator[list[int]]:
+    """The ``chosen`` indices, longest first: sequences of similar length, few enough for one pass.
 
-
-def by_count(rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
-    """Split rows [n, ...] by counts that sum to n; views."""
-    if len(counts) == 1:
-        return (rows,)
-    pieces: Sequence[Tensor] = rows.split_with_sizes(list(counts))
-    return pieces
-
-
-def first(rows: Tensor, count: int) -> Tensor:
-    """The first ``count`` rows of [n, ...]; a view."""
-    return rows if len(rows) == count else rows[:count]
+    tokens: how many a pass may have, padding included.
+    """
+    left = sorted(chosen, key=lambda index: lengths[index])
+    while left:
+        rows = max(1, tokens // max(1, lengths[left[-1]]))
+        yield left[-rows:]
+        left = left[:-rows]
 
 
 def sent(host: Tensor, device: torch.device) -> Tensor:
@@ -174,15 +148,12 @@ def pad_right(
 class TokenStates:
     """One vector for every predicting position of a list of sequences, packed.
 
-    states: [sum of (length - 1), d]; starts: first row of each sequence, and the end; device: of
-    the model, where ``states`` may not be.
+    states: [sum of (length - 1), d]; starts: first row of each sequence, and the end.
     """
 
     states: Tensor
     starts: Sequence[int]
-    device: torch.device
 
     def rows(self, chosen: Sequence[int]) -> Tensor:
         """The vectors of some sequences, one after another: [n, d]."""
-        found = torch.cat([self.states[self.starts[i] : self.starts[i + 1]] for i in chosen])
-        return found if found.device == self.device else sent(found, self.device)
+        return torch.cat([self.states[self.starts[i] : self.starts[i + 1]] for i in chosen])

@@ -1,14 +1,14 @@
-"""An OpenAI-compatible endpoint as a language model, queried by parallel requests."""
+"""An OpenAI-compatible endpoint as a language model, asked by openai's client."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import contextlib
 import os
 import queue
-import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
@@ -19,7 +19,6 @@ from holdfast.streams.item import quoted
 if TYPE_CHECKING:
     import openai
 
-FIRST_WAIT = 0.5  # seconds before the first retry; each further wait is twice as long
 MOST_STOPS = 4  # the protocol's limit of stop strings per request
 NO_KEY = "none"  # the openai client requires a key even for servers that take none
 # Finish reasons of a usable text, complete or at its length limit; others, such as "abort", fail.
@@ -29,23 +28,15 @@ EXAMPLE = "http://127.0.0.1:8000/v1"
 
 
 class _RefusedError(Exception):
-    """The endpoint refused the prompt or returned no text; a retry would not help."""
-
-
-class _RejectedError(_RefusedError):
-    """Refused for the request's content, perhaps for an option that the server lacks."""
+    """The endpoint refused the prompt or returned no text."""
 
 
 class _TroubleError(Exception):
-    """A failure that may be transient. wait: seconds that the server asked to wait, if any."""
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
+    """A failure of the endpoint that outlasted the client's retries; not of the prompt."""
 
 
-class _UnreachableError(_TroubleError):
-    """No reply at all."""
+# The place of a prompt, and what came of it; other exceptions end the session.
+Outcomes: TypeAlias = "queue.SimpleQueue[tuple[int, Answer | Exception]]"
 
 
 class Endpoint:
@@ -55,12 +46,11 @@ class Endpoint:
     model: its identifier at the endpoint; None takes the first that the endpoint lists.
     key: None takes ``OPENAI_API_KEY`` from the environment, or none.
     concurrency: requests at once. timeout: seconds without data until a request counts as lost.
-    retries: further attempts after a transient failure; the waits double from half a second, or
-    are what the server asks for, up to longest_wait seconds.
+    retries: further attempts, by the client, after a transient failure.
     patience: the session ends when the endpoint fails this many prompts in a row.
 
-    A request's seed is derived from the sampling's seed, the prompt's name and the number of its
-    first sample, so an endpoint that honours seeds answers the same in any order and concurrency.
+    A request's seed is derived from the sampling's seed, the prompt's name and the number of the
+    sample, so an endpoint that honours seeds answers the same in any order and concurrency.
 
     Raises HoldfastError when the endpoint cannot be reached or names no model.
     Source: app:data-llm, app:data-real.
@@ -76,29 +66,25 @@ class Endpoint:
         timeout: float = 120.0,
         retries: int = 5,
         patience: int = 8,
-        longest_wait: float = 60.0,
     ) -> None:
-        for label, value, least in (
-            ("concurrency", concurrency, 1),
-            ("retries", retries, 0),
-            ("patience", patience, 1),
-        ):
-            if value < least:
-                raise HoldfastError(f"{label} = {value}; use {least} or more")
-        if timeout <= 0:
-            raise HoldfastError(f"timeout = {timeout:g} seconds; use more than 0")
+        try:
+            import openai
+        except ImportError:
+            raise HoldfastError(
+                'an endpoint is asked through openai; pip install "holdfast[endpoint]"'
+            ) from None
         self._url, base = _checked(url)
         self._key = _key(key)
         self._concurrency = concurrency
-        self._timeout = timeout
-        self._retries = retries
         self._patience = patience
-        self._longest_wait = longest_wait
-        self._client = _client(base, self._key, timeout)
-        self._lacking: set[str] = set()  # options that the server has rejected
+        self._options: dict[str, Any] = {
+            "base_url": base,
+            "api_key": self._key,
+            "timeout": openai.Timeout(timeout, connect=min(timeout, 10.0)),
+            "max_retries": retries,
+        }
         self._in_a_row = 0  # consecutive failed prompts
         self._has_answered = False
-        self._has_replied = False  # with any JSON
         self.batch = 4 * concurrency
         self.name = self._served(model)
 
@@ -114,32 +100,19 @@ class Endpoint:
         Raises HoldfastError at once for a wrong key or model, and when ``patience`` prompts in a
         row fail because of the endpoint, or are refused before any prompt was answered.
         """
-        todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for place in range(len(prompts)):
-            todo.put(place)
-        done: queue.SimpleQueue[tuple[int, Answer | Exception]] = queue.SimpleQueue()
-        stop = threading.Event()
-
-        def work() -> None:
-            while not stop.is_set():
-                try:
-                    place = todo.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    done.put((place, self._outcome(prompts[place], sampling, stop)))
-                except Exception as error:  # noqa: BLE001 - raised again where answers are read
-                    stop.set()
-                    done.put((place, error))
-
-        # Daemons, not a pool: the interpreter waits for a pool's threads when it exits, so Ctrl-C
-        # would hang for as long as a silent endpoint keeps its requests open.
-        for _ in range(min(self._concurrency, len(prompts))):
-            threading.Thread(target=work, daemon=True).start()
+        outcomes: Outcomes = queue.SimpleQueue()
+        loop = asyncio.new_event_loop()
+        asking = loop.create_task(self._ask(prompts, sampling, outcomes))
+        # A thread of its own, so that a notebook's loop does not matter; a daemon, so that Ctrl-C
+        # does not wait for a silent endpoint.
+        thread = threading.Thread(target=_run, args=(loop, asking), daemon=True)
+        thread.start()
         held: list[tuple[int, Answer]] = []
+        left = len(prompts)
         try:
-            for _ in prompts:
-                place, outcome = done.get()
+            while left:
+                place, outcome = outcomes.get()
+                left -= 1
                 if isinstance(outcome, Exception) and not isinstance(outcome, _TroubleError):
                     raise outcome
                 self._count(outcome)
@@ -151,34 +124,120 @@ class Endpoint:
                 yield place, outcome
             yield from held
         finally:
-            stop.set()
+            # Cancelled after the last answer, the client could not close its connections.
+            if left:
+                with contextlib.suppress(RuntimeError):  # all came, and the loop is closed
+                    loop.call_soon_threadsafe(asking.cancel)
+            thread.join(1.0)
 
-    def _outcome(
-        self, prompt: Prompt, sampling: SamplingParameters, stop: threading.Event
-    ) -> Answer | _TroubleError:
-        texts: list[str] = []
+    async def _ask(
+        self, prompts: Sequence[Prompt], sampling: SamplingParameters, outcomes: Outcomes
+    ) -> None:
+        import openai
+
+        limit = asyncio.Semaphore(self._concurrency)
+        async with openai.AsyncOpenAI(**self._options) as client:
+
+            async def ask(place: int) -> None:
+                outcome: Answer | Exception
+                try:
+                    async with limit:
+                        outcome = [
+                            await self._sample(client, prompts[place], sampling, number)
+                            for number in range(sampling.samples)
+                        ]
+                except _RefusedError as refusal:
+                    outcome = Failure(str(refusal))
+                except Exception as error:  # noqa: BLE001 - raised where answers are read
+                    outcome = error
+                outcomes.put((place, outcome))
+
+            await asyncio.gather(*map(ask, range(len(prompts))))
+
+    async def _sample(
+        self, client: openai.AsyncOpenAI, prompt: Prompt, sampling: SamplingParameters, number: int
+    ) -> str:
+        """One text, up to its first stop."""
+        import openai
+
+        body: dict[str, Any] = {
+            "model": self.name,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+            "seed": derive(sampling.seed, prompt.name, number) >> 32,  # 31 bits
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop[:MOST_STOPS])
+        reply: Any
         try:
-            while len(texts) < sampling.samples:
-                texts += self._samples(prompt, sampling, len(texts), stop)
-        except _RefusedError as refusal:
-            return Failure(str(refusal))
-        except _TroubleError as trouble:
-            return trouble
-        return [_before(sampling.stop, text) for text in texts]
+            if prompt.system is None:
+                reply = await client.completions.create(prompt=prompt.text, **body)
+            else:
+                messages: Any = [
+                    {"role": "system", "content": prompt.system},
+                    {"role": "user", "content": prompt.text},
+                ]
+                reply = await client.chat.completions.create(messages=messages, **body)
+        except UnicodeError:
+            raise _RefusedError("the prompt holds what no UTF-8 can carry") from None
+        except openai.APIError as error:
+            raise self._verdict(error) from None
+        except ValueError as error:
+            raise _TroubleError(f"replied with no JSON ({error})") from None
+        return _before(sampling.stop, self._text(reply, chat=prompt.system is not None))
 
-    def _count(self, outcome: Answer | _TroubleError) -> None:
+    def _text(self, reply: Any, *, chat: bool) -> str:
+        """The text of a reply's first choice."""
+        if isinstance(reply, str):
+            raise _TroubleError(f"replied with no JSON: {self._said(reply)}")
+        try:
+            choice = reply.choices[0]
+            text = choice.message.content if chat else choice.text
+        except (AttributeError, TypeError, LookupError):
+            said = self._said(getattr(reply, "error", None) or reply)
+            raise _RefusedError(f"replied without choices: {said}") from None
+        ended = getattr(choice, "finish_reason", None) or "stop"
+        if ended == "content_filter":
+            raise _RefusedError("its filter withheld the text")
+        if ended not in ENDINGS:
+            raise _RefusedError(f"broke the text off (finish_reason {quoted(str(ended))})")
+        if not isinstance(text, str):
+            raise _RefusedError("replied with a choice that holds no text")
+        # Replace lone surrogates, which JSON can encode and UTF-8 files cannot.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def _verdict(self, error: openai.APIError) -> Exception:
+        """Whether it is the prompt, the endpoint for a while, or the key or model for good."""
+        import openai
+
+        if isinstance(error, openai.APITimeoutError):
+            return _TroubleError("silent for too long")
+        if not isinstance(error, openai.APIStatusError):
+            return _TroubleError(f"no connection: {self._said(error.__cause__ or error)}")
+        status, said = error.status_code, f"{error.status_code}: {self._said(error.body)}"
+        if status in (401, 403):
+            # The message about a wrong key often repeats a part of it.
+            return HoldfastError(
+                f"{self._url} refuses the key ({status if status == 401 else said}); set "
+                "OPENAI_API_KEY to one that it takes"
+            )
+        if status == 404:
+            return HoldfastError(
+                f"{self._url} has no such model or page ({said}); name a model that it serves, and "
+                f"give the URL as {EXAMPLE}"
+            )
+        transient = status in (408, 409, 429) or status >= 500
+        return _TroubleError(said) if transient else _RefusedError(said)
+
+    def _count(self, outcome: Answer | Exception) -> None:
         """Count consecutive failures; raise HoldfastError when they reach ``patience``."""
         self._has_answered |= isinstance(outcome, list)
-        troubled = isinstance(outcome, _TroubleError)
+        troubled = isinstance(outcome, Exception)
         # A refusal counts only while no prompt has been answered: later it concerns its prompt.
         self._in_a_row = self._in_a_row + 1 if troubled or not self._has_answered else 0
         if self._in_a_row < self._patience:
             return
-        if troubled and not self._has_replied:
-            raise HoldfastError(
-                f"{self._url} does not answer as an OpenAI-compatible endpoint ({outcome}); check "
-                f"that it is one and is up, and give its URL as {EXAMPLE}"
-            )
         if troubled:
             raise HoldfastError(
                 f"{self._url} stopped answering ({outcome}); what is done is kept: run the same "
@@ -189,111 +248,6 @@ class Endpoint:
             f"{self._url} answered none of the first {self._in_a_row} prompts ({reason}); check "
             "the model's name and the sampling"
         )
-
-    def _samples(
-        self, prompt: Prompt, sampling: SamplingParameters, first: int, stop: threading.Event
-    ) -> list[str]:
-        """The samples from number ``first`` on, or as many of them as one request returns."""
-        body: dict[str, Any] = {
-            "model": self.name,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_new_tokens,
-            "seed": derive(sampling.seed, prompt.name, first) >> 32,  # 31 bits
-        }
-        # Options that a server may reject; they are dropped one by one, the last first.
-        options: dict[str, Any] = {}
-        if sampling.stop:
-            options["stop"] = list(sampling.stop[:MOST_STOPS])
-        if sampling.samples - first > 1:
-            options["n"] = sampling.samples - first
-        options = {name: value for name, value in options.items() if name not in self._lacking}
-        given = dict(options)
-        while True:
-            try:
-                texts = self._patiently(prompt, body | options, stop)
-                break
-            except _RejectedError:
-                if not options:
-                    raise
-                options.popitem()
-        wanted = options.get("n", 1)
-        if len(texts) < wanted:
-            options.pop("n")
-        self._lacking |= given.keys() - options.keys()
-        return texts[:wanted]
-
-    def _patiently(self, prompt: Prompt, body: dict[str, Any], stop: threading.Event) -> list[str]:
-        """The texts of one request, retried after transient failures."""
-        attempt = 0
-        while True:
-            try:
-                return self._texts(prompt, body)
-            except _TroubleError as trouble:
-                # Jitter spreads the retries of requests that failed together; it changes no
-                # result, so it needs no named seed.
-                wait = trouble.wait or FIRST_WAIT * 2**attempt * random.uniform(0.75, 1)
-                if attempt == self._retries or stop.wait(min(wait, self._longest_wait)):
-                    raise
-            attempt += 1
-
-    def _texts(self, prompt: Prompt, body: dict[str, Any]) -> list[str]:
-        if prompt.system is None:
-            create = self._client.completions.with_raw_response.create
-            reply = self._reply(create, prompt=prompt.text, **body)
-        else:
-            messages = [
-                {"role": "system", "content": prompt.system},
-                {"role": "user", "content": prompt.text},
-            ]
-            chat = self._client.chat.completions.with_raw_response.create
-            reply = self._reply(chat, messages=messages, **body)
-        choices = reply.get("choices") if isinstance(reply, dict) else None
-        if not isinstance(choices, list) or not choices:
-            raise _RefusedError(f"replied without choices: {self._said(reply)}")
-        return [_text(choice) for choice in choices]
-
-    def _reply(self, ask: Callable[..., Any], **body: Any) -> Any:
-        """The parsed JSON reply to one request; raises this module's errors or HoldfastError."""
-        import openai
-
-        try:
-            content = ask(**body).text
-        except openai.APITimeoutError:
-            raise _UnreachableError(f"silent for {self._timeout:g} seconds") from None
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise _UnreachableError(
-                f"no connection: {self._said(str(cause) or repr(cause))}"
-            ) from None
-        except openai.APIStatusError as error:
-            raise self._verdict(error) from None
-        except UnicodeError:
-            raise _RefusedError("the prompt holds what no UTF-8 can carry") from None
-        try:
-            reply = json.loads(content)
-        except (ValueError, RecursionError):
-            raise _TroubleError(f"replied with no JSON: {self._said(content)}") from None
-        self._has_replied = True
-        return reply
-
-    def _verdict(self, error: openai.APIStatusError) -> Exception:
-        status = error.status_code
-        said = f"{status}: {self._said(error.body)}"
-        if status in (401, 403):
-            # The message about a wrong key often repeats a part of it.
-            reason = status if status == 401 else said
-            return HoldfastError(
-                f"{self._url} refuses the key ({reason}); set OPENAI_API_KEY to one that it takes"
-            )
-        if status == 404:
-            return HoldfastError(
-                f"{self._url} has no such model or page ({said}); name a model that it serves, and "
-                f"give the URL as {EXAMPLE}"
-            )
-        if status in (408, 409, 429) or status >= 500:
-            return _TroubleError(said, _seconds(error.response.headers.get("retry-after")))
-        return _RejectedError(said) if status in (400, 422) else _RefusedError(said)
 
     def _said(self, body: object) -> str:
         """The endpoint's error message, quoted, with the key replaced."""
@@ -309,43 +263,35 @@ class Endpoint:
         With ``model`` given, a failure to list is ignored unless the endpoint is unreachable: some
         servers have no list, or refuse it to some keys.
         """
-        reply: Any = None
+        import openai
+
+        reason: object = "its list is empty or none"
         try:
-            reply = self._reply(self._client.models.with_raw_response.list)
-        except _UnreachableError as error:
+            with openai.OpenAI(**self._options) as client:
+                listed: Any = client.models.list()
+            return model or str(listed.data[0].id)
+        except openai.APIConnectionError as error:
             raise HoldfastError(
-                f"{self._url} cannot be reached ({error}); start the server, or give its URL as "
-                f"{EXAMPLE}"
+                f"{self._url} cannot be reached ({self._verdict(error)}); start the server, or "
+                f"give its URL as {EXAMPLE}"
             ) from None
-        except HoldfastError:
-            if model is None:
-                raise
-        except (_RefusedError, _TroubleError) as error:
-            if model is None:
-                raise HoldfastError(
-                    f"{self._url} does not list its models ({error}); name the one to ask"
-                ) from None
+        except openai.APIError as error:
+            reason = self._verdict(error)
+        except (ValueError, AttributeError, TypeError, LookupError):
+            pass
         if model is not None:
             return model
+        if isinstance(reason, HoldfastError):
+            raise reason
+        raise HoldfastError(f"{self._url} does not list its models ({reason}); name the one to ask")
+
+
+def _run(loop: asyncio.AbstractEventLoop, asking: asyncio.Task[None]) -> None:
+    with contextlib.closing(loop), contextlib.suppress(asyncio.CancelledError):
         try:
-            return str(reply["data"][0]["id"])
-        except (TypeError, LookupError):
-            raise HoldfastError(f"{self._url} lists no models; name the one to ask") from None
-
-
-def _client(base: str, key: str, timeout: float) -> openai.OpenAI:
-    try:
-        import openai
-    except ImportError:
-        raise HoldfastError(
-            'an endpoint is asked through openai; pip install "holdfast[endpoint]"'
-        ) from None
-    return openai.OpenAI(
-        base_url=base,
-        api_key=key,
-        timeout=openai.Timeout(timeout, connect=min(timeout, 10.0)),
-        max_retries=0,  # our own retries stop when the caller leaves, and cover non-JSON replies
-    )
+            loop.run_until_complete(asking)
+        finally:
+            loop.run_until_complete(asyncio.sleep(0))  # closed connections are let go in this turn
 
 
 def _checked(url: str) -> tuple[str, str]:
@@ -369,30 +315,6 @@ def _key(key: str | None) -> str:
     if not (key.isascii() and key.isprintable()):
         raise HoldfastError("the endpoint's key has symbols that no key has; copy it once more")
     return key
-
-
-def _text(choice: Any) -> str:
-    """The text of one choice; a chat completion has it in ``message``."""
-    choice = choice if isinstance(choice, dict) else {}
-    ended = choice.get("finish_reason") or "stop"
-    if ended == "content_filter":
-        raise _RefusedError("its filter withheld the text")
-    if ended not in ENDINGS:
-        raise _RefusedError(f"broke the text off (finish_reason {quoted(ended)})")
-    message = choice.get("message")
-    text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    if not isinstance(text, str):
-        raise _RefusedError("replied with a choice that holds no text")
-    # Replace lone surrogates, which JSON can encode and UTF-8 files cannot.
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Parse ``Retry-After`` in seconds; None when it is absent or, as seldom, a date."""
-    try:
-        return max(0.0, float(retry_after or ""))
-    except ValueError:
-        return None
 
 
 def _before(stops: Sequence[str], text: str) -> str:

@@ -13,7 +13,6 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
-from holdfast.backbone.generation.nucleus import uniforms_a_draw
 from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
@@ -153,13 +152,13 @@ def _noise(
     names: Sequence[str],
     sampling: SamplingParameters,
 ) -> Tensor:
-    """The uniform numbers of (prompt, sample) pairs: [rows, max_new_tokens, ...]."""
+    """The uniform numbers of (prompt, sample) pairs: [rows, max_new_tokens]."""
     tables = {}
-    of_a_draw = uniforms_a_draw(device, sampling.top_p)
     for prompt in {prompt for prompt, _ in rows}:
         source = generator(sampling.seed, "completion", names[prompt])
-        shape = (sampling.samples, sampling.max_new_tokens, *of_a_draw)
-        tables[prompt] = torch.rand(shape, generator=source, dtype=torch.float32)
+        tables[prompt] = torch.rand(
+            sampling.samples, sampling.max_new_tokens, generator=source, dtype=torch.float32
+        )
     return torch.stack([tables[prompt][sample] for prompt, sample in rows]).to(device)
 
 

@@ -1,14 +1,29 @@
-"""Locate the published questions of a suite: files below a folder, or the hub."""
+"""Read the published questions of a suite: files below a folder, or a dataset of the hub."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
+from holdfast.core.own import regular
 from holdfast.streams.hf_dataset import library
+
+Row: TypeAlias = Mapping[str, Any]
+# What reading a damaged value raises; the last three are of literals and of deep nesting.
+_DAMAGE = (LookupError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError)
+
+
+class _Tabs(csv.excel_tab):
+    """Nothing is quoted: a question may begin with a quotation mark."""
+
+    quoting = csv.QUOTE_NONE
 
 
 def located(suite: str, data_root: Path, *places: str) -> Path:
@@ -29,13 +44,67 @@ def located(suite: str, data_root: Path, *places: str) -> Path:
     )
 
 
-def hub_rows(suite: str, path: str, config: str | None, split: str) -> list[dict[str, Any]]:
-    """The rows of a dataset of the Hugging Face hub, or of its cached copy.
+def problems_of(
+    suite: str, rows: Iterable[tuple[str, Row]], read: Callable[[int, Row], Problem | None]
+) -> list[Problem]:
+    """Every row as a problem, without those that ``read`` leaves out.
+
+    rows: each with its place; read: is given the row's number, from 0, and raises what damaged
+    values raise. Raises HoldfastError for such a row, naming its place.
+    """
+    found = []
+    for number, (place, row) in enumerate(rows):
+        try:
+            found.append(read(number, row))
+        except _DAMAGE as error:
+            raise HoldfastError(
+                f"{place}: is no question of {suite} ({_reason(error)}); get the published file "
+                "again"
+            ) from None
+    return [problem for problem in found if problem is not None]
+
+
+def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+    """The objects of a .json or .jsonl file, or the rows of a .csv or .tsv file as text.
+
+    columns: of a table without a header. Each comes after its place. Raises HoldfastError for a
+    file that cannot be read or is damaged.
+    """
+    place = str(path)
+    try:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
+            if path.suffix == ".json":
+                yield place, json.load(file)
+            elif path.suffix == ".jsonl":
+                for number, line in enumerate(file, start=1):
+                    place = f"{path} line {number}"
+                    if line.strip():
+                        yield place, json.loads(line)
+            else:
+                dialect: type[csv.Dialect] = _Tabs if path.suffix == ".tsv" else csv.excel
+                reader = csv.DictReader(file, columns, dialect=dialect)
+                for row in reader:
+                    yield f"{path} line {reader.line_num}", row
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise HoldfastError(
+            f"{place}: is damaged ({_reason(error)}); get the published file again"
+        ) from None
+
+
+def hub_rows(suite: str, path: str, config: str | None) -> list[tuple[str, Row]]:
+    """The rows of the test split of a dataset of the hub, or of its cached copy.
 
     Raises HoldfastError when `datasets` is not installed or the dataset cannot be loaded.
     """
     with _reading(suite, path):
-        return [dict(row) for row in library().load_dataset(path, config, split=split)]
+        rows = list(library().load_dataset(path, config, split="test"))
+    return [(f"dataset {path} row {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def hub_configs(suite: str, path: str) -> list[str]:
@@ -54,7 +123,7 @@ def _reading(suite: str, path: str) -> Any:
             yield
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = _reason(error)
         if not reachable:
             reason = "not in the hub's cache, and the hub does not answer"
         raise HoldfastError(

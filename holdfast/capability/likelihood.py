@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.cache import BlockCache, cache_for
 from holdfast.backbone.generation.greedy import batches
-from holdfast.backbone.generation.steps import can_cache
+from holdfast.backbone.generation.steps import cache_of, can_cache, keeps_keys_alone
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.errors import HoldfastError
@@ -50,7 +49,7 @@ def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
 
     0 for a model whose cache holds more than keys and values, or fails :func:`can_cache`.
     """
-    if not prompts or not isinstance(cache_for(backbone.model), BlockCache):
+    if not prompts or not keeps_keys_alone(backbone.model):
         return 0
     if not can_cache(backbone):
         return 0
@@ -63,7 +62,7 @@ def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
 
 
 def _prefix(backbone: Backbone, tokens: list[int]) -> Any:
-    cache = cache_for(backbone.model)
+    cache = cache_of(backbone.model)
     ids = torch.tensor([tokens], device=backbone.device)
     backbone.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
     return cache

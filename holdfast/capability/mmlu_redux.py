@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from holdfast.backbone.model import Backbone
 from holdfast.capability.likelihood import next_token_log_probabilities
-from holdfast.capability.mmlu_files import LETTERS, Errors, hub_items, mmlu_items, redux_items
+from holdfast.capability.mmlu_files import LETTERS, Errors, mmlu_items, redux_items
 from holdfast.capability.outcome import OPENING, Problem, Progress, Sample, spread
 from holdfast.core.errors import HoldfastError
 
@@ -45,12 +45,8 @@ class LetterChoice:
 
     def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
         if self.name == "mmlu":
-            found = mmlu_items(data_root)
-        elif data_root is None:
-            found = hub_items(self.errors)
-        else:
-            found = redux_items(data_root, self.errors)
-        return spread(found, limit)
+            return spread(mmlu_items(data_root), limit)
+        return spread(redux_items(data_root, self.errors), limit)
 
     def check(self, backbone: Backbone) -> None:
         letter_tokens(backbone)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,8 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.analysis.study import Study
-    from holdfast.analysis.tables import Analysis
+    from holdfast.analysis.tables import Analysis, Table
+    from holdfast.report.figures import Figures, StudyFigures
 
 Directories = Annotated[
     list[Path],
@@ -22,24 +22,36 @@ Directories = Annotated[
 ]
 
 
+Out = Annotated[Path | None, typer.Option("--out", help="For the results; DIR/analysis if unsaid.")]
+Drawn = Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="KEY=VALUE",
+        help="Of a sweep, only runs with this setting, such as optim.lr=1e-3; repeatable.",
+    ),
+]
+
+
 def analyse(
-    directories: Directories,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="For the results; DIR/analysis if unsaid.")
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")
-    ] = True,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="KEY=VALUE",
-            help="Of a sweep, only runs with this setting, such as optim.lr=1e-3; repeatable.",
-        ),
-    ] = None,
+    directories: Directories, out: Out = None, figures: Drawn = True, where: Where = None
 ) -> None:
     """Make every table and figure that finished trajectories give; say why others are absent."""
+    from holdfast.analysis.tables import TABLES
+    from holdfast.report.figures import FIGURES
+
+    write_analysis(directories, out, where or [], TABLES, FIGURES if figures else {})
+
+
+def write_analysis(
+    directories: list[Path],
+    out: Path | None,
+    where: list[str],
+    tables: Sequence[Table],
+    figures: Figures,
+) -> None:
+    """Write the wanted tables and figures of a study, and print what is not there."""
     from holdfast.cli.progress import loading
     from holdfast.results.description import is_described
 
@@ -51,14 +63,19 @@ def analyse(
         from holdfast.analysis.study import read_study
         from holdfast.analysis.tables import analyse as make_tables
         from holdfast.analysis.tables import markdown
+        from holdfast.report.figures import save, study_figures
 
-        study = read_study(*directories, where=_dotted(where or []))
-        analysis = make_tables(study)
+        study = read_study(*directories, where=_dotted(where))
+        analysis = make_tables(study, tables)
+        drawn = study_figures(study, analysis, figures)
+        absent = {
+            **analysis.absent,
+            **{f"figure {name}": why for name, why in drawn.absent.items()},
+        }
+        _take(place, analysis, drawn)
         _write(place, study, analysis)
-        absent = dict(analysis.absent)
-        if figures:
-            drawn = _draw(place, study, analysis)
-            absent |= {f"figure {name}": why for name, why in drawn.items()}
+        for name, figure in drawn.figures.items():
+            save(figure, place / "figures" / name)
     if "configurations" in analysis.tables:
         print(markdown(analysis.tables["configurations"]), end="\n")
     for line in study.missing:
@@ -86,13 +103,24 @@ def _beside(directories: list[Path]) -> Path:
     return directories[0] / "analysis"
 
 
+def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
+    """Refuse to overwrite what another call did not write; remove what can no longer be made."""
+    from holdfast.core.manifest import take_place
+
+    def files(tables: Iterable[str], figures: Iterable[str]) -> list[str]:
+        return [f"{name}.{kind}" for name in tables for kind in ("csv", "json")] + [
+            f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")
+        ]
+
+    names = ["analysis.md", *files([*analysis.tables, "cells"], drawn.figures)]
+    take_place(place, _MANIFEST, names, stale=files(analysis.absent, drawn.absent))
+
+
 def _write(place: Path, study: Study, analysis: Analysis) -> None:
     """Write each table as CSV and JSON, all to analysis.md, and the cells they come from."""
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
-    for name in analysis.absent:
-        _remove(place / f"{name}.csv", place / f"{name}.json")
     cells = study.cells.assign(
         **{name: [os.path.relpath(path, place) for path in study.cells[name]] for name in _PATHS}
     )
@@ -108,13 +136,7 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     write_text_atomically(place / "analysis.md", "".join(parts))
 
 
-def _remove(*stale: Path) -> None:
-    """Remove results of an earlier call that this one could not make."""
-    for path in stale:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
+_MANIFEST = "written.json"  # the names of all files here
 _PATHS = ("study", "path")
 # A row per age, per metric, per pair, per task: for figures, not for reading.
 _LONG = ("survival", "means", "differences", "samples", "samples_by_age")
@@ -125,15 +147,3 @@ def _listed(title: str, lines: Mapping[str, str]) -> list[str]:
         return []
     items = [f"- {name}: {why}\n" if why else f"- {name}\n" for name, why in lines.items()]
     return [f"\n## {title}\n\n", *items]
-
-
-def _draw(place: Path, study: Study, analysis: Analysis) -> Mapping[str, str]:
-    from holdfast.report.figures import save
-    from holdfast.report.paper_figures import paper_figures
-
-    drawn = paper_figures(study, analysis)
-    for name in drawn.absent:
-        _remove(*(place / "figures" / f"{name}.{kind}" for kind in ("png", "pdf")))
-    for name, figure in drawn.figures.items():
-        save(figure, place / "figures" / name)
-    return drawn.absent

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.printing import json_line
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.memory import ChatMemory
+    from holdfast.memory.answer import Answer
     from holdfast.memory.memory import Memory
-
-Say = Callable[[str], tuple[str | None, bool | None]]
 
 NOT_TAUGHT = 3  # the exit status
 
@@ -51,16 +49,18 @@ def ask(
     """Ask a memory what it has learned; print the answer and nothing else.
 
     What was not taught is answered by the untouched model, and standard error says so; with
-    --taught-only, and always on the embedded model, it is not answered and the exit status is 3.
-    """  # fmt: skip
+    --taught-only it is not answered and the exit status is 3.
+    """
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.memory.opening import open_memory
+        from holdfast.memory.memory import Memory
+        from holdfast.memory.record import require_memory
+    require_memory(memory)
     with loading("loading the model"):
-        opened = open_memory(memory)
+        opened = Memory(memory)
         opened.load()
-    say = _speaker(opened, as_json=as_json, taught_only=taught_only)
+    say = Asker(opened, as_json=as_json, taught_only=taught_only)
     if question:
         answer, taught = say(" ".join(question))
         if answer is not None:
@@ -85,19 +85,60 @@ def _lines() -> Iterable[str]:
     return (line.removeprefix("\ufeff") for line in sys.stdin or ())
 
 
-def _speaker(memory: Memory | ChatMemory, *, as_json: bool, taught_only: bool) -> Say:
-    """A function of a question: what to print, and whether it was taught."""
-    from holdfast.memory.memory import Memory
+class Asker:
+    """Asks a memory, and says on standard error what else there is to say of an answer."""
 
-    if isinstance(memory, Memory):
-        memory.knowledge()
-        return partial(_json if as_json else _plain, memory)
-    from holdfast.cli.chat_memory import Asker
+    def __init__(self, memory: Memory, *, as_json: bool, taught_only: bool) -> None:
+        self._memory = memory
+        self._as_json = as_json
+        self._taught_only = taught_only
 
-    return Asker(memory, as_json=as_json, taught_only=taught_only)
+    def __call__(self, question: str) -> tuple[str | None, bool]:
+        """What to print for a question, and whether it may end with status 0."""
+        begin = time.perf_counter()
+        answer = self._memory.reply(question)
+        if self._as_json:
+            return self._json(answer, time.perf_counter() - begin), self._fits(answer)
+        if not self._fits(answer):
+            print(f"holdfast: {untaught_line(self._memory, answer)}", file=sys.stderr)
+            return None, False
+        if remark := source_line(answer):
+            print(f"holdfast: {remark}", file=sys.stderr)
+        return answer.text, True
+
+    def _fits(self, answer: Answer) -> bool:
+        return answer.taught or not self._taught_only
+
+    def _json(self, answer: Answer, seconds: float) -> str:
+        from holdfast.memory.telling import answer_values
+
+        values: dict[str, Any] = answer_values(self._memory, answer)
+        if not self._fits(answer):
+            values = {**values, "answer": None, "would_say": answer.text}
+        return json_line({**values, "seconds": round(seconds, 3)})
 
 
-def _print_answer(line: str, say: Say) -> None:
+def source_line(answer: Answer) -> str:
+    """A remark on an answer that the weights do not give; empty for one that they do."""
+    if answer.waiting:
+        return "from the list of facts; its lesson is not learned yet"
+    return {
+        "model": "the model's own answer; it was not taught that",
+        "list": "from the list of facts; the weights say something else",
+        "weights": "",
+    }[answer.source]
+
+
+def untaught_line(memory: Memory, answer: Answer) -> str:
+    """Why a question is not answered, what the model would say, and what is like it."""
+    from holdfast.streams.item import quoted
+
+    like = ", ".join(quoted(one) for one in memory.nearest(answer.question))
+    said = f"it was not taught that; the model would say {quoted(answer.text)}"
+    return said + (f"; taught and like it: {like}" if like else "")
+
+
+def _print_answer(line: str, say: Asker) -> None:
     """Answer a line with one line; an error is printed and does not end the command."""
     answer: str | None = None
     try:
@@ -105,28 +146,5 @@ def _print_answer(line: str, say: Say) -> None:
             answer, _ = say(line)
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
-    print(" ".join((answer or "").split()), flush=True)
-
-
-def _plain(memory: Memory, question: str) -> tuple[str | None, bool | None]:
-    """The answer, None if it was not taught, and the verdict; what else there is to say is said."""
-    from holdfast.memory.telling import untaught
-
-    reply = memory.reply(question)
-    if reply.taught is False:
-        print(f"holdfast: {untaught(memory, reply)}", file=sys.stderr)
-        return None, False
-    if reply.answer is None:
-        print("holdfast: it gave no answer; this is what it wrote", file=sys.stderr)
-        return reply.text, reply.taught
-    return reply.answer, reply.taught
-
-
-def _json(memory: Memory, question: str) -> tuple[str, bool | None]:
-    from holdfast.memory.telling import reply_values
-
-    begin = time.perf_counter()
-    reply = memory.reply(question)
-    told = reply_values(memory, question, reply)
-    told["seconds"] = round(time.perf_counter() - begin, 3)
-    return json.dumps(told, ensure_ascii=False), reply.taught
+    # JSON has no line feed, so it stays exact.
+    print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)

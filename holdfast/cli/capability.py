@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +103,10 @@ def _check_places(
     for target, path in zip(targets, paths, strict=True):
         if path is not None:
             continue
+        if is_memory(Path(target)):
+            raise HoldfastError(
+                f"{target}: is a memory; holdfast evaluate {target} measures what it keeps"
+            )
         if out is None:
             raise HoldfastError(
                 f"{target}: is no trajectory, and the results of a backbone need a place; "

@@ -9,13 +9,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.core.errors import HoldfastError
-
 
 def consolidate(
-    memory: Annotated[
-        Path, typer.Argument(metavar="MEMORY", help="Directory of a memory on a chat model.")
-    ],
+    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
     mergeable: Annotated[
         bool,
         typer.Option(
@@ -29,19 +25,16 @@ def consolidate(
 
     It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
     """
-    from holdfast.cli.chat_memory import WorkBars, opened_memory
+    from holdfast.cli.memories import WorkBars, opened_memory
     from holdfast.cli.progress import loading
-    from holdfast.memory.chat.record import PROGRESS_OF_ALL, is_chat_memory
+    from holdfast.memory.record import PROGRESS_OF_ALL, require_memory
 
-    if not is_chat_memory(memory):
-        raise HoldfastError(
-            f"{memory}: is no memory on a chat model; holdfast learn {memory} FACTS makes one"
-        )
+    require_memory(memory)
     with loading():
-        from holdfast.memory.chat.consolidation.consolidate import consolidate as learn_all
-        from holdfast.memory.chat.consolidation.rehearsal import ConsolidationSettings
+        from holdfast.memory.consolidation.consolidate import consolidate as learn_all
+        from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
 
-    opened = opened_memory(memory, "smollm2")
+    opened = opened_memory(memory)
     with loading(f"loading {opened.model}"):
         opened.load()
     try:

@@ -36,7 +36,8 @@ def demo(
     with loading():
         from holdfast.learning.config import RunConfig
         from holdfast.learning.trajectory import Trajectory
-        from holdfast.report.figures import plot_comparison, save
+        from holdfast.report.figures import save
+        from holdfast.report.matrices import plot_comparison
 
         naive = RunConfig.of(recipe("demo"), [f"method={NAIVE}", *STREAM])
         composed = RunConfig.of(recipe("demo"), [*STREAM, *REPLAY])

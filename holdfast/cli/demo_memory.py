@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.answer import Answer
+    from holdfast.memory.answer import Answer
 
 # Invented facts, and for each a question in other words.
 FACTS = (
@@ -51,22 +51,22 @@ def show_memory(out: Path) -> None:
     Where the model cannot be had it says so and does nothing else. Raises HoldfastError when the
     directory holds something else.
     """
-    from holdfast.cli.chat_memory import WorkBars
-    from holdfast.cli.fetch import FetchBars
+    from holdfast.cli.fetch import fetch_bars
+    from holdfast.cli.memories import WorkBars
     from holdfast.cli.progress import loading
     from holdfast.model.fetch import fetch
 
     name = "smollm2"
     try:
-        with FetchBars() as bars:
+        with fetch_bars() as bars:
             fetch(name, bars)
     except HoldfastError as error:
         print(f"\nno chat model is here, so its part of the demo is left out: {error}")
         return
     with loading("loading the chat model"):
-        from holdfast.memory.chat.memory import ChatMemory
+        from holdfast.memory.memory import Memory
 
-        memory = ChatMemory(out, name)
+        memory = Memory(out, name)
         memory.load()
     with WorkBars() as report:
         engine = memory.engine(report)

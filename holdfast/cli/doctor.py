@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
@@ -28,7 +27,7 @@ def doctor(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Predict what a run on this model takes, from its shapes."),
+        typer.Option("--model", help="Predict what a run on this model takes."),
     ] = None,
     method: Annotated[
         str | None, typer.Option("--method", metavar="TAG", help="Predict for this method.")
@@ -41,13 +40,6 @@ def doctor(
         str | None,
         typer.Option("--memory", help="Of the device, such as 24GiB; that of this machine."),
     ] = None,
-    gflops: Annotated[
-        float | None,
-        typer.Option("--gflops", help="Of a device that is not here: 1e9 operations a second."),
-    ] = None,
-    bandwidth: Annotated[
-        float | None, typer.Option("--bandwidth", help="Likewise: 1e9 bytes a second.")
-    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the prediction as JSON, in bytes and seconds.")
     ] = False,
@@ -59,17 +51,15 @@ def doctor(
     from holdfast.cli.progress import loading
 
     if model is not None or method is not None or words:
-        from holdfast.cli.predicted import Words, print_prediction
+        from holdfast.cli.predicted import print_prediction
 
-        asked = Words(tuple(words or ()), model, method, device, memory, gflops, bandwidth)
-        print_prediction(asked, as_json=as_json)
+        chosen = {"backbone.name": model, "method": method}
+        print_prediction(words or [], chosen, device, memory, as_json=as_json)
         return
     _refuse_without_a_run(
         {
             "--device": device,
             "--memory": memory,
-            "--gflops": gflops,
-            "--bandwidth": bandwidth,
             "--json": as_json or None,
         }
     )
@@ -205,6 +195,8 @@ def _print_fast_paths(backbone: Backbone) -> None:
     """Print which fast paths a run takes on this machine, and why not the others."""
     import torch
 
+    from holdfast.backbone.generation.steps import can_cache
+
     if backbone.device.type != "cuda":
         _say("bfloat16", _bfloat16_on_the_processor())
     elif torch.cuda.is_bf16_supported(including_emulation=False):
@@ -213,44 +205,15 @@ def _print_fast_paths(backbone: Backbone) -> None:
         _say("bfloat16", "slow on this GPU; set backbone.precision=float32")
     attention = backbone.model.config._attn_implementation
     _say("attention", "fused (sdpa)" if attention == "sdpa" else f"{attention}, not fused")
-    _say("training", _training(backbone))
-    _say("generation", _generation(backbone))
-    found = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
-    compiler = f"with {found}" if found else "but no C++ compiler is found"
-    _say("compile", f"off by default; backbone.compile=true fuses element-wise parts, {compiler}")
+    cache = "with a cache of keys and values" if can_cache(backbone) else "without a cache, slowly"
+    _say("generation", cache)
 
 
 def _bfloat16_on_the_processor() -> str:
-    import torch
+    from holdfast.backbone.load import bfloat16_time
 
-    tell = getattr(torch.cpu, "get_capabilities", None)  # older versions have none
-    capabilities = tell() if tell else {}
-    if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"):
-        return (
-            "not used unless asked for, as it changes numbers; it is fast on this processor: "
-            "backbone.precision=bfloat16"
-        )
-    return "not used: on the processor backbones run in float32"
-
-
-def _training(backbone: Backbone) -> str:
-    """Which implementation a training step uses for this architecture; adapts the backbone."""
-    from holdfast.backbone.adapters.workspace import Adapters
-
-    reason = backbone.adapt(Adapters.Config(rank=1, alpha=1, targets="all-linear"))
-    if reason is None:
-        return "the decoder written out: one pass, no padding"
-    return f"the model's own modules, slower: {reason}"
-
-
-def _generation(backbone: Backbone) -> str:
-    from holdfast.backbone.generation.cache import BlockCache, cache_for
-
-    if not isinstance(cache_for(backbone.model), BlockCache):
-        return "transformers' own cache: this model keeps more than keys and values"
-    if backbone.device.type != "cuda":
-        return "cache written in place; steps are recorded on a CUDA GPU only"
-    return "cache written in place, steps recorded as CUDA graphs"
+    told = f"products take {bfloat16_time():.2g} of float32's time on this processor"
+    return f"{told}; backbone.precision=fastest uses what is faster, which changes numbers"
 
 
 def _say(what: str, text: str) -> None:

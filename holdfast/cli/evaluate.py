@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.printing import json_line
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.evaluation.result import MemoryEvaluation
+    from holdfast.memory.evaluation.result import MemoryEvaluation
 
 
 def evaluate(
-    memory: Annotated[
-        Path, typer.Argument(metavar="MEMORY", help="Directory of a memory on a chat model.")
-    ],
+    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
     probes: Annotated[
         Path | None,
         typer.Option("--probes", help="JSON lines with further questions about taught facts."),
@@ -38,24 +36,16 @@ def evaluate(
 
     With --out the same command continues where it was stopped.
     """
-    from holdfast.memory.chat.record import is_chat_memory
-    from holdfast.streams.batches import FACTS_FILE
+    from holdfast.memory.record import require_memory
 
-    if not is_chat_memory(memory):
-        other = (memory / FACTS_FILE).is_file()
-        raise HoldfastError(
-            f"{memory}: is a memory on the embedded model, and only one on a chat model is "
-            "evaluated; teach its facts.jsonl to a new memory"
-            if other
-            else f"{memory}: is no memory; holdfast learn {memory} FACTS makes one"
-        )
+    require_memory(memory)
     found = _measured(memory, probes, everyday, limit, out)
     if as_json:
-        print(found.text())
+        print(json_line(found.values()))
     else:
         _print_table(found)
     if out is not None:
-        from holdfast.report.evaluation_bars import plot_evaluation
+        from holdfast.report.bars import plot_evaluation
         from holdfast.report.figures import save
 
         save(plot_evaluation(found.values()), out / "evaluation")
@@ -66,19 +56,19 @@ def evaluate(
 def _measured(
     directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
 ) -> MemoryEvaluation:
-    from holdfast.cli.chat_memory import WorkBars, opened_memory
+    from holdfast.cli.memories import WorkBars, opened_memory
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.memory.chat.evaluation import result
-        from holdfast.memory.chat.evaluation.measure import evaluate as measure
-        from holdfast.memory.chat.evaluation.probes import (
+        from holdfast.memory.evaluation import result
+        from holdfast.memory.evaluation.measure import evaluate as measure
+        from holdfast.memory.evaluation.probes import (
             everyday_questions,
             probes_of,
             with_probes,
         )
 
-    memory = opened_memory(directory, "smollm2")
+    memory = opened_memory(directory)
     asked = probes_of(memory.learned)
     if probes is not None:
         asked = with_probes(asked, probes)
@@ -110,7 +100,7 @@ def _print_table(evaluation: MemoryEvaluation) -> None:
     from rich.table import Table
 
     from holdfast.cli.printing import SafeConsole
-    from holdfast.memory.chat.evaluation.telling import about_lines, notes, table_rows
+    from holdfast.memory.evaluation.telling import about_lines, notes, table_rows
 
     print("\n".join(about_lines(evaluation)))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))

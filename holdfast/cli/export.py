@@ -39,11 +39,11 @@ def export(
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", help="The boundary before a batch or task: its number or name."),
+        typer.Option("--before", help="The boundary before a task: its number or name."),
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option("--after", help="The boundary after a batch or task: its number or name."),
+        typer.Option("--after", help="The boundary after a task: its number or name."),
     ] = None,
     check: Annotated[
         bool,
@@ -65,17 +65,14 @@ def export(
     """Write a learned model for transformers or PEFT, with a README.md that says how to ask it."""
     from holdfast.cli.progress import loading
     from holdfast.core.errors import HoldfastError
-    from holdfast.memory.chat.record import is_chat_memory
+    from holdfast.memory.record import is_memory
 
     if private and push is None:
         raise HoldfastError("--private: says how --push makes a repository; give --push REPO too")
-    if is_chat_memory(directory):
+    if is_memory(directory):
         kept = {"--after-task": after_task, "--before": before, "--after": after, "--push": push}
         if given := [name for name, value in kept.items() if value is not None]:
-            raise HoldfastError(
-                f"{given[0]}: is for a memory on the embedded model and for trajectories; leave it "
-                "out"
-            )
+            raise HoldfastError(f"{given[0]}: is for trajectories; leave it out")
         _export_memory(directory, to.value, out, check=check)
         return
     with loading():
@@ -106,11 +103,11 @@ def export(
 
 
 def _export_memory(directory: Path, to: str, out: Path, *, check: bool) -> None:
-    """Write what a memory on a chat model has learned in one adapter."""
+    """Write what a memory has learned in one adapter."""
     from holdfast.cli.progress import loading
 
     with loading():
-        from holdfast.exports.chat_memory import export_memory
+        from holdfast.exports.memory import export_memory
     with loading(f"writing and checking {out}" if check else f"writing {out}"):
         checked = export_memory(directory, to, out, checked=check)
     if checked is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from holdfast.model.cache import Report
 
 _MB = 1_000_000  # bytes
 
@@ -24,7 +26,7 @@ def fetch(
     """Download a model if it is not here, convert it once, and print its directory."""
     from holdfast.model.fetch import fetch as make_ready
 
-    with FetchBars() as report:
+    with fetch_bars() as report:
         directory = make_ready(name, report)
     print(directory)
 
@@ -35,44 +37,26 @@ def fetch_backbone(name: str) -> None:
     from holdfast.model.fetch import has_short_name
 
     if has_short_name(name):
-        with FetchBars() as report:
+        with fetch_bars() as report:
             make_ready(name, report)
 
 
-class FetchBars:
-    """A progress bar on standard error for each part of the work, in MB; messages as lines."""
+@contextmanager
+def fetch_bars() -> Iterator[Report]:
+    """Progress bars on standard error, in MB; a report of no total is a line."""
+    from holdfast.cli.memories import WorkBars
 
-    def __init__(self) -> None:
-        self._open = ExitStack()
-        self._what = ""
-        self._drawn = -1  # MB
-        self._draw: Callable[[int, int, str], None] | None = None
+    drawn: tuple[str, int] = "", -1
 
-    def __enter__(self) -> FetchBars:
-        return self
+    with WorkBars() as bars:
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._open.close()
+        def report(done: int, total: int, what: str) -> None:
+            nonlocal drawn
+            if total == 0:
+                bars.close()
+                print(f"fetch: {what}", file=sys.stderr, flush=True)
+            elif drawn != (what, round(done / _MB)):
+                drawn = what, round(done / _MB)
+                bars(f"fetch: {what}, MB", round(done / _MB), round(total / _MB))
 
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """Show that ``done`` of ``total`` bytes of the work ``what`` are done; total 0: a line."""
-        from holdfast.cli.progress import counting
-
-        if total == 0:
-            self._open.close()
-            self._draw = None
-            print(f"fetch: {what}", file=sys.stderr, flush=True)
-            return
-        if self._draw is None or what != self._what:
-            self._open.close()
-            self._what = what
-            self._drawn = -1
-            self._draw = self._open.enter_context(counting(f"fetch: {what}, MB"))
-        if round(done / _MB) != self._drawn:
-            self._drawn = round(done / _MB)
-            self._draw(self._drawn, round(total / _MB), "")
+        yield report

@@ -46,10 +46,13 @@ def items(
     if found.samples:
         print(f"the samples before each task:\n{markdown(sampled(found))}")
     if figure is not None:
+        from holdfast.analysis.item_tables import item_tables
+        from holdfast.analysis.study import read_study
+        from holdfast.report.bars import plot_samples
         from holdfast.report.figures import save
-        from holdfast.report.samples import plot_samples
 
-        save(plot_samples(found), figure.with_suffix(""))
+        kept = item_tables(read_study(run).cells)
+        save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
         print(figure.with_suffix(".png"))
     if out is not None:
         write_text_atomically(out, frame.to_csv(index=False))

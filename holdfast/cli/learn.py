@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.track import Track, refuse_unknown_tracker
+from holdfast.cli.memories import WorkBars, opened_memory
+from holdfast.cli.printing import json_line
+from holdfast.cli.taught import told
+from holdfast.cli.verbs import texts_in
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.learning.config import RunConfig
-    from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
     from holdfast.streams import Stream
 
 
 def learn(
+    ctx: typer.Context,
     memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
     facts: Annotated[
         str | None,
@@ -33,12 +32,9 @@ def learn(
             show_default=False,
         ),
     ] = None,
-    overrides: Annotated[
+    answer: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[ANSWER] [KEY=VALUE]...",
-            help="The answer, if FACTS is a question; dotted settings of a new memory.",
-        ),
+        typer.Argument(metavar="[ANSWER]", help="The answer, if FACTS is a question."),
     ] = None,
     question_column: Annotated[
         str | None,
@@ -70,15 +66,6 @@ def learn(
             show_default=False,
         ),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            help="Settings of a new memory on the embedded model: a recipe's name or a YAML file; "
-            "memory by default.",
-            show_default=False,
-        ),
-    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -88,7 +75,6 @@ def learn(
             show_default="smollm2",
         ),
     ] = None,
-    track: Track = None,
     detach: Annotated[
         bool,
         typer.Option(
@@ -108,135 +94,109 @@ def learn(
     ] = False,
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
-    given = list(overrides or [])
-    if facts is not None and _is_setting(facts):
-        given.insert(0, facts)
-        facts = None
-    told_by_hand = _fact(facts, given)
-    refuse_unknown_tracker(track)
-    from holdfast.cli.progress import loading, showing
+    given = [] if facts is None else [facts, *(answer or [])]
+    source = told(given, texts_in(ctx))
+    from holdfast.cli.progress import loading
 
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
-        from holdfast.memory.memory import Memory
-        from holdfast.memory.opening import refuse_new
-        from holdfast.memory.telling import lesson_lines, lesson_values
+        from holdfast.memory.record import require_memory
         from holdfast.streams.columns import Columns
-        from holdfast.tracking.tracking import tracked
 
-    if facts == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
+    if source == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
         typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
     if existing:
-        refuse_new(memory)
+        require_memory(memory)
     columns = Columns(question_column, answer_column)
-    source = told_by_hand or facts
-    stream: Stream | None = None if source is None else stream_from(source, columns)
+    stream = None if source is None else stream_from(source, columns)
     if stream is None and (paraphrases or writer):
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
-    if chosen := chat_model(memory, model, trajectory=bool(given) or recipe is not None):
-        from holdfast.cli.chat_memory import refuse_settings, teach
-
-        refuse_settings(given, recipe, track)
-        worded = partial(_worded, count=paraphrases, writer=writer)
-        how = {"again": again, "detach": detach, "wait": wait, "as_json": as_json}
-        teach(memory, chosen, stream, worded, **how)
-        return
-    _refuse_background(detach=detach, wait=wait)
-    if model is not None:
-        given.append(f"backbone.name={model}")
-    opened = Memory(memory, _settings(memory, recipe, given))
+    opened = opened_memory(memory, model_of(memory, model))
     if stream is not None:
         stream = _worded(opened, stream, paraphrases, writer)
-    planned = len(opened.plan(stream, again=again).tasks)
-    begin = opened.horizon
-    with (
-        showing(memory.name, begin, planned, memory) as progress,
-        tracked(track, opened.config, memory, begin, progress) as listener,
-    ):
-        learned = opened.learn(stream, listener, again=again)
-    if as_json:
-        print(json.dumps(lesson_values(learned), ensure_ascii=False))
-        return
-    print("\n".join(lesson_lines(learned)))
-    print(memory)
+    if detach:
+        file_facts(opened, stream, again=again, as_json=as_json)
+    else:
+        learn_facts(opened, stream, again=again, wait=wait, as_json=as_json)
 
 
-def chat_model(memory: Path, model: str | None, *, trajectory: bool) -> str | None:
-    """The chat model of the memory; None for a memory of the embedded kind.
+def model_of(memory: Path, model: str | None) -> str:
+    """The name of a memory's model: its own; of a new one the given or the default.
 
-    model: as it was named; trajectory: whether settings of a trajectory were given.
+    Raises HoldfastError where the memory has another than the given one.
     """
-    from holdfast.cli.chat_memory import tell_fallback
-    from holdfast.cli.fetch import FetchBars
-    from holdfast.memory.chat.record import is_chat_memory, read_record
-    from holdfast.memory.memory import recorded_in
-    from holdfast.memory.opening import EMBEDDED, default_model
+    from holdfast.cli.fetch import fetch_bars
+    from holdfast.memory.default_model import default_model
+    from holdfast.memory.listing import check_free
+    from holdfast.memory.record import is_memory, read_record
     from holdfast.model.fetch import lasting_name
 
-    if is_chat_memory(memory):
+    if is_memory(memory):
         own = read_record(memory).model
         if model is not None and lasting_name(model) != own:
             raise HoldfastError(
                 f"{memory}: is a memory of {own}, not of {model}; leave --model out"
             )
         return own
-    if trajectory or model == EMBEDDED or recorded_in(memory) is not None:
-        return None
+    check_free(memory)  # before anything is fetched
     if model is None:
-        with FetchBars() as report:
+        with fetch_bars() as report:
             model, reason = default_model(report)
         if reason:
-            tell_fallback(reason)
-    return None if model == EMBEDDED else model
+            typer.echo(f"model: {model}, a toy of 3 million parameters, since {reason}", err=True)
+    return model
 
 
-def _refuse_background(*, detach: bool, wait: bool) -> None:
-    if detach or wait:
-        raise HoldfastError("--detach and --wait are for a memory on a chat model; leave them out")
+def file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
+    """Put facts on file, start to learn what waits there, and print the lessons' numbers."""
+    from holdfast.memory.detached import start_learning
+
+    filed = memory.write_facts(facts, again=again)
+    if filed.lessons:
+        start_learning(memory.directory)
+    if as_json:
+        state = "waiting" if filed.lessons else "learned"
+        print(json_line({"lessons": list(filed.lessons), "state": state}))
+        return
+    for number in filed.lessons:
+        print(f"lesson {number}")
+    if not filed.lessons:
+        print("nothing new; all facts are learned already")
+    else:
+        print(f"holdfast lessons {memory.directory} says how far it is", file=sys.stderr)
 
 
-def _is_setting(argument: str) -> bool:
-    key, equals, _ = argument.partition("=")
-    named = key.replace(".", "").replace("_", "")
-    return bool(equals) and named.isalnum() and named.isascii() and not _exists(argument)
+def learn_facts(
+    memory: Memory, facts: Stream | None, *, again: bool, wait: bool, as_json: bool
+) -> None:
+    """Teach facts and print what was learned."""
+    from holdfast.cli.progress import loading
+    from holdfast.core.errors import InUseError
+    from holdfast.memory.telling import outcome_lines, outcome_values
 
-
-def _exists(path: str) -> bool:
+    # What waits behind another lesson needs no model before that has ended.
+    if not wait and len(memory.plan(facts, again=again).tasks) != memory.horizon:
+        with loading(f"loading {memory.model}"):
+            memory.load()
     try:
-        return Path(path).exists()
-    except OSError:  # too long for a path
-        return False
-
-
-def _fact(facts: str | None, given: list[str]) -> list[tuple[str, str]] | None:
-    """The one fact of the command line, taken out of the arguments; None where FACTS is a source.
-
-    Raises HoldfastError for a question without an answer, and an answer without a question.
-    """
-    answers = [argument for argument in given if not _is_setting(argument)]
-    if facts is None or _exists(facts) or facts == "-":
-        if answers and facts is not None:
-            raise HoldfastError(
-                f"{answers[0]!r:.60} is no setting KEY=VALUE, and {facts} is no question"
-            )
-        return None
-    looks_like_one = "?" in facts or " " in facts.strip()
-    if not answers:
-        if looks_like_one and not Path(facts).suffix:
-            raise HoldfastError(
-                f"{facts!r:.60} is no file; to teach it as a question, put its answer behind it: "
-                'holdfast learn MEMORY "Question?" "Answer"'
-            )
-        return None
-    if len(answers) > 1:
+        with WorkBars() as report:
+            outcome = memory.learn(facts, again=again, wait=wait, report=report)
+    except InUseError as error:
         raise HoldfastError(
-            f"{answers[1]!r:.60}: one question and one answer are expected; put each in quotes"
-        )
-    given.remove(answers[0])
-    return [(facts, answers[0])]
+            f"{memory.directory}: another process learns here; with --detach the facts are put on "
+            "file and learned after its lesson, with --wait this command waits for it"
+        ) from error
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{memory.horizon} lessons are kept")
+        raise
+    if as_json:
+        print(json_line(outcome_values(outcome)))
+        return
+    print("\n".join(outcome_lines(outcome)))
+    print(memory.directory)
 
 
-def _worded(memory: Memory | ChatMemory, facts: Stream, count: int, writer: str | None) -> Stream:
+def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
     """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
     from holdfast.cli.progress import counting
     from holdfast.cli.stream.model import text_model
@@ -252,33 +212,3 @@ def _worded(memory: Memory | ChatMemory, facts: Stream, count: int, writer: str 
     with counting("other wordings") as report:
         paraphraser = ModelParaphraser(model, memory.seed)
         return memory.worded(facts, count, paraphraser, report)
-
-
-def _settings(memory: Path, recipe: str | None, overrides: Sequence[str]) -> RunConfig | None:
-    """The settings given on the command line; None for the memory's own or the default."""
-    from holdfast.cli.run import configuration
-    from holdfast.core.config import apply_overrides
-    from holdfast.learning.config import RunConfig
-    from holdfast.memory.memory import recorded_in
-
-    asked = apply_overrides({}, overrides)
-    if "stream" in asked:
-        raise HoldfastError("a memory has a stream of its own; leave stream.* out")
-    recorded = recorded_in(memory)
-    if recorded is not None and recipe is None:
-        return RunConfig.of(recorded.model_dump(mode="json"), overrides) if overrides else None
-    name = recipe or _default_recipe(asked)
-    config = RunConfig.of(configuration(name), overrides)
-    if recorded is None and recipe is None and name != "memory":
-        typer.echo(
-            f"settings: recipe {name}, the paper's, as those of the embedded model would be too "
-            "fast for another",
-            err=True,
-        )
-    return config
-
-
-def _default_recipe(asked: dict[str, Any]) -> str:
-    backbone = asked.get("backbone")
-    name = backbone.get("name", "embedded") if isinstance(backbone, dict) else "embedded"
-    return "memory" if name == "embedded" else "memory_paper"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.printing import json_line
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.states import LessonState
+    from holdfast.memory.states import LessonState
 
 
 def lessons(
@@ -31,31 +31,17 @@ def lessons(
     ] = False,
 ) -> None:
     """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
-    from holdfast.memory.chat.states import state_values
     from holdfast.memory.queue import cancel_lessons
+    from holdfast.memory.record import require_memory
+    from holdfast.memory.states import lesson_states, state_values
 
-    states = _states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))
+    require_memory(memory)
+    states = lesson_states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))
     for state in states:
         if as_json:
-            print(json.dumps(state_values(state), ensure_ascii=False))
+            print(json_line(state_values(state)))
         else:
             print(("cancelled " if cancel else "") + state_line(memory, state))
-
-
-def _states(memory: Path) -> list[LessonState]:
-    """The state of every lesson; of a memory on the embedded model as it recalls them now."""
-    from holdfast.memory.chat.record import is_chat_memory
-    from holdfast.memory.chat.states import lesson_states
-    from holdfast.streams.batches import FACTS_FILE
-
-    if is_chat_memory(memory):
-        return lesson_states(memory)
-    if not (memory / FACTS_FILE).exists():
-        raise HoldfastError(f"{memory}: is no memory; holdfast learn {memory} FACTS makes one")
-    from holdfast.memory.batch_states import batch_states
-    from holdfast.memory.memory import Memory
-
-    return batch_states(Memory(memory))
 
 
 def _numbers(which: str) -> range | None:

@@ -24,7 +24,6 @@ try:
     from holdfast.cli.ask import ask
     from holdfast.cli.capability import capability
     from holdfast.cli.check_plugin import check_plugin
-    from holdfast.cli.compare import compare
     from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
     from holdfast.cli.doctor import doctor
@@ -34,6 +33,7 @@ try:
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
     from holdfast.cli.lessons import lessons
+    from holdfast.cli.moved import ANY_OPTIONS, moved
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
     from holdfast.cli.run import run
@@ -65,7 +65,6 @@ for _verb in (
     analyse,
     report,
     items,
-    compare,
     capability,
     evaluate,
     export,
@@ -76,6 +75,7 @@ for _verb in (
     demo,
 ):
     app.command(cls=Verb)(_verb)
+app.command("compare", cls=Verb, hidden=True, context_settings=ANY_OPTIONS)(moved("compare"))
 app.add_typer(stream)
 
 
@@ -88,7 +88,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
+def options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; any verb takes it.")
     ] = False,

@@ -18,7 +18,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
 ) -> None:
-    """Write one HTML page that works offline: tables, matrices, curves, effects, provenance."""
+    """Write one HTML page that works offline: tables, matrices, curves, provenance."""
     if out is None and len(directories) > 1:
         raise HoldfastError("several directories: say with --out where the page goes")
     print(write_report(*directories, out=out, title=title))
@@ -30,9 +30,8 @@ def write_report(*directories: Path, out: Path | None = None, title: str | None 
 
     with loading("making the page"):
         from holdfast.analysis.study import read_study
-        from holdfast.analysis.tables import analyse
         from holdfast.report.page import write_page
 
         study = read_study(*directories)
         path = out or directories[0] / "report.html"
-        return write_page(study, analyse(study), path, title=title)
+        return write_page(study, path, title=title)

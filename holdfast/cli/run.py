@@ -113,7 +113,8 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     horizon = tasks if tasks is not None else len(stream.tasks)
     if not 1 <= horizon <= len(stream.tasks):
         raise HoldfastError(f"--tasks {horizon} is not within the stream of {len(stream.tasks)}")
-    unchecked = check_without_weights(config, stream.first(horizon))
+    learned = trajectory.horizon if trajectory else 0
+    unchecked = check_without_weights(config, stream.first(horizon), learned)
     sizes = [len(task.items) for task in stream.tasks[:horizon]]
     steps = sum(config.optim.epochs_of(size) * config.optim.steps_in_epoch(size) for size in sizes)
     print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")

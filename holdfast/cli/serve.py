@@ -14,10 +14,9 @@ import typer
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.memory.chat.memory import ChatMemory
     from holdfast.memory.memory import Memory
     from holdfast.serving.idle import IdleConsolidation
-    from holdfast.serving.service import Service
+    from holdfast.serving.served_memory import ServedMemory
 
 
 def serve(
@@ -64,8 +63,7 @@ def serve(
         bool,
         typer.Option(
             "--taught-only",
-            help='Answer only what was taught, and all else with "I was not taught that."; always '
-            "so on the embedded model.",
+            help='Answer only what was taught, and all else with "I was not taught that.".',
         ),
     ] = False,
     model: Annotated[
@@ -128,47 +126,40 @@ def _check_idle(minutes: float | None, *, teach: bool) -> None:
         raise HoldfastError("--consolidate-after changes the memory; give --teach with it")
 
 
-def _idle(opened: Memory | ChatMemory, minutes: float | None) -> IdleConsolidation | None:
+def _idle(opened: Memory, minutes: float | None) -> IdleConsolidation | None:
     """What consolidates the memory when nobody asks, if that is wanted."""
-    from holdfast.memory.memory import Memory
     from holdfast.serving.idle import IdleConsolidation
 
     if minutes is None:
         return None
-    if isinstance(opened, Memory):
-        raise HoldfastError("--consolidate-after: is for a memory on a chat model; leave it out")
     return IdleConsolidation(opened.directory, 60 * minutes, partial(typer.echo, err=True))
 
 
-def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory | ChatMemory:
+def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory:
     """The memory; with ``teach`` a new one where there is none."""
-    from holdfast.cli.chat_memory import opened_memory
-    from holdfast.cli.learn import chat_model
-    from holdfast.memory.opening import open_memory, refuse_linked_parts
+    from holdfast.cli.learn import model_of
+    from holdfast.cli.memories import opened_memory
+    from holdfast.core.own import refuse_links
+    from holdfast.memory.listing import PARTS
+    from holdfast.memory.memory import Memory
+    from holdfast.memory.record import require_memory
 
     if teach:
-        refuse_linked_parts(memory)
-    if teach and (chosen := chat_model(memory, model, trajectory=False)):
-        return opened_memory(memory, chosen)
-    return open_memory(memory)
+        refuse_links(memory, PARTS)
+        return opened_memory(memory, model_of(memory, model))
+    require_memory(memory)
+    return Memory(memory)
 
 
-def _service(opened: Memory | ChatMemory, *, teach: bool, taught_only: bool) -> Service:
+def _service(opened: Memory, *, teach: bool, taught_only: bool) -> ServedMemory:
     """The memory as it is served, its model loaded."""
-    from holdfast.memory.memory import Memory
-    from holdfast.serving.chat_service import ChatService
-    from holdfast.serving.embedded_service import EmbeddedService
+    from holdfast.serving.served_memory import ServedMemory
 
-    if isinstance(opened, Memory):
-        if opened.horizon or not teach:
-            opened.load()
-            opened.knowledge()
-        return EmbeddedService(opened)
     if not teach:
         opened.check_facts()
     opened.answerer()
     opened.engine().read(["Are you ready?"])  # so that the first question does not wait longer
-    return ChatService(opened, taught_only=taught_only)
+    return ServedMemory(opened, taught_only=taught_only)
 
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:

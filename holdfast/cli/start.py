@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from holdfast.cli.main import app
-from holdfast.memory.chat.record import is_chat_memory
+from holdfast.memory.record import is_memory
 
 _VERBS = ("ask", "learn", "evaluate", "consolidate")
 
@@ -14,7 +14,7 @@ _VERBS = ("ask", "learn", "evaluate", "consolidate")
 def start() -> None:
     """Run the command of this process's arguments."""
     verb, directory = [*sys.argv[1:3], "", ""][:2]
-    if verb in _VERBS and is_chat_memory(Path(directory)):
+    if verb in _VERBS and is_memory(Path(directory)):
         # A memory's model is in float32, so nothing needs this library, whose import by PEFT would
         # take a second of every question. None makes it look as if it were not installed.
         sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]

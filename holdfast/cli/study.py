@@ -94,8 +94,10 @@ def own_settings(overrides: list[str] | None) -> list[str]:
 
     Raises HoldfastError for a method or a seed, which the study itself varies.
     """
+    from holdfast.core.former import given_overrides
+
     settings = []
-    for override in overrides or []:
+    for override in given_overrides(overrides or []):
         key, separator, value = override.partition("=")
         if key in ("method", "seed"):
             raise HoldfastError(f"{override}: the study sets {key} itself; use its own options")

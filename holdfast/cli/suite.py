@@ -103,8 +103,6 @@ def suite(
     failed = sum(row["error"] is not None for row in rows)
     if failed < len(rows):
         print(f"report: {write_report(plan.directory)}")
-    if from_search is not None and not failed:
-        _print_transfer(from_search, plan.directory)
     print(plan.directory)
     if failed:
         raise HoldfastError(
@@ -168,19 +166,6 @@ def _refuse_beside_search(config: str | None, dataset: str | None, grid: list[st
         raise HoldfastError("--dataset is for recipes; a search is of one data set")
     if grid:
         raise HoldfastError("--grid is for recipes; a search has chosen the settings")
-
-
-def _print_transfer(search: Path, suite: Path) -> None:
-    """Print how the search's ranking and its winner's score carried over to the final runs."""
-    from holdfast.analysis.study import read_study
-    from holdfast.analysis.tables import analyse, markdown
-
-    analysis = analyse(read_study(search, suite))
-    for name in ("search_transfer", "selection"):
-        if name in analysis.tables:
-            print(f"{name.replace('_', ' ')}:\n{markdown(analysis.tables[name])}")
-        else:
-            print(f"no {name.replace('_', ' ')}: {analysis.absent[name]}")
 
 
 def _dataset(recipe: SuiteRecipe, named: str | None, overrides: list[str]) -> str | None:

@@ -17,30 +17,48 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.cli.launched import as_one_run
-from holdfast.cli.printing import escaped, safe_output
+from holdfast.cli.printing import cannot_show, escaped, safe_output
 from holdfast.core import processes
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, error_line
 
 # The verbs whose work several processes share.
 _SHARED = frozenset({"run"})
+
+
+_TEXTS = "--"  # all behind it is text, whatever its form
+
+
+def texts_in(ctx: typer.Context) -> int:
+    """How many arguments of a verb stand behind ``--``."""
+    count: int = ctx.meta[_TEXTS]
+    return count
 
 
 class Verbs(TyperGroup):
     """The command group; accepts `--debug` anywhere on the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        rest = [argument for argument in args if argument != "--debug"]
+        end = args.index(_TEXTS) if _TEXTS in args else len(args)
+        rest = [argument for argument in args[:end] if argument != "--debug"] + args[end:]
         return super().parse_args(ctx, ["--debug", *rest] if len(rest) < len(args) else rest)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # Replace what the terminal's encoding lacks by "?"; standard error does so by itself.
+        # What standard output cannot show is refused; standard error escapes it by itself.
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")
-        return as_one_run(partial(super().main, *args, **kwargs))
+            sys.stdout.reconfigure(errors="strict")
+        try:
+            return as_one_run(partial(super().main, *args, **kwargs))
+        except UnicodeEncodeError as error:  # of a help page
+            print(f"holdfast: {cannot_show(error)}", file=sys.stderr)
+            raise SystemExit(2) from None
 
 
 class Verb(TyperCommand):
     """A verb whose errors end in one line and an exit status."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_TEXTS] = len(args) - args.index(_TEXTS) - 1 if _TEXTS in args else 0
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with safe_output():
@@ -57,13 +75,13 @@ class Verb(TyperCommand):
         except (typer.Exit, typer.Abort):
             raise
         except HoldfastError as error:
-            _fail(str(error), 2, debug)
+            _fail(error, str(error), 2, debug)
         except KeyboardInterrupt as stop:
             said, status = (
                 ("stopped", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
             )
             kept = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
-            _fail(f"{said}{kept}; the same command continues", status, debug)
+            _fail(stop, f"{said}{kept}; the same command continues", status, debug)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and any(
                 map(_is_unread, (sys.stdout, sys.stderr))
@@ -72,7 +90,7 @@ class Verb(TyperCommand):
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             fault = _plug_in_of(error)
             blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
-            _fail(f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
+            _fail(error, f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
 
     def _check_alone(self) -> None:
         if processes.count() > 1 and self.name not in _SHARED:
@@ -129,10 +147,10 @@ def _is_unread(stream: TextIO) -> bool:
         return False
 
 
-def _fail(line: str, status: int, debug: bool) -> NoReturn:
+def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn:
     if processes.to_say():
         shown = sys.stderr if processes.first() else sys.__stderr__
         if debug:
             traceback.print_exc(file=shown)
-        print(f"holdfast: {escaped(line)}", file=shown)
+        print(error_line(error, escaped(line)), file=shown)
     raise typer.Exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -160,7 +161,7 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
     problem = error.errors()[0]
     location = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
-        return _unknown(kind, location, problem["input"])
+        return _unknown(kind, location)
     key = ".".join(location)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "model_type" and (names := _fields_at(kind, location)):
@@ -171,28 +172,27 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
     return f"{key} = {json.dumps(problem['input'], default=str)}: {message}"
 
 
-def _unknown(kind: type[Config], location: list[str], value: Any) -> str:
+def _unknown(kind: type[Config], location: list[str]) -> str:
     """What is said of an unknown key.
 
-    In this order: the answer for its last part, or for that of a setting in an unknown section;
-    the settings of other sections with the same last part; the most similar name beside it.
+    In this order: the hint for its last part; a name beside it that is its initials (``lr``), or is
+    very similar, then settings of other sections, whose last part is; the most similar
+    name beside it.
     """
-    key = ".".join(location)
-    for leaf in _leaves(location, value):
-        answer = kind.hints.get(leaf[-1].lower().replace("-", "_"))
-        if answer is not None:
-            return f"unknown key {'.'.join(leaf)}; {answer}"
-    if same := [name for name in _settings(kind) if name.split(".")[-1] == location[-1]]:
-        return f"unknown key {key}; did you mean {' or '.join(same)}?"
+    key, last = ".".join(location), location[-1]
+    if answer := kind.hints.get(last):
+        return f"unknown key {key}; {answer}"
     known = [".".join([*location[:-1], name]) for name in _fields_at(kind, location[:-1])]
+    initials = "".join(word[0] for word in last.split("_") if word)
+    if len(initials) > 1 and (short := ".".join([*location[:-1], initials])) in known:
+        return f"unknown key {key}; did you mean {short}?"
+    for names in (known, _settings(kind)):
+        parts = [name.split(".")[-1] for name in names]
+        likeness = difflib.get_close_matches(last, parts, n=1, cutoff=0.7)
+        likeness = likeness or difflib.get_close_matches(key, names, n=1, cutoff=0.8)
+        if same := [n for n in names if n in likeness or n.split(".")[-1] in likeness]:
+            return f"unknown key {key}; did you mean {' or '.join(same)}?"
     return f"unknown key {key}; {did_you_mean(key, known)}" if known else f"unknown key {key}"
-
-
-def _leaves(location: list[str], value: Any) -> list[list[str]]:
-    """The place of every value in a nested mapping at ``location``."""
-    if not isinstance(value, Mapping) or not value:
-        return [location]
-    return [leaf for key in value for leaf in _leaves([*location, str(key)], value[key])]
 
 
 def _settings(kind: type[BaseModel], prefix: str = "") -> list[str]:

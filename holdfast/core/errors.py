@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 import difflib
+import json
+import os
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class HoldfastError(Exception):
     """The caller's mistake, in one line: what is wrong, where, and what to do.
 
     The command line prints it without a traceback and exits with status 2. Our own mistakes
-    are assertions and keep their traceback.
+    are assertions and keep their traceback. code: the kind of mistake, by which another process
+    knows it.
     """
+
+    code: ClassVar[str] = "invalid_value"
 
 
 class NoSpaceError(HoldfastError):
     """The disk has no room for what was to be written, or a quota is used up."""
+
+    code = "no_space"
+
+
+class InUseError(HoldfastError):
+    """Another process holds the directory."""
+
+    code = "busy"
+
+
+ERRORS_FOR, PROGRAMS = "HOLDFAST_ERRORS", "json"
+
+
+def error_line(error: BaseException, told: str) -> str:
+    """What the command line writes of an error: a line for a reader, or JSON for a program.
+
+    told: its words. A program that starts the command sets the variable ``ERRORS_FOR`` to
+    ``PROGRAMS``, and reads from the last line what :func:`error_of` takes.
+    """
+    if os.environ.get(ERRORS_FOR) != PROGRAMS:
+        return f"holdfast: {told}"
+    code = error.code if isinstance(error, HoldfastError) else ""
+    return json.dumps({"code": code, "error": told})
+
+
+def error_of(code: str, text: str) -> HoldfastError:
+    """The error that another process has told; see :attr:`HoldfastError.code`."""
+    kinds = {kind.code: kind for kind in (NoSpaceError, InUseError)}
+    return kinds.get(code, HoldfastError)(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

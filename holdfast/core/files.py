@@ -16,15 +16,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast.core.errors import HoldfastError, NoSpaceError
+from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
 from holdfast.core.own import own_file, refuse_links, regular, remove_folder
 
-
-class InUseError(HoldfastError):
-    """Another process holds the directory."""
-
-
-WRITING_HERE = "another process is writing here"
 _LOCK = ".lock"
 MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
 FOR_EVER = -1.0
@@ -52,7 +46,8 @@ def alone(
         held.acquire()
     except Timeout:
         raise InUseError(
-            f"{directory}: {WRITING_HERE}; wait for it, or choose another directory"
+            f"{directory}: another process is writing here; wait for it, or choose another "
+            "directory"
         ) from None
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or "its file system has no locks"
@@ -126,7 +121,7 @@ def append(path: Path, text: str) -> int:
     """
     size = None
     try:
-        with own_file(path).open("ab") as file:
+        with unshared(own_file(path)).open("ab") as file:
             size = file.tell()
             file.write(text.encode())
             file.flush()
@@ -145,9 +140,20 @@ def append(path: Path, text: str) -> int:
 def cut(path: Path, size: int) -> None:
     """Truncate a file; HoldfastError when it is a link or cannot be written."""
     try:
-        os.truncate(own_file(path), size)
+        os.truncate(unshared(own_file(path)), size)
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def unshared(path: Path) -> Path:
+    """The path of a file that is about to change; a copy takes its place where it has other names.
+
+    So a copy of a directory by hard links keeps what it had.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        with replacing(path) as temporary:
+            shutil.copy2(path, temporary)
+    return path
 
 
 def extend(path: Path, text: str) -> None:
@@ -190,13 +196,11 @@ def replacing(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
 
 
 def _kind(error: BaseException) -> type[HoldfastError]:
-    return NoSpaceError if tells_of_no_space(str(error)) else HoldfastError
-
-
-def tells_of_no_space(text: str) -> bool:
-    """Whether a message, of the system or a library, is about a disk that is full."""
-    reasons = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return any(os.strerror(number) in text for number in reasons)
+    # Errors of libraries have no number, only the system's words for it.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    told = getattr(error, "errno", None) in full
+    words = any(os.strerror(number) in str(error) for number in full)
+    return NoSpaceError if told or words else HoldfastError
 
 
 def _unwritable(path: Path, error: OSError) -> HoldfastError:

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.files import InUseError
+from holdfast.core.errors import HoldfastError, InUseError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,6 +114,11 @@ def first() -> bool:
     return _group is None or _group.rank == 0
 
 
+def rank() -> int:
+    """The place of this process among all that share the work."""
+    return 0 if _group is None else _group.rank
+
+
 def local_rank() -> int | None:
     """The place of this process among those on its machine; None for a process alone."""
     if _group is None:
@@ -177,15 +181,15 @@ def gathered_lists(own: list[list[int]], number: int) -> list[list[int]]:
     """The lists of whole numbers of all ``number`` items, in their order; own: this process's."""
     if _group is None:
         return own
-    import torch
+    import torch.distributed as dist
 
-    lengths = torch.zeros(number, dtype=torch.int64)
-    lengths[_group.rank :: _group.count] = torch.tensor(
-        [len(one) for one in own], dtype=torch.int64
-    )
-    counts: list[int] = summed(lengths).tolist()
-    flat = torch.tensor([value for one in own for value in one], dtype=torch.int64)
-    return [piece.tolist() for piece in gathered(flat, counts).split(counts)]
+    parts: list[list[list[int]]] = [[]] * _group.count
+    with _connected():
+        dist.all_gather_object(parts, own)
+    rows: list[list[int]] = [[]] * number
+    for rank, part in enumerate(parts):
+        rows[rank :: _group.count] = part
+    return rows
 
 
 def told(work: Callable[[], T]) -> T:
@@ -195,24 +199,25 @@ def told(work: Callable[[], T]) -> T:
     """
     if _group is None:
         return work()
-    import torch
+    import torch.distributed as dist
 
-    text = ""
+    answer: dict[str, Any] = {}
     failure: HoldfastError | None = None
     if _group.rank == 0:
         try:
-            text = json.dumps({"result": work()})
+            answer["result"] = work()
         except HoldfastError as error:
             failure = error
-            text = json.dumps({"error": str(error), "in_use": isinstance(error, InUseError)})
-    size = int(same(torch.tensor(len(text))))
-    letters = torch.tensor(list(text.encode("ascii").ljust(size)), dtype=torch.uint8)
-    found = json.loads(bytes(same(letters).tolist()))
+            answer = {"error": str(error), "in_use": isinstance(error, InUseError)}
+    box = [json.dumps(answer)]
+    with _connected():
+        dist.broadcast_object_list(box)
     if failure is not None:
         raise failure
-    if "error" in found:
-        raise (InUseError if found["in_use"] else HoldfastError)(found["error"])
-    result: T = found["result"]
+    answer = json.loads(box[0])
+    if "error" in answer:
+        raise (InUseError if answer["in_use"] else HoldfastError)(answer["error"])
+    result: T = answer["result"]
     return result
 
 

@@ -148,14 +148,8 @@ class Recall:
         return known
 
     def _tokenized(self, item: Item) -> _Question:
-        prompt_text, text = self._template.prompt(item), self._template.text(item)
-        prompt = self._backbone.tokenize(prompt_text)
-        whole = self._backbone.tokenize(text)
-        if whole[: len(prompt)] == prompt:
-            canonical = whole[len(prompt) :]
-        else:
-            # The model continues the prompt's own tokens, even if the whole text splits otherwise.
-            canonical = self._backbone.tokenize(text.removeprefix(prompt_text))
+        prompt = self._backbone.tokenize(self._template.prompt(item))
+        canonical = self._template.encode_answer(item, self._backbone.tokenizer)
         stops = self._backbone.stop_tokens
         end = next((n for n, token in enumerate(canonical, start=1) if token in stops), None)
         canonical = canonical[:end][: self.config.max_new_tokens]

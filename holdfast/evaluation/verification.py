@@ -59,7 +59,7 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
         for start, begin, length in zip(starts, first, batch.lengths, strict=False)
         for row in range(start + begin, start + length)
     ]
-    states = backbone.states(batch)[0][sent(torch.tensor(asked), backbone.device)]
+    states = backbone.states(batch)[sent(torch.tensor(asked), backbone.device)]
     return [
         backbone.logits(states[start : start + POSITIONS_AT_ONCE]).argmax(dim=-1)
         for start in range(0, len(states), POSITIONS_AT_ONCE)

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.pytorch_utils import Conv1D
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.adapters.frozen import silence_bitsandbytes, transposed
+from holdfast.backbone.load import silence_bitsandbytes
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.asking import Asking, write_asking
@@ -42,12 +43,6 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
         raise HoldfastError(
             f"{recorded.directory}: whether updates of the rule {name} add up is not known; "
             "use --to hf"
-        )
-    quantization = recorded.config.backbone.quantization
-    if quantization != "none":
-        raise HoldfastError(
-            f"{recorded.directory}: was learned on a base in {quantization}, and an adapter is "
-            "loaded on the dense one, which answers otherwise; use --to hf"
         )
     missing = [t for t in _tasks(recorded, commit) if factors_file(t) not in commit.files]
     if missing:
@@ -74,7 +69,8 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
     tasks = _tasks(recorded, commit)
     load = partial(Store(recorded.directory).load, commit)
     last = load(factors_file(tasks[-1]))
-    names = [key.removesuffix(".A") for key in last if key.endswith(".A")]
+    names = [key.removesuffix(".lora_A") for key in last if key.endswith(".lora_A")]
+    maps = map(backbone.model.get_submodule, names)
     trained_row = last.get(_SEED_ROW)
     beside = config.backbone.name == "embedded"
     base = os.path.join(home, BASE) if beside else _base(backbone)
@@ -83,7 +79,7 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
         lora_alpha=_whole(config.lora.alpha * len(tasks)),
         lora_dropout=config.lora.dropout,
         target_modules=_targets(backbone.model, names),
-        fan_in_fan_out=any(transposed(backbone.model.get_submodule(name)) for name in names),
+        fan_in_fan_out=any(isinstance(one, Conv1D) for one in maps),
         trainable_token_indices=_token_rows(backbone, trained_row is not None),
         task_type="CAUSAL_LM",
     )
@@ -140,7 +136,7 @@ def _peft() -> Any:
 
 def _tasks(recorded: Recorded, commit: Commit) -> range:
     """The tasks whose updates sum to the model's update."""
-    first = commit.completed if recorded.config.allocation().fate == "kept" else 1
+    first = commit.completed if recorded.config.allocation().after_task == "keep" else 1
     return range(first, commit.completed + 1)
 
 
@@ -186,9 +182,9 @@ def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
         span = slice(place * rank, (place + 1) * rank)
         for key, factor in load(factors_file(task)).items():
             name, _, letter = key.rpartition(".")
-            if letter == "A":
+            if letter == "lora_A":
                 inner.get_submodule(name).lora_A[_ADAPTER].weight[span] = factor
-            elif letter == "B":
+            elif letter == "lora_B":
                 inner.get_submodule(name).lora_B[_ADAPTER].weight[:, span] = factor
 
 

@@ -1,11 +1,11 @@
-"""Which boundary of a trajectory or a memory is exported, by number or by a batch's name."""
+"""Which boundary of a trajectory is exported, by number or by a task's name."""
 
 from __future__ import annotations
 
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.learning.taught import is_memory, taught
+from holdfast.learning.taught import taught
 from holdfast.streams.item import quoted
 
 
@@ -18,9 +18,9 @@ def boundary(
 ) -> Commit:
     """The commit to export: the last one, unless one of the three names another.
 
-    after_task: how many tasks were learned; before, after: a task or batch, by its number, from 1,
+    after_task: how many tasks were learned; before, after: a task, by its number, from 1,
     or by its name.
-    Raises HoldfastError when more than one is given, no batch has that name, nothing was learned at
+    Raises HoldfastError when more than one is given, no task has that name, nothing was learned at
     the boundary, or its model was not kept.
     """
     if sum(one is not None for one in (after_task, before, after)) > 1:
@@ -51,19 +51,16 @@ def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
     names = _names(recorded, counted)
     named = names.index(text) + 1 if text in names else None
     place = f"{recorded.directory}: {option} {quoted(text)}"
-    what = "batch" if is_memory(recorded) else "task"
     if named is None and counted is None:
-        raise HoldfastError(
-            f"{place}: no learned {what} has this name; {did_you_mean(text, names)}"
-        )
+        raise HoldfastError(f"{place}: no learned task has this name; {did_you_mean(text, names)}")
     if named is not None and counted is not None and counted in learned and counted != named:
         raise HoldfastError(
-            f"{place}: is the name of {what} {named} and the number of {what} "
+            f"{place}: is the name of task {named} and the number of task "
             f"{quoted(names[counted - 1])}; give --after-task, which counts"
         )
     number = named or counted or 0
     if number not in learned:
-        raise HoldfastError(f"{place}: is no {what} from 1 to {len(learned)}, which were learned")
+        raise HoldfastError(f"{place}: is no task from 1 to {len(learned)}, which were learned")
     return number
 
 

@@ -66,18 +66,16 @@ def card(
     commit: Commit,
     out: str,
     asking: Asking,
-    counts: tuple[int, int] | None = None,
     repository: str | None = None,
 ) -> str:
     """The text of README.md.
 
-    out: the model's directory, as named in the examples; counts: of a memory, how many facts it
-    recalls and has learned; None counts the items of all tasks. repository: of the hub, named in
-    the examples instead.
+    out: the model's directory, as named in the examples; repository: of the hub, named there
+    instead.
     """
     config = recorded.config
     base, precision = config.backbone.name, config.backbone.precision
-    items, recall = _taught(commit, counts)
+    items, recall = _taught(commit)
     replayed = config.has_replay_token
     stream = recorded.stream
     is_hub_name = not has_short_name(base) and not Path(base).exists()
@@ -91,7 +89,7 @@ def card(
         kind="An adapter" if asking.is_adapter else "A causal language model",
         title=_code(stream),
         stream=_code(stream),
-        tasks=_counted(commit.completed, "task" if counts is None else "batch"),
+        tasks=_counted(commit.completed, "task"),
         items=items,
         recall=recall,
         method=config.method,
@@ -109,11 +107,8 @@ def card(
     )
 
 
-def _taught(commit: Commit, counts: tuple[int, int] | None) -> tuple[str, str]:
+def _taught(commit: Commit) -> tuple[str, str]:
     """What was learned, counted, and a sentence on its recall after the last task."""
-    if counts is not None:
-        right, facts = counts
-        return _counted(facts, "fact"), f"It recalls {right} of them."
     matrix = commit.matrix
     entries = [entry for entry in matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}

@@ -29,7 +29,7 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> Asking:
 def _folded(recorded: Recorded, commit: Commit) -> Backbone:
     """The learner's model as a backbone with plain modules, all updates merged."""
     config = recorded.config
-    if config.allocation().fate == "kept":
+    if config.allocation().after_task == "keep":
         # This merge is not a step of the method, so it is done in float32.
         lora = config.lora.model_copy(update={"merge_precision": "float32"})
         recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))

@@ -11,7 +11,6 @@ from torch import Tensor
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.core.seeding import generator
 from holdfast.evaluation.boxed import extract_boxed
-from holdfast.evaluation.recall import Recall
 from holdfast.learning.learner import Learner
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import newest
@@ -78,13 +77,3 @@ def _sample(items: list[Item], learner: Learner) -> list[Item]:
     drawn = generator(learner.config.seed, "export", learner.completed)
     order = torch.randperm(len(items), generator=drawn).tolist()
     return [items[index] for index in order[:FACTS]]
-
-
-def recalled(learner: Learner, tasks: Sequence[Task]) -> tuple[int, int]:
-    """How many facts of a memory's batches the model recalls, and how many there are.
-
-    Counted as ``learn`` counts: each question once, with its newest answer.
-    """
-    facts = newest(tasks)
-    verdicts = Recall(learner.backbone, learner.template, learner.config.evaluation).verdicts(facts)
-    return sum(verdict.correct for verdict in verdicts), len(facts)

@@ -16,11 +16,12 @@ from holdfast.exports.boundary import boundary
 from holdfast.exports.card import card
 from holdfast.exports.check import Checked, check
 from holdfast.exports.complete import write_model
-from holdfast.exports.expected import Expected, expected, recalled
+from holdfast.exports.expected import Expected, expected
 from holdfast.exports.gguf import command
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.learning.taught import is_memory, taught
+from holdfast.learning.taught import taught
+from holdfast.memory.record import is_memory
 from holdfast.results.description import is_trajectory
 from holdfast.streams.item import quoted
 
@@ -38,12 +39,12 @@ def export(
     checked: bool = True,
     repository: str | None = None,
 ) -> Checked | None:
-    """Write the model of a trajectory or a memory for programs without Holdfast.
+    """Write the model of a trajectory for programs without Holdfast.
 
     directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates merged,
     in the precision of training, ``peft`` for an adapter of the unmodified backbone;
     out: a new or an empty directory; after_task: a kept boundary; before, after: the same, by the
-    number or the name of a task or a batch; without any of them, the last boundary.
+    number or the name of a task; without any of them, the last boundary.
     checked: load what was written without Holdfast, and compare its logits and its answers to a
     sample of facts with the trajectory's own; returns what was found. repository: of the hub, where
     the card says that the export lies; ``out`` by default.
@@ -60,18 +61,25 @@ def export(
     recorded = _recorded(directory)
     check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
+    quantization = recorded.config.backbone.quantization
+    if quantization != "none":
+        raise HoldfastError(
+            f"{recorded.directory}: was learned on a base in {quantization}, into which nothing "
+            "can be merged, and an adapter is loaded on the dense one, which answers otherwise; "
+            "ask it here"
+        )
     if to == "peft":
         check_peft(recorded, commit)
     try:
         with appearing(out) as folder, recorded.standing():
-            wanted, counts = _asked(recorded, commit, checked)
+            wanted = _wanted(recorded, commit) if checked else None
             gc.collect()  # frees the learner that was asked: it has reference cycles
             if to == "hf":
                 asking = write_model(recorded, commit, folder)
             else:
                 home = os.path.abspath(out) if repository is None else ""
                 asking = write_adapter(recorded, commit, folder, home)
-            text = card(recorded, commit, str(out), asking, counts, repository)
+            text = card(recorded, commit, str(out), asking, repository)
             (folder / "README.md").write_text(text, encoding="utf-8")
             gc.collect()
             return check(recorded, wanted, folder, asking) if wanted else None
@@ -80,20 +88,13 @@ def export(
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
 
 
-def _asked(
-    recorded: Recorded, commit: Commit, checked: bool
-) -> tuple[Expected | None, tuple[int, int] | None]:
-    """What the export must reproduce, if it is checked, and how much a memory recalls."""
+def _wanted(recorded: Recorded, commit: Commit) -> Expected:
+    """What the export must reproduce."""
     try:
         tasks = taught(recorded, commit)
     except HoldfastError:  # the stream is no longer there; the model is
         tasks = ()
-    counted = bool(tasks) and is_memory(recorded)
-    if not checked and not counted:
-        return None, None
-    learner = recorded.learner(commit)
-    wanted = expected(learner, tasks) if checked else None
-    return wanted, recalled(learner, tasks) if counted else None
+    return expected(recorded.learner(commit), tasks)
 
 
 def _check_format(to: str, out: Path) -> None:
@@ -107,10 +108,14 @@ def _check_format(to: str, out: Path) -> None:
 
 def _recorded(directory: Path) -> Recorded:
     """Read a trajectory's directory; HoldfastError when it is none."""
+    if is_memory(directory):
+        raise HoldfastError(
+            f"{directory}: is a memory, which holdfast.exports.memory.export_memory writes, as "
+            "holdfast export does"
+        )
     if not is_trajectory(directory):
         raise HoldfastError(
-            f"{directory}: is no trajectory (no config.json of one); give the --out of a run, or a "
-            "memory"
+            f"{directory}: is no trajectory (no config.json of one); give the --out of a run"
         )
     return Recorded.read(directory)
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache, partial
 
-from torch import Tensor
-
 from holdfast.allocation.base import Closing, Opening
-from holdfast.anchors.base import TaskEnd, TaskStart
-from holdfast.backbone.curvature import KroneckerFactors
+from holdfast.anchors.base import TaskEnd, TaskStart, Tree
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson, Sequences
@@ -21,22 +18,22 @@ from holdfast.learning.teacher import (
     general_text,
     replay_set,
     states_of,
-    without_questions_of,
 )
 from holdfast.learning.training import Past, optimise
+from holdfast.model.curvature import KroneckerFactors
 
 
 @dataclass(frozen=True)
 class TaskReport:
     """The results and measurements of learning one task.
 
-    factors: the trained coordinates [P], before the allocation rule retires them; replay, general:
+    factors: the trained coordinates, before the allocation rule retires them; replay, general:
     sequences sampled from the previous model, from the replay token and from random tokens;
     epochs: mean of each term of the objective, by epoch; seconds: by phase.
     """
 
     task: int
-    factors: Tensor
+    factors: Tree
     replay: Sequences
     general: Sequences
     epochs: list[dict[str, float]]
@@ -47,34 +44,36 @@ class TaskReport:
 def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskReport:
     """Learn the next task."""
     task, sequences = learner.completed + 1, lesson.sequences
-    adapters, allocation = learner.adapters, learner.allocation
+    workspace, allocation = learner.workspace, learner.allocation
     watch = Stopwatch()
 
     past = ask_previous_model(learner, task, lesson, watch, progress)
-    allocation.begin(adapters, Opening(task, learner.config.seed))
+    opening = Opening(task, learner.config.seed)
+    learner.allocation_state = allocation.begin(learner.allocation_state, workspace, opening)
     start = TaskStart(
         task,
-        adapters.parameters.detach(),
+        workspace.copied(),
         items=len(sequences),
         past_items=lesson.past_items,
         curvature=past.curvature,
         general=learner.config.sampling.general,
-        rest=learner.rest,
     )
-    for _, anchor in learner.anchors:
-        anchor.begin(start)
+    for name, anchor in learner.anchors:
+        learner.states[name] = anchor.begin(learner.states[name], start)
 
     with watch.phase("training"):
         epochs = optimise(learner, task, lesson, past, progress)
 
     with watch.phase("boundary"):
-        trained = adapters.parameters.detach().clone()
+        trained = workspace.copied()
         gradient = partial(learner.sequence_gradient, sequences)
         own = cache(partial(_own_curvature, learner, task, lesson))
-        for _, anchor in learner.anchors:
-            anchor.end(TaskEnd(task, trained, len(sequences), gradient, own))
-        allocation.end(Closing(task, learner.mean_inputs(sequences)))
-        allocation.retire(adapters)
+        end = TaskEnd(task, trained, len(sequences), gradient, own)
+        for name, anchor in learner.anchors:
+            learner.states[name] = anchor.end(learner.states[name], end)
+        closing = Closing(task, learner.mean_inputs(sequences))
+        observed = allocation.end(learner.allocation_state, closing)
+        learner.allocation_state = allocation.retire(observed, workspace)
         _check_states(task, learner)
 
     learner.completed = task
@@ -89,7 +88,7 @@ def ask_previous_model(
     sequences = lesson.sequences
     with watch.phase("sampling"):
         writes = task > 1 and learner.writes
-        replay = _replay(learner, task, sequences, progress) if writes else lesson.stored
+        replay = _replay(learner, task, progress) if writes else lesson.stored
         general = []
         if learner.needs_curvature or (task == 1 and learner.needs_general):
             general = _general(learner, task)
@@ -102,23 +101,19 @@ def ask_previous_model(
     if task > 1:
         with watch.phase("teacher"):
             if replay and learner.replay is not None:
-                replay_states = states_of(learner.backbone, replay, learner.rest)
+                replay_states = states_of(learner.backbone, replay)
             if learner.needs_teacher:
-                current_states = states_of(learner.backbone, sequences, learner.rest)
+                current_states = states_of(learner.backbone, sequences)
     return Past(replay, general, replay_states, current_states, curvature)
 
 
-def _replay(learner: Learner, task: int, sequences: Sequences, progress: Progress) -> Sequences:
+def _replay(learner: Learner, task: int, progress: Progress) -> Sequences:
     """Sequences sampled from the previous model, beginning with the replay token."""
     config, backbone = learner.config, learner.backbone
     keep_stop = config.template.append_eos
     replay = replay_set(backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop)
-    none = "every replay sample was empty"
-    if replay and config.sampling.skip_outdated:
-        replay = without_questions_of(sequences, replay, backbone, learner.template)
-        none = "every replay sample asks what the task answers anew"
     if not replay:
-        progress.event(f"task {task}: {none}; learning it without replay")
+        progress.event(f"task {task}: every replay sample was empty; learning it without replay")
     return replay
 
 
@@ -149,8 +144,8 @@ def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, Kron
 
 def _check_states(task: int, learner: Learner) -> None:
     """Raise HoldfastError unless all that anchors and the rule remember is finite."""
-    states = {name: anchor.state() for name, anchor in learner.anchors}
-    states[learner.config.composition.allocation] = learner.allocation.state()
+    states = {name: anchor.pack(learner.states[name]) for name, anchor in learner.anchors}
+    states[learner.config.composition.allocation] = dict(learner.allocation_state)
     for name, state in states.items():
         for part, tensor in state.items():
             _check(task, f"{part} of {name}", bool(tensor.isfinite().all()))

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from holdfast.allocation import ALLOCATIONS
 from holdfast.allocation.base import Allocation
-from holdfast.allocation.o_lora import OLoRA
-from holdfast.allocation.sequential_osrm import SequentialOSRM
+from holdfast.allocation.olora import OLoRA
+from holdfast.allocation.osrm import SequentialOSRM
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS
 from holdfast.anchors.base import Anchor
-from holdfast.anchors.generative_replay import GenerativeReplay
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.reference_points import StoredReplay
-from holdfast.anchors.self_distillation import SelfDistillation
-from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
-from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.curvature import CurvatureConfig
+from holdfast.anchors.replay import GenerativeReplay
+from holdfast.anchors.sd import SelfDistillation
+from holdfast.anchors.si import SynapticIntelligence
 from holdfast.backbone.generation.sampling import Sampling
-from holdfast.backbone.model import LATER_SETTINGS, Backbone
+from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config, apply_overrides, build
-from holdfast.core.mechanisms import SECTIONS
+from holdfast.core.former import given_overrides, given_settings
+from holdfast.core.mechanisms import BY_TAG
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.method import (
     Method,
@@ -33,7 +32,8 @@ from holdfast.learning.method import (
     parse_method,
     plugged_in,
 )
-from holdfast.learning.other_libraries import ANSWERS
+from holdfast.model.curvature import CurvatureConfig
+from holdfast.model.lora import LoraSettings
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
 
@@ -78,7 +78,7 @@ class Balance(Config):
     """Weights of a new task's question and answer tokens in its loss; not from the paper.
 
     share: question tokens get the new items' share among all items learned as their weight, and
-    the replay loss gets the rest, overriding data.weight, so that each item keeps an equal share
+    the replay loss gets the rest, overriding replay.weight, so that each item keeps an equal share
     of the model's samples, whatever the size of a task. questions: an upper bound on the weight of
     question tokens, for methods without replay; answers: the weight of answer tokens, None for
     that of questions. In the first task all weights are 1.
@@ -116,36 +116,35 @@ class Evaluation(Recall.Config):
 class RunConfig(Config):
     """All settings of one trajectory; the defaults are the paper's."""
 
-    hints: ClassVar[Mapping[str, str]] = ANSWERS
-
     method: str = "vanilla"
     seed: int = Field(42, ge=0)
     stream: StreamConfig = StreamConfig()
     template: Template.Config = Template.Config()
     backbone: Backbone.Config = Backbone.Config()
-    lora: Adapters.Config = Adapters.Config()
+    lora: LoraSettings = LoraSettings()
     optim: Optimisation = Optimisation()
     balance: Balance = Balance()
     sampling: Sampling = Sampling()
     curvature: CurvatureConfig = CurvatureConfig()
-    data: GenerativeReplay.Config = GenerativeReplay.Config()
-    function: SelfDistillation.Config = SelfDistillation.Config()
+    replay: GenerativeReplay.Config = GenerativeReplay.Config()
+    sd: SelfDistillation.Config = SelfDistillation.Config()
     si: SynapticIntelligence.Config = SynapticIntelligence.Config()
     online_ewc: OnlineEWC.Config = OnlineEWC.Config()
     kfac: KroneckerFisher.Config = KroneckerFisher.Config()
     stored: StoredReplay.Config = StoredReplay.Config()
-    o_lora: OLoRA.Config = OLoRA.Config()
-    sequential_osrm: SequentialOSRM.Config = SequentialOSRM.Config()
+    olora: OLoRA.Config = OLoRA.Config()
+    osrm: SequentialOSRM.Config = SequentialOSRM.Config()
     plugins: dict[str, dict[str, Any]] = {}
     evaluation: Evaluation = Evaluation()
     keep: Keep = Keep()
 
     @model_validator(mode="before")
     @classmethod
-    def _sections_of_plugins(cls, values: Any) -> Any:
-        """Move sections named for another package's mechanisms into ``plugins``."""
+    def _sections_by_name(cls, values: Any) -> Any:
+        """Rename former sections; move those of another package's mechanisms into ``plugins``."""
         if not isinstance(values, Mapping) or values.keys() <= cls.model_fields.keys():
             return values
+        values = given_settings(values)
         own = plugged_in() - cls.model_fields.keys()
         sections = {name: values[name] for name in values if name in own}
         rest = {name: values[name] for name in values if name not in own}
@@ -165,10 +164,10 @@ class RunConfig(Config):
             raise ValueError(
                 f"plugins.{unused[0]}: method {self.method} does not use it; remove it"
             )
-        truncates = self.data.loss == "cross_entropy" and self.data.vocabulary is not None
+        truncates = self.replay.loss == "cross_entropy" and self.replay.vocabulary is not None
         if truncates and "replay" in self.composition.anchors:
             raise ValueError(
-                "data.vocabulary truncates the soft loss, data.loss=cross_entropy has none; "
+                "replay.vocabulary truncates the soft loss, replay.loss=cross_entropy has none; "
                 "set one of the two"
             )
         self._check_balance()
@@ -179,16 +178,16 @@ class RunConfig(Config):
         needs = [anchor_kinds()[name].needs for name in self.composition.anchors]
         if self.balance.questions is not None and any(need.replay for need in needs):
             raise ValueError(
-                f"balance.questions: data.weight says it for method {self.method}; remove it"
+                f"balance.questions: replay.weight says it for method {self.method}; remove it"
             )
 
     def _check_merges(self) -> None:
         rule = self.composition.allocation
-        folds = known_allocations()[rule].fate != "kept"
-        if folds and self.backbone.quantization != "none" and self.lora.merge_precision == "model":
+        folds = known_allocations()[rule].after_task != "keep"
+        if folds and self.backbone.quantization != "none":
             raise ValueError(
-                f"lora.merge_precision = model: {self.backbone.quantization} would round away what "
-                f"a task adds to the matrices, which {rule} merges; use float32"
+                f"backbone.quantization = {self.backbone.quantization}: {rule} adds to the "
+                "matrices, and nothing can be added to quantized ones; use shared factors, or none"
             )
 
     @classmethod
@@ -198,7 +197,7 @@ class RunConfig(Config):
         An override that replaces a generated stream by a stored one uses all of the stored one:
         the tasks, items per task and seed given for the generated stream are dropped.
         """
-        overrides = list(overrides)
+        values, overrides = given_settings(values), given_overrides(overrides)
         named = apply_overrides({}, overrides).get("stream")
         instead = named.get("name") if isinstance(named, dict) else None
         given = values.get("stream") or {}
@@ -235,19 +234,18 @@ class RunConfig(Config):
     def numbers(self) -> dict[str, Any]:
         """The settings that change this method's results, and no others.
 
-        Left out: paths and names (the stream and the backbone have fingerprints), the horizon, an
-        attention that is chosen by itself, and the settings of mechanisms that the method does not
-        use.
+        Left out: paths and names (the stream and the backbone have fingerprints), the horizon, and
+        the settings of mechanisms that the method does not use.
         """
         values = self.model_dump(mode="json")
         method = self.composition
         mechanisms = (*method.anchors, method.allocation)
         sections = {"template", "lora", "optim", "balance"}
-        sections |= {SECTIONS[name] for name in mechanisms if name in SECTIONS}
+        sections |= BY_TAG.keys() & set(mechanisms)
         anchors = anchor_kinds()
         needs = [anchors[name].needs for name in method.anchors]
         if any(need.replay for need in needs):
-            sections.add("data")  # the learner reads w and the minibatches per step from it
+            sections.add("replay")  # the learner reads w and the minibatches per step from it
         if any((need.replay and not need.stored) or need.curvature for need in needs):
             sections.add("sampling")
         if any(need.curvature for need in needs):
@@ -262,11 +260,8 @@ class RunConfig(Config):
             if name not in (*ANCHORS, *REFERENCE_POINTS, *ALLOCATIONS)
         }
         chosen |= {"method": self.method, "seed": self.seed, "plugins": plugins}
-        for name in ("precision", "compile", "deterministic"):
+        for name in ("precision", "deterministic", "attention", "quantization"):
             chosen[name] = values["backbone"][name]
-        for name in ("attention", "quantization"):
-            if values["backbone"][name] != LATER_SETTINGS[name]:
-                chosen[name] = values["backbone"][name]
         chosen["evaluation"] = {
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }
@@ -276,9 +271,8 @@ class RunConfig(Config):
         return chosen
 
     def _build(self, name: str, kind: Any) -> Any:
-        section = SECTIONS.get(name)
-        if section is not None:
-            return kind(getattr(self, section))
+        if name in BY_TAG and name in type(self).model_fields:
+            return kind(getattr(self, name))
         return kind(self._plugged(name, kind))
 
     def _plugged(self, name: str, kind: Any) -> Config:

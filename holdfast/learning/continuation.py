@@ -7,6 +7,7 @@ same order gives the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -43,12 +44,11 @@ class Changes:
 def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
     """The state that the last task changed, on the CPU."""
     task, keep = report.task, learner.config.keep
-    tensors = {factors_file(task): learner.adapters.named(report.factors.cpu())}  # one transfer
+    tensors = {factors_file(task): _on_host(report.factors)}
     snapshot = past.snapshot
-    if learner.allocation.fate == "folded" and task % keep.snapshot_every == 0:
+    if learner.allocation.after_task == "merge" and task % keep.snapshot_every == 0:
         snapshot = task
-        dense = {key: learner.adapters.dense(key) for key in learner.adapters.layers}
-        tensors[snapshot_file(task)] = _on_host(dense)
+        tensors[snapshot_file(task)] = _on_host(_upright(learner, learner.workspace.dense()))
     for mechanism, state in _mechanisms(learner).items():
         if state:
             written = _pointing_at(report.factors, state)
@@ -61,71 +61,87 @@ def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
 @torch.no_grad()
 def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
     """Set a new learner to the state that a commit holds."""
-    adapters, rule = learner.adapters, learner.allocation
+    workspace, rule = learner.workspace, learner.allocation
     if commit.completed == 0:
         return
-    if rule.fate == "folded" and commit.snapshot:
-        for name, matrix in store.load(commit, snapshot_file(commit.snapshot)).items():
-            adapters.set_dense(name, matrix)
-    factors = adapters.gradient
-    for task in history(rule.fate, commit.completed, commit.snapshot):
-        factors = adapters.flatten(store.load(commit, factors_file(task)))
-        adapters.parameters.copy_(factors)
-        if rule.fate != "folded" or task > commit.snapshot:
-            rule.retire(adapters)
+    if rule.after_task == "merge" and commit.snapshot:
+        workspace.set_dense(_upright(learner, store.load(commit, snapshot_file(commit.snapshot))))
+    for task in history(rule.after_task, commit.completed, commit.snapshot):
+        workspace.write(store.load(commit, factors_file(task)))
+        if rule.after_task != "merge" or task > commit.snapshot:
+            learner.allocation_state = rule.retire(learner.allocation_state, workspace)
         else:
-            adapters.clear()  # the copy of the dense matrices holds this task already
-    loaders = {name: anchor.load for name, anchor in learner.anchors} | {"allocation": rule.load}
-    for name, load in loaders.items():
-        path = mechanism_file(name, commit.completed)
-        if path in commit.files:
-            load(_resolved(factors, store.load(commit, path)))
+            workspace.clear()  # the copy of the dense matrices holds this task already
+    factors = store.load(commit, factors_file(commit.completed))
+    device = learner.backbone.device
+    factors = {name: one.to(device) for name, one in factors.items()}
+    for name, anchor in learner.anchors:
+        learner.states[name] = anchor.unpack(_stored_state(store, commit, name, factors))
+    if rule.after_task != "freeze":  # else it came from the factors of every task
+        stored = _stored_state(store, commit, "allocation", factors)
+        learner.allocation_state = rule.unpack(stored)
     learner.completed = commit.completed
 
 
-def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _stored_state(
+    store: Store, commit: Commit, name: str, factors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """What a commit holds of the state of a mechanism; empty where it had none."""
+    path = mechanism_file(name, commit.completed)
+    return _resolved(factors, store.load(commit, path)) if path in commit.files else {}
+
+
+def _upright(learner: Learner, matrices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Between the modules' orientation and [d_out, d_in], that of the files; its own inverse."""
+    layers = learner.workspace.layers
+    turned = {name for name, one in layers.items() if getattr(one.module, "fan_in_fan_out", False)}
+    return {name: one.t() if name in turned else one for name, one in matrices.items()}
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
 
 
-def _pointing_at(factors: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def _pointing_at(factors: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Replace tensors of ``state`` that equal the task's factors by empty marked entries.
 
-    factors: [P], stored in their own file. Two of the weight anchors also hold a copy of them.
+    factors: stored in their own file. Two of the weight anchors also hold a copy of them.
     """
     written = {}
     for key, tensor in state.items():
-        alike = (tensor.shape, tensor.dtype, tensor.device)
-        if alike == (factors.shape, factors.dtype, factors.device) and tensor.equal(factors):
-            written[key + _IS_FACTORS] = tensor.new_empty(0)
-        else:
-            written[key] = tensor
+        factor = factors.get(key.partition(" ")[2])
+        alike = factor is not None and factor.dtype == tensor.dtype and factor.equal(tensor)
+        written[key + _IS_FACTORS if alike else key] = tensor.new_empty(0) if alike else tensor
     return written
 
 
-def _resolved(factors: Tensor, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+def _resolved(factors: Mapping[str, Tensor], stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inverse of :func:`_pointing_at`, on the device of ``factors``."""
-    return {
-        key.removesuffix(_IS_FACTORS): (
-            factors.clone() if key.endswith(_IS_FACTORS) else tensor.to(factors.device)
-        )
-        for key, tensor in stored.items()
-    }
+    found = {}
+    device = next(iter(factors.values())).device
+    for key, tensor in stored.items():
+        name = key.removesuffix(_IS_FACTORS)
+        # Runs of the engine before had one tensor of all factors; their states are not continued.
+        factor = None if name == key else factors.get(name.partition(" ")[2])
+        found[name] = tensor.to(device) if factor is None else factor.clone()
+    return found
 
 
 def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
-    states = {name: anchor.state() for name, anchor in learner.anchors}
-    return {**states, "allocation": learner.allocation.state()}
+    states = {name: anchor.pack(learner.states[name]) for name, anchor in learner.anchors}
+    remembered = learner.allocation.after_task == "freeze"  # by the factors of every task
+    return {**states, "allocation": {} if remembered else dict(learner.allocation_state)}
 
 
-def history(fate: str, completed: int, snapshot: int) -> range:
+def history(after_task: str, completed: int, snapshot: int) -> range:
     """The tasks whose factors a reload needs, always including the last.
 
-    fate: the allocation rule's ``fate``; snapshot: the task of the last copy of the dense
+    after_task: the allocation rule's; snapshot: the task of the last copy of the dense
     matrices, 0 for none.
     """
-    if fate == "kept":
+    if after_task == "keep":
         return range(completed, completed + 1)
-    if fate == "folded":
+    if after_task == "merge":
         return range(min(snapshot + 1, completed), completed + 1)
     return range(1, completed + 1)
 
@@ -133,4 +149,4 @@ def history(fate: str, completed: int, snapshot: int) -> range:
 def _needed(learner: Learner, completed: int, snapshot: int, keep: Keep) -> range:
     if keep.factors:
         return range(1, completed + 1)
-    return history(learner.allocation.fate, completed, snapshot)
+    return history(learner.allocation.after_task, completed, snapshot)

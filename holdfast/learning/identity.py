@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from holdfast.backbone.load import device_of, load_backbone, resolved_precision
-from holdfast.core.claims import check_same
+from holdfast.core.claims import FORMAT, check_same
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
+from holdfast.core.processes import told
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import lasting_name
 from holdfast.results.description import CONFIG_FILE, Description, is_described
@@ -69,6 +71,7 @@ class Identity:
         write_json(
             self._directory / CONFIG_FILE,
             {
+                "format": FORMAT,
                 "config": self._anywhere(),
                 "identity": self.sha256(backbone_fingerprint),
                 "numbers": self.numbers(backbone_fingerprint),
@@ -90,6 +93,18 @@ class Identity:
         values = self._config.model_dump(mode="json")
         values["backbone"]["name"] = lasting_name(self._config.backbone.name)
         return values
+
+
+def decided(config: RunConfig, directory: Path) -> RunConfig:
+    """The settings with the precision ``fastest`` decided: that of the directory's run, if any."""
+    if config.backbone.precision != "fastest":
+        return config
+    if is_described(directory):
+        precision = Description.read(directory).numbers.get("precision", "float32")
+    else:
+        precision = told(partial(resolved_precision, config.backbone))
+    backbone = config.backbone.model_copy(update={"precision": precision})
+    return config.model_copy(update={"backbone": backbone})
 
 
 def is_free(directory: Path) -> bool:

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from holdfast.allocation.base import Allocation, MeanInputs
-from holdfast.anchors.base import Anchor
-from holdfast.anchors.generative_replay import GenerativeReplay
-from holdfast.backbone.curvature import KroneckerFactors, curvature_of
-from holdfast.backbone.decoder.forward_pass import ForwardPass
+from holdfast.allocation.base import State as AllocationState
+from holdfast.anchors.base import Anchor, State, Tree
+from holdfast.anchors.replay import GenerativeReplay
+from holdfast.backbone.curvature import curvature_of, mean_inputs
+from holdfast.backbone.forward_pass import ForwardPass
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection, token_cross_entropy
-from holdfast.backbone.sequences import Share, collate, pad_right
+from holdfast.backbone.sequences import Share, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
+from holdfast.model.curvature import KroneckerFactors
 from holdfast.streams import Item, Stream, Task, Template
 
 Sequences = list[list[int]]
@@ -60,7 +62,8 @@ class Part:
 class Learner:
     """The state of learning; ``holdfast.learning.boundary`` has the order of operations.
 
-    anchors: (name, anchor) in canonical order; completed: number of tasks learned.
+    anchors: (name, anchor) in canonical order; states: what each of them remembers, by name;
+    completed: number of tasks learned.
     """
 
     def __init__(self, config: RunConfig, backbone: Backbone) -> None:
@@ -71,25 +74,23 @@ class Learner:
         self.completed = 0
         names = config.composition.anchors
         self.anchors: list[tuple[str, Anchor]] = list(zip(names, config.anchors(), strict=True))
+        self.states: dict[str, State] = {name: {} for name in names}
         self.allocation: Allocation = config.allocation()
+        self.allocation_state: AllocationState = {}
         if config.has_replay_token:
             backbone.add_replay_token()
         seed_row = self.replay is not None and self.replay.trainable_seed_row
-        backbone.adapt(
-            config.lora,
-            seed_row=seed_row,
-            fused=config.backbone.compile,
-            checkpointing=config.backbone.checkpointing,
-            attention=config.backbone.attention,
-            folds=self.allocation.fate != "kept",
-        )
-        self.adapters = backbone.adapters
+        checkpointing = config.backbone.checkpointing
+        backbone.adapt(config.lora, seed_row=seed_row, checkpointing=checkpointing)
+        self.workspace = backbone.workspace
+        if self.allocation.after_task != "keep":
+            self.workspace.check_mergeable()
 
     @property
     def replay(self) -> GenerativeReplay.Config | None:
         """The settings of the data anchor; None when the method has none."""
         needed = any(anchor.needs.replay for _, anchor in self.anchors)
-        return self.config.data if needed else None
+        return self.config.replay if needed else None
 
     @property
     def writes(self) -> bool:
@@ -121,10 +122,6 @@ class Learner:
     def needs_path(self) -> bool:
         """Whether an anchor needs the gradient of the fit term alone."""
         return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
-
-    def rest(self, tensor: Tensor) -> Tensor:
-        """Keep a tensor that is not needed for a while, in host memory with ``offload``."""
-        return tensor.cpu() if self.config.backbone.offload else tensor
 
     def encode(self, task: Task) -> Sequences:
         """The task's training sequences, in task order."""
@@ -162,54 +159,65 @@ class Learner:
         return [self._encoded(items[index]) for index in sorted(chosen)]
 
     def check(self, stream: Stream) -> int:
-        """How many items of the stream are truncated; HoldfastError where none may be."""
+        """How many items of the stream are truncated; HoldfastError where none may be.
+
+        Raises HoldfastError also for a task to come of which an answer could never be recalled.
+        """
         backbone = self.backbone
         return self.template.check_stream(
-            stream, backbone.tokenizer, backbone.seed_token, backbone.eos_token
+            stream,
+            backbone.tokenizer,
+            backbone.seed_token,
+            backbone.eos_token,
+            longest_answer=self.config.evaluation.max_new_tokens,
+            learned=self.completed,
         )
 
-    def project(self, *parts: Part) -> tuple[ForwardPass, list[Projection]]:
-        """Run the student once on all parts of a step; return the pass and each part's projection.
+    def project(
+        self, *parts: Part, mask_seeds: Sequence[int] = ()
+    ) -> tuple[ForwardPass, list[Projection]]:
+        """Run the student on all parts of a step; return the pass and each part's projection.
 
-        Every part has its own dropout masks. The pass backpropagates losses to the factors.
+        mask_seeds: of each part's dropout masks. The pass gives the losses' gradients.
         """
         device = self.backbone.device
         batches = [collate(part.sequences, device, part.share) for part in parts]
-        passed = self.backbone.forward_pass(*batches)
+        passed = self.backbone.forward_pass(*batches, mask_seeds=mask_seeds)
         return passed, [
             Projection(self.backbone, hidden, part.teacher_states, batch.targets, share=part.share)
             for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
         ]
 
-    def sequence_gradient(self, sequences: Sequences, index: int) -> Tensor:
-        """The gradient [P] of the mean cross-entropy of sequence ``index``, without dropout."""
-        gradient = torch.zeros_like(self.adapters.gradient)
+    def sequence_gradient(self, sequences: Sequences, index: int) -> Tree:
+        """The gradient of the mean cross-entropy of sequence ``index``, without dropout."""
         with self.backbone.learning():
             passed, (projection,) = self.project(Part([sequences[index]], None))
-            passed.backward((projection.mean(token_cross_entropy), gradient))
-        return gradient
+            return passed.gradient(projection.mean(token_cross_entropy))
 
     def curvature_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int] = ()
     ) -> dict[str, KroneckerFactors]:
-        """Kronecker factors of every adapted map of the current model on ``sequences``."""
-        named = (self.config.seed, f"{purpose} labels", self.completed + 1)
-        settings = self.config.curvature
-        return curvature_of(self.backbone, sequences, settings, named, prompts)
+        """Kronecker factors of every adapted map of the current model on ``sequences``.
+
+        prompts: how many tokens of each sequence are its question, where that is known.
+        """
+        draw = (self.config.seed, f"{purpose} labels", self.completed + 1)
+        labels = [
+            [-100] * prompt + one[prompt:]
+            for one, prompt in zip(sequences, prompts or [0] * len(sequences), strict=True)
+        ]
+        layers, settings = self.workspace.layers, self.config.curvature
+        with self.backbone.learning():
+            return curvature_of(self.backbone, layers, sequences, settings, draw, labels)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
         """A function of N_H: each adapted map's mean input [d_in] over the first N_H sequences.
 
-        Padded positions count; every batch has the same weight.  Source: eq. app-osrm-feature.
+        Source: eq. app-osrm-feature.
         """
         return partial(self._mean_inputs, sequences)
 
     def _mean_inputs(self, sequences: Sequences, limit: int) -> dict[str, Tensor]:
-        size = self.config.optim.batch_size
-        chosen = sequences[:limit]
-        with self.backbone.answering(), self.adapters.averaging_inputs() as means:
-            for start in range(0, len(chosen), size):
-                batch = chosen[start : start + size]
-                ids, mask = pad_right(batch, self.backbone.pad_token, self.backbone.device)
-                self.backbone.hidden(ids, mask.long())
-        return {name: torch.stack(one).mean(0) for name, one in means.items()}
+        size, pad = self.config.optim.batch_size, self.backbone.pad_token
+        with self.backbone.answering():
+            return mean_inputs(self.backbone, self.workspace.layers, sequences[:limit], size, pad)

@@ -65,7 +65,7 @@ def _found(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Findin
     yield Finding(
         "stopped between tasks and continued, it learns the same, bit for bit",
         not differing and _commit(folder / "straight") == _commit(folder / "stopped"),
-        f"task {differing[0] if differing else TASKS} differs: state() or load() leaves something "
+        f"task {differing[0] if differing else TASKS} differs: the state leaves something "
         "out, or it draws without a seed",
     )
     without = config.model_copy(update={"method": VANILLA})

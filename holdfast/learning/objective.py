@@ -5,13 +5,13 @@ Source: eq. app-objective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, StepView
+from holdfast.anchors.base import Anchor, State, Step
 from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 
 
@@ -43,8 +43,9 @@ class Weights:
 
 
 def minibatch_terms(
-    view: StepView,
+    step: Step,
     anchors: Sequence[tuple[str, Anchor]],
+    states: Mapping[str, State],
     weights: Weights,
     *,
     replay_counts_for_path: bool,
@@ -57,14 +58,14 @@ def minibatch_terms(
     weighted current-task loss.
     Source: eq. app-fit, eq. app-objective.
     """
-    path, values = _current(view, weights)
+    path, values = _current(step, weights)
     others: list[Tensor] = []
     for name, anchor in anchors:
-        loss = anchor.loss(view)
+        loss = anchor.loss(states[name], step)
         values[name] = loss.detach()
         if not anchor.in_fit:
-            others.append(anchor.strength * loss)
-        elif view.replay is not None:
+            others.append(anchor.strength(states[name]) * loss)
+        elif step.replay is not None:
             weighted = weights.replay * loss
             if replay_counts_for_path:
                 path = path + weighted
@@ -75,10 +76,10 @@ def minibatch_terms(
     return Terms(path, rest, values)
 
 
-def _current(view: StepView, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
+def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
     """The weighted loss of the current minibatch; for the log, ``sft`` and answer accuracy."""
     if weights.is_answer is None:
-        sft = view.current.mean(token_cross_entropy)
+        sft = step.current.mean(token_cross_entropy)
         weighted = sft if weights.questions == 1 else weights.questions * sft
         return weighted, {"sft": sft.detach()}
     losses: list[Tensor] = []
@@ -90,8 +91,8 @@ def _current(view: StepView, weights: Weights) -> tuple[Tensor, dict[str, Tensor
         given.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
         return each
 
-    chosen = view.parameters.new_full(weights.is_answer.shape, weights.questions)
-    chosen = chosen.detach().masked_fill_(weights.is_answer, weights.answers)
-    weighted = view.current.mean(loss, chosen)
-    right = view.current.mean_of(torch.cat(given).to(weighted.dtype), weights.is_answer)
-    return weighted, {"sft": view.current.mean_of(torch.cat(losses)), "acquired": right}
+    chosen = step.zero().new_full(weights.is_answer.shape, weights.questions)
+    chosen = chosen.masked_fill_(weights.is_answer, weights.answers)
+    weighted = step.current.mean(loss, chosen)
+    right = step.current.mean_of(torch.cat(given).to(weighted.dtype), weights.is_answer)
+    return weighted, {"sft": step.current.mean_of(torch.cat(losses)), "acquired": right}

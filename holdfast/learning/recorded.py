@@ -76,7 +76,7 @@ class Recorded:
     def _is_kept(self, task: int) -> bool:
         if task == 0:
             return True
-        needed = history(self.config.allocation().fate, task, self._snapshot_before(task))
+        needed = history(self.config.allocation().after_task, task, self._snapshot_before(task))
         return all(factors_file(number) in self.last.files for number in needed)
 
     def _snapshot_before(self, task: int) -> int:
@@ -85,7 +85,7 @@ class Recorded:
 
     def _remedy(self) -> str:
         """How later tasks keep more models."""
-        folded = self.config.allocation().fate == "folded"
+        folded = self.config.allocation().after_task == "merge"
         every = (
             f", or a keep.snapshot_every above {self.config.keep.snapshot_every}," if folded else ""
         )

@@ -24,9 +24,9 @@ from holdfast.core.own import regular, remove_named, remove_unfinished, require_
 from holdfast.results import RecallMatrix
 from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
 
-# What is written in a trajectory's directory, a memory's facts included.
+# What is written in a trajectory's directory.
 PARTS = (
-    *("config.json", "matrix.csv", "metrics.json", "log.jsonl", "facts.jsonl", "knowledge.json"),
+    *("config.json", "matrix.csv", "metrics.json", "log.jsonl"),
     *("state", "state/commit.json", "factors", "items", "replay", "capability"),
 )
 
@@ -126,7 +126,7 @@ class Store:
         try:
             if _digest(path) != commit.files[name][1]:
                 raise damaged(path, "has other contents than were committed")
-            return load_file(path)
+            return {_renamed(key): tensor for key, tensor in load_file(path).items()}
         except OSError as error:
             raise damaged(path, f"cannot be read ({error.strerror})") from error
 
@@ -141,6 +141,12 @@ class Store:
         remove_named(self.directory, commit.superseded)
         for folder in (".", "state", "factors", "replay", "items"):
             remove_unfinished(self.directory / folder)
+
+
+def _renamed(key: str) -> str:
+    """Older versions wrote the factors of a map as ``MAP.A`` and ``MAP.B``."""
+    name, _, part = key.rpartition(".")
+    return f"{name}.lora_{part}" if part in ("A", "B") else key
 
 
 def factors_file(task: int) -> str:

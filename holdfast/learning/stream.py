@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.load import check_available, device_of, load_shape, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import find, has_short_name
+from holdfast.model.lora import target_maps
 from holdfast.streams import Stream, Template, load_stream
 
 
@@ -32,9 +32,10 @@ def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None)
     return Template(config.template).fitting(stream, tokenizer, seed, eos=0)
 
 
-def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
+def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -> str | None:
     """Check the device, the adapted maps and the length of every item, and load no weights.
 
+    learned: how many tasks have been learned already.
     Returns why the last two could not be checked: a backbone of the hub that cannot be read here,
     or one that is not fetched yet; None when all is well. Raises HoldfastError for what a run
     would refuse.
@@ -50,10 +51,17 @@ def check_without_weights(config: RunConfig, stream: Stream) -> str | None:
         if has_short_name(name) or Path(name).exists() or Path(name).is_absolute():
             raise
         return str(error).partition(";")[0]
-    Adapters(model, config.lora, model.get_output_embeddings())
+    target_maps(model, config.lora)
     seed = 0 if config.has_replay_token else None
     eos = tokenizer.eos_token_id if config.template.append_eos else None
-    Template(config.template).check_stream(stream, tokenizer, seed, eos)
+    Template(config.template).check_stream(
+        stream,
+        tokenizer,
+        seed,
+        eos,
+        longest_answer=config.evaluation.max_new_tokens,
+        learned=learned,
+    )
     return None
 
 

@@ -8,47 +8,35 @@ copy of the model is made and no forward pass is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
-from torch import Tensor
 
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import TokenStates, collate
+from holdfast.backbone.sequences import TokenStates, batches_by_length, collate
 from holdfast.core.processes import gathered, mine
 from holdfast.core.seeding import generator
-from holdfast.streams import Template
 
 TOKENS_AT_ONCE = 16_384
 
 
-def states_of(
-    backbone: Backbone,
-    sequences: Sequence[Sequence[int]],
-    rest: Callable[[Tensor], Tensor] = lambda states: states,
-) -> TokenStates:
-    """The last hidden state at every predicting position, in the order of ``sequences``.
-
-    rest: where the states are kept until a minibatch needs them.
-    """
+def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
+    """The last hidden state at every predicting position, in the order of ``sequences``."""
     own = mine(len(sequences))
-    by_length = sorted(own, key=lambda index: len(sequences[index]))
-    nothing = rest(backbone.head.weight.new_empty(0, backbone.head.weight.shape[1]))
+    nothing = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
     pieces = [nothing] * len(sequences)
-    while by_length:
-        longest = len(sequences[by_length[-1]])
-        rows = max(1, TOKENS_AT_ONCE // longest)
-        chosen, by_length = by_length[-rows:], by_length[:-rows]
+    lengths = [len(sequence) for sequence in sequences]
+    for chosen in batches_by_length(lengths, own, TOKENS_AT_ONCE):
         batch = collate([sequences[i] for i in chosen], backbone.device)
         with backbone.answering():
-            (packed,) = backbone.states(batch)
-        for index, piece in zip(chosen, rest(packed).split(list(batch.lengths)), strict=True):
+            packed = backbone.states(batch)
+        for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
             pieces[index] = piece
     counts = [len(sequence) - 1 for sequence in sequences]
     states = gathered(torch.cat(pieces), counts)
-    return TokenStates(states, list(accumulate(counts, initial=0)), backbone.device)
+    return TokenStates(states, list(accumulate(counts, initial=0)))
 
 
 def replay_set(
@@ -92,18 +80,3 @@ def _written(
         if text:
             kept.append([begin, *(tokens if keep_stop else text)])
     return kept
-
-
-def without_questions_of(
-    sequences: Sequence[list[int]],
-    replay: Sequence[list[int]],
-    backbone: Backbone,
-    template: Template,
-) -> list[list[int]]:
-    """The replay sequences whose question is none of those of the task's ``sequences``."""
-
-    def question(sequence: list[int]) -> str:
-        return template.asked(backbone.decode(sequence))
-
-    asked = {question(sequence) for sequence in sequences}
-    return [sequence for sequence in replay if question(sequence) not in asked]

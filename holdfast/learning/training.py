@@ -10,9 +10,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import StepChange, StepView, Update
-from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.curvature import Curvature
+from holdfast.anchors.base import Change, Step, Tree, Update
+from holdfast.anchors.updates import updates_since
 from holdfast.backbone.sequences import Share, TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import same
@@ -23,6 +22,7 @@ from holdfast.learning.minibatches import current_minibatches, replay_minibatche
 from holdfast.learning.objective import Weights, minibatch_terms
 from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.learning.schedule import TaskOptimizer
+from holdfast.model.curvature import Curvature
 
 Pair = tuple[list[int], list[int] | None]
 
@@ -58,12 +58,8 @@ def optimise(
     count = len(lesson.sequences)
     least, most = settings.epochs_of(count), settings.most_epochs_of(count)
     in_epoch = settings.steps_in_epoch(count)
-    optimizer = TaskOptimizer(
-        learner.adapters.parameters,
-        settings,
-        least * in_epoch,
-        offload=learner.config.backbone.offload,
-    )
+    parameters = learner.workspace.parameters()
+    optimizer = TaskOptimizer(parameters.values(), settings, least * in_epoch)
     step = _Step(learner, task, lesson, past, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0
@@ -81,10 +77,11 @@ def optimise(
             progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         # Rounding of unlike machines must not add up: the processes go on from the same factors.
-        same(learner.adapters.parameters.data)
+        for one in parameters.values():
+            same(one.data)
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # Check the factors too: no term was computed after the last step.
-        if not bool(learner.adapters.parameters.isfinite().all()):
+        if not all(bool(one.isfinite().all()) for one in parameters.values()):
             lost.append("the factors")
         _refuse_divergence(task, epoch, lost)
         epochs.append(means)
@@ -157,23 +154,6 @@ def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
     ]
 
 
-def updates_since(adapters: Adapters) -> Callable[[Tensor], dict[str, Update]]:
-    """A function of the coordinates [P] that returns each map's change since this call."""
-    start = adapters.branch()  # None when the branch is zero: B_0 = 0
-
-    def updates(parameters: Tensor) -> dict[str, Update]:
-        found = {}
-        for name, (right, left) in adapters.split(parameters).items():
-            if start is not None:
-                right_before, left_before = start[name]
-                left = torch.cat([left, -left_before], dim=1)
-                right = torch.cat([right, right_before])
-            found[name] = Update(left, right, adapters.scale)
-        return found
-
-    return updates
-
-
 class _Step:
     """Takes one optimiser step for each accumulation window of a task."""
 
@@ -191,33 +171,45 @@ class _Step:
         self._past = past
         self._weights = weights_of(learner, task, lesson, past)
         self._is_answer = _answers(learner, lesson)
-        self._updates = updates_since(learner.adapters)
+        self._updates: Callable[[], dict[str, Update]] = dict
+        if learner.needs_updates:
+            self._updates = updates_since(learner.workspace.copied(), learner.workspace)
         self._optimizer = optimizer
-        self._path = torch.zeros_like(learner.adapters.gradient) if learner.needs_path else None
         self.gradient_norm = torch.zeros(())  # of the latest step, before clipping
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
     def take(self, window: Sequence[Pair]) -> list[dict[str, Tensor]]:
         """Accumulate the gradient of a window, clip it, update; return the terms' values."""
-        adapters = self._learner.adapters
-        adapters.gradient.zero_()
-        if self._path is not None:
-            self._path.zero_()
-        values = [self._accumulate(*pair, 1 / len(window)) for pair in window]
-        penalty = self._learner.allocation.penalty(adapters)
+        workspace, rule = self._learner.workspace, self._learner.allocation
+        state = self._learner.allocation_state
+        values, whole, path = [], _Sum(), _Sum()
+        for pair in window:
+            terms, of_path, of_rest = self._gradients(*pair)
+            path.add(of_path, 1 / len(window))
+            whole.add(of_path, 1 / len(window))
+            whole.add(of_rest, 1 / len(window))
+            values.append(terms)
+        penalty = rule.penalty(state, workspace)
         if penalty is not None and penalty.requires_grad:
             # Outside the accumulation: added once per step, undivided (app:olora).
-            penalty.backward()
-        if self._path is not None:
-            adapters.gradient += self._path
-        self._learner.allocation.adjust_gradient(adapters)
-        self._update()
+            parameters = workspace.parameters()
+            found: Sequence[Tensor | None] = torch.autograd.grad(
+                penalty, list(parameters.values()), allow_unused=True
+            )
+            whole.add({n: g for n, g in zip(parameters, found, strict=True) if g is not None}, 1)
+        for name, parameter in workspace.parameters().items():
+            parameter.grad = whole.tree[name]
+        rule.adjust_gradient(state, workspace)
+        self._update(path.tree)
         return values
 
-    def _accumulate(
-        self, minibatch: list[int], partner: list[int] | None, share: float
-    ) -> dict[str, Tensor]:
-        """Add ``share`` times a minibatch's gradient; share: 1 / minibatches in the window."""
+    def _gradients(
+        self, minibatch: list[int], partner: list[int] | None
+    ) -> tuple[dict[str, Tensor], Tree, Tree]:
+        """The terms of a minibatch, the gradient of the fit term, and that of the others.
+
+        Where no anchor needs them apart, the first is that of both.
+        """
         learner, past = self._learner, self._past
         seed = learner.config.seed
         self._drawn += 1
@@ -227,31 +219,22 @@ class _Step:
             parts.append(_part(past.replay, past.replay_states, partner))
             purposes.append("replay dropout")
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
-        with learner.backbone.learning(*masks):
-            return self._pass(parts, minibatch, share)
-
-    def _pass(self, parts: list[Part], minibatch: list[int], share: float) -> dict[str, Tensor]:
-        """Forward, the terms, and backward; call within ``Backbone.learning``."""
-        learner = self._learner
-        passed, (current, *replay) = learner.project(*parts)
-        parameters = learner.adapters.parameters
-        updates = self._updates(parameters) if learner.needs_updates else {}
-        view = StepView(parameters, current, replay[0] if replay else None, updates)
-        terms = minibatch_terms(
-            view,
-            learner.anchors,
-            self._weighing(minibatch, parts[0].share),
-            replay_counts_for_path=learner.allocation.replay_counts_for_path,
-        )
-        gradient = learner.adapters.gradient
-        if self._path is None:
-            whole = terms.path if terms.rest is None else terms.path + terms.rest
-            passed.backward((share * whole, gradient))
-        elif terms.rest is None:
-            passed.backward((share * terms.path, self._path))
-        else:
-            passed.backward((share * terms.path, self._path), (share * terms.rest, gradient))
-        return terms.values
+        with learner.backbone.learning(dropout=True):
+            passed, (current, *replay) = learner.project(*parts, mask_seeds=masks)
+            parameters = learner.workspace.parameters()
+            terms = minibatch_terms(
+                Step(parameters, current, replay[0] if replay else None, self._updates()),
+                learner.anchors,
+                learner.states,
+                self._weighing(minibatch, parts[0].share),
+                replay_counts_for_path=learner.allocation.replay_counts_for_path,
+            )
+            if terms.rest is None:
+                return terms.values, passed.gradient(terms.path), {}
+            if not learner.needs_path:
+                return terms.values, passed.gradient(terms.path + terms.rest), {}
+            path = passed.gradient(terms.path, again=True)
+            return terms.values, path, passed.gradient(terms.rest)
 
     def _weighing(self, minibatch: list[int], share: Share | None) -> Weights:
         if self._is_answer is None:
@@ -261,17 +244,29 @@ class _Step:
         device = self._learner.backbone.device
         return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
 
-    def _update(self) -> None:
+    def _update(self, path: Tree) -> None:
         """Clip the complete gradient, step, and report the step to anchors if any needs it."""
         learner = self._learner
-        parameters = learner.adapters.parameters
+        parameters = learner.workspace.parameters()
         clip = learner.config.optim.clip
-        self.gradient_norm = torch.nn.utils.clip_grad_norm_([parameters], clip)
-        if self._path is None:
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
+        if not learner.needs_path:
             self._optimizer.step()
             return
-        before = parameters.detach().clone()
+        before = learner.workspace.copied()
         self._optimizer.step()
-        change = StepChange(self._path, before, parameters.detach())
-        for _, anchor in learner.anchors:
-            anchor.after_step(change)
+        change = Change(path, before, {name: one.detach() for name, one in parameters.items()})
+        for name, anchor in learner.anchors:
+            learner.states[name] = anchor.after_step(learner.states[name], change)
+
+
+class _Sum:
+    """A sum of gradients. tree: of every coordinate."""
+
+    def __init__(self) -> None:
+        self.tree: dict[str, Tensor] = {}
+
+    def add(self, gradient: Tree, weight: float) -> None:
+        for name, one in gradient.items():
+            known = self.tree.get(name)
+            self.tree[name] = weight * one if known is None else known.add(one, alpha=weight)

@@ -18,9 +18,8 @@ from typing import Any
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import (
-    InUseError,
     alone,
     append,
     cut,
@@ -35,7 +34,7 @@ from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import changes_of, restore_learner
-from holdfast.learning.identity import Identity
+from holdfast.learning.identity import Identity, decided
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch, peak_memory
 from holdfast.learning.state import PARTS, Commit, Store
@@ -67,8 +66,8 @@ class Trajectory:
         Raises HoldfastError when the directory belongs to another configuration (naming every
         field that differs), holds other files but no trajectory, or is damaged.
         """
-        self.config = config
         self.directory = Path(directory)
+        self.config = config = decided(config, self.directory)
         whole = stream if stream is not None else load_stream(config.stream)
         self.stream = fitting(config, whole, backbone)
         self._dropped = items_in(whole) - items_in(self.stream)
@@ -140,10 +139,6 @@ class Trajectory:
             )
             progress = progress or Progress()
             self._tell_overlong(learner, progress)
-            if self.config.backbone.offload and learner.backbone.device.type == "cpu":
-                progress.event(
-                    "backbone.offload: does nothing without a GPU, all is in host memory"
-                )
             while learner.completed < target:
                 self._learn_one(learner, recall, target, progress)
         return self.matrix
@@ -166,18 +161,6 @@ class Trajectory:
     def learner(self) -> Learner:
         """The learner after the last committed task: model, anchors and allocation rule."""
         return self._ready_learner()
-
-    def grow(self, stream: Stream) -> None:
-        """Replace the stream by a longer one, keeping the model in memory; writes nothing.
-
-        Raises HoldfastError when it does not begin with the learned tasks, or when truncation
-        would cut an answer.
-        """
-        stream = fitting(self.config, stream, self._given)
-        self._check_learned_tasks(stream)
-        if self._learner is not None:
-            self._learner.check(stream)
-        self.stream = stream
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -335,8 +318,8 @@ class Trajectory:
             backbone = self._fresh_backbone()
             self._identity.check(backbone.fingerprint)
             learner = Learner(self.config, backbone)
-            learner.check(self.stream)
             restore_learner(self._store, learner, self._commit)
+            learner.check(self.stream)
             self._learner = learner
         return self._learner
 

@@ -1,148 +1,240 @@
-"""Ask a model free questions: what it answers, how sure it is, and whether it was taught that."""
+"""Answer questions from lessons, from the list of facts, or by the untouched model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
 
-from torch import Tensor
+from holdfast.memory.answer import Answer, Source
+from holdfast.memory.engine import Engine
+from holdfast.memory.gate import Gate, Match
+from holdfast.memory.gate_tuning import QuestionLook
+from holdfast.memory.looks import GATE, Looks, questions_on_file, read_looks
+from holdfast.memory.messages import joined, sentences
+from holdfast.memory.record import Record, damaged_lesson, read_lesson
+from holdfast.memory.spelling import loose_key, taught_spellings
+from holdfast.memory.waiting import WaitingQuestions
+from holdfast.model.adapter import State
+from holdfast.model.reading import Reading
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import fact_key, is_wording
+from holdfast.streams.registry import question_key
 
-from holdfast.backbone.generation.greedy import decode_greedily
-from holdfast.backbone.likelihood import token_log_likelihoods
-from holdfast.core.errors import HoldfastError
-from holdfast.evaluation.boxed import extract_boxed
-from holdfast.learning.learner import Learner
-from holdfast.memory.knowledge import Knowledge
-from holdfast.memory.spelling import capitals, joined, spellings
-from holdfast.streams import Item
-
-_UNKNOWN = "?"  # an item needs an answer; the prompt does not contain it
-# Words of a question that are tried with a capital: at most so many, of so many tokens together.
-_CAPITALS, _CAPITALS_TOKENS = 8, 512
+# What it tells of a question that an adapter does, or does not, give the taught answer to it: the
+# logarithms of .83 / .27 and .17 / .73, the rates for other wordings and for other relations of the
+# entity on the development set of facts.
+_GIVEN, _NOT_GIVEN = 1.1, -1.5
 
 
-@dataclass(frozen=True)
-class Reply:
-    r"""A model's output for a question.
+def _is_taught(score: float, given: bool | None) -> bool:
+    """Whether a question is about a taught fact. score: of the gate; given: by the weights.
 
-    question: as the model was asked, in the spelling it knows best; text: the whole output;
-    answer: the content of its first ``\boxed{}``, if any; probability: of the answer's tokens, up
-    to the closing brace, given the question; log_density: ``log p(question, answer | replay
-    token)`` in nats, None for a method that does not rehearse; taught: whether that reaches the
-    memory's threshold and there is an answer, None when it cannot be told.
+    given is None where no weights know the fact yet, as in a list of facts without weights.
+    """
+    return score + (0.0 if given is None else _GIVEN if given else _NOT_GIVEN) > 0
+
+
+class Answerer:
+    """Answers from the lessons of a memory, and from the list what waits to be learned.
+
+    It reads the lessons' vectors for the gate once.
     """
 
-    question: str
-    text: str
-    answer: str | None
-    probability: float
-    log_density: float | None
-    taught: bool | None
-
-
-def replies(learner: Learner, questions: Sequence[str], knowledge: Knowledge | None) -> list[Reply]:
-    r"""Decode greedily, as in recall scoring, until a ``\boxed{}`` closes or the text ends.
-
-    knowledge: None where taught is not told from untaught.
-    Raises HoldfastError for a question that is empty, or too long for ``template.max_length``.
-    """
-    backbone = learner.backbone
-    prompts = [_prompt(learner, question) for question in questions]
-    continuations = decode_greedily(
-        backbone,
-        prompts,
-        [learner.config.evaluation.max_new_tokens] * len(prompts),
-        lambda _, tokens: extract_boxed(backbone.decode(tokens)) is not None,
-    )
-    known = backbone.seed_token is not None
-    # Without a replay token the first token has no prediction; a prompt has two tokens or more.
-    sequences = [[*p, *tokens] for p, tokens in zip(prompts, continuations, strict=True)]
-    found = []
-    for question, prompt, tokens, likelihoods in zip(
-        questions, prompts, continuations, token_log_likelihoods(backbone, sequences), strict=True
-    ):
-        text = backbone.decode(tokens)
-        answer = extract_boxed(text)
-        density = float(likelihoods.sum()) if known else None
-        taught = None
-        if knowledge is not None and density is not None:
-            taught = answer is not None and density >= knowledge.threshold
-        sure = math.exp(float(likelihoods[len(prompt) - 1 :].sum()))
-        found.append(Reply(question, text.strip(), answer, sure, density, taught))
-    return found
-
-
-def best_spellings(learner: Learner, questions: Sequence[str]) -> list[str]:
-    """For each question the spelling that the model finds most probable.
-
-    Tried are those of :func:`~holdfast.memory.spelling.spellings`, and capitals word by word: of
-    the words that the model expects least, in a question of many. So a question is read some 15
-    times at most, whatever its length.
-    Without a replay token, which begins a density, the questions stay as they are.
-    """
-    if learner.backbone.seed_token is None:
-        return [" ".join(question.split()) for question in questions]
-    found = _scored(learner, [spellings(question) for question in questions])
-    best = [max(group, key=_total) for group in found]
-    further = _scored(learner, [_capitalised(learner, *one) for one in best])
-    better = [
-        [other for other in others if _total(other) > _total(one)]
-        for one, others in zip(best, further, strict=True)
-    ]
-    together = [
-        [joined(text, [other for other, _ in others])] if len(others) > 1 else []
-        for (text, _), others in zip(best, better, strict=True)
-    ]
-    last = _scored(learner, together)
-    groups = zip(last, better, best, strict=True)
-    return [max([*joint, *others, one], key=_total)[0] for joint, others, one in groups]
-
-
-_Scored = tuple[str, Tensor]  # a question; the log-likelihood of each token of its prompt, in nats
-
-
-def _total(scored: _Scored) -> float:
-    """``log p(prompt | replay token)`` in nats."""
-    return float(scored[1].sum())
-
-
-def _scored(learner: Learner, texts: Sequence[Sequence[str]]) -> list[list[_Scored]]:
-    """Groups of questions, each question with its likelihoods."""
-    prompts = [_prompt(learner, text) for group in texts for text in group]
-    values = iter(token_log_likelihoods(learner.backbone, prompts))
-    return [[(text, next(values)) for text in group] for group in texts]
-
-
-def _capitalised(learner: Learner, question: str, likelihoods: Tensor) -> list[str]:
-    """The question with one further capital, for the words that the model expects least."""
-    texts = capitals(question)
-    most = max(1, min(_CAPITALS, _CAPITALS_TOKENS // len(likelihoods)))
-    if len(texts) <= most:
-        return texts
-    tokenizer = learner.backbone.tokenizer
-    head = learner.template.prompt(Item(question, _UNKNOWN)).partition(question)[0]
-    marks = [next(n for n, letter in enumerate(text) if letter != question[n]) for text in texts]
-    # The tokens up to a word are nearly those of the whole question, which is enough for an order.
-    begins = [
-        len(tokenizer(head + question[:mark], add_special_tokens=False)["input_ids"])
-        for mark in marks
-    ]
-    ends = [*begins[1:], len(likelihoods)]
-    expected = [
-        float(likelihoods[begin:end].sum()) for begin, end in zip(begins, ends, strict=True)
-    ]
-    least = sorted(range(len(texts)), key=lambda number: expected[number])[:most]
-    return [texts[number] for number in sorted(least)]
-
-
-def _prompt(learner: Learner, question: str) -> list[int]:
-    backbone, limit = learner.backbone, learner.config.template.max_length
-    asked = Item(question, _UNKNOWN)
-    prompt = learner.template.encode_prompt(asked, backbone.tokenizer, backbone.seed_token)
-    if len(prompt) >= limit:
-        raise HoldfastError(
-            f"the question has {len(prompt)} tokens, and with its answer at most {limit} "
-            "(template.max_length) were ever learned; ask a shorter one"
+    def __init__(
+        self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
+    ) -> None:
+        """tasks: the learned lessons' facts in order, and behind them those that wait."""
+        self._engine, self._directory = engine, directory
+        self._facts: list[Item] = []  # the newest of each question
+        self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
+        self._numbers: dict[str, int] = {}
+        self._asked: dict[str, int] = {}  # wordings on file, by key
+        count = len(record.lessons)
+        for task, lesson in zip(tasks[:count], record.lessons, strict=True):
+            for item in task.items:
+                self._add(item, lesson.file)
+        looks, owners = self._looks(record, tasks)
+        self._gate = Gate(engine.tuning, looks, owners)
+        self._waiting = WaitingQuestions(
+            (self._add(item, None), item.question)
+            for task in tasks[count:]
+            for item in task.items
+            if engine.limits.fits(item.question)  # else its lesson will fail, and say why
         )
-    return prompt
+        self._loose = {
+            key: self._asked[question_key(question)]
+            for key, question in taught_spellings(self._asked).items()
+        }
+
+    def _add(self, item: Item, file: str | None) -> int:
+        """Take up a fact, or a wording of one, of the lesson in ``file``; the fact's number.
+
+        What waits, with None for the file, leaves a fact to its lesson unless it corrects it.
+        """
+        place = self._numbers.setdefault(fact_key(item), len(self._facts))
+        if place == len(self._facts):
+            self._facts.append(item)
+            self._lesson.append(file)
+        before = self._facts[place]
+        if not is_wording(item):
+            self._facts[place] = item
+        if file is not None or self._facts[place].answer != before.answer:
+            self._lesson[place] = file
+        self._asked[question_key(item.question)] = place
+        return place
+
+    def _looks(self, record: Record, tasks: Sequence[Task]) -> tuple[list[QuestionLook], list[int]]:
+        """The questions of every fact's last lesson, and the facts that they belong to."""
+        looks, owners = [], []
+        for file in dict.fromkeys(lesson.file for lesson in record.lessons):
+            stored = read_looks(self._directory, file, self._engine.tuning.key)
+            if stored is None:  # made with another tuning: read once more
+                here = [
+                    task.items
+                    for task, lesson in zip(tasks, record.lessons, strict=False)
+                    if lesson.file == file
+                ]
+                keys, texts = zip(*questions_on_file(chain.from_iterable(here)), strict=True)
+                stored = Looks(keys, tuple(self._engine.looks(texts)))
+            if not self._numbers.keys() >= set(stored.owners):
+                raise damaged_lesson(self._directory, file, "it is of other facts")
+            for key, look in zip(stored.owners, stored.looks, strict=True):
+                if self._lesson[self._numbers[key]] == file:
+                    looks.append(look)
+                    owners.append(self._numbers[key])
+        return looks, owners
+
+    @property
+    def facts(self) -> tuple[Item, ...]:
+        """The facts, in the order of their numbers, each with its newest answer."""
+        return tuple(self._facts)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The adapters that answer at least one fact, in the order of their lessons."""
+        return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
+
+    def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
+        """The adapter that answers a learned fact: its name, and what reads its factors."""
+        file = self._lesson[place]
+        assert file is not None, "the fact waits"
+        return file, partial(self._factors, file)
+
+    def listed(self, questions: Sequence[str]) -> list[int | None]:
+        """The number of the fact that the gate alone takes each question for, None for none.
+
+        No adapter has a say, as in a list of facts without weights.
+        """
+        _, looks = self._engine.read(questions)
+        matches = self._matches(questions, looks)
+        return [match.place if match and match.score > 0 else None for match in matches]
+
+    def replies(self, questions: Sequence[str], longest: int | None = None) -> list[Answer]:
+        """The answers, in order; HoldfastError for a question that is empty or too long.
+
+        longest: tokens of an answer of the untouched model; the engine's limit by default.
+        """
+        found = self.taught(questions)
+        unknown = [one for one in found if isinstance(one, Reading)]
+        texts = iter(self._engine.untouched_answers(unknown, longest))
+        return [
+            one if isinstance(one, Answer) else Answer(question, next(texts), "model")
+            for question, one in zip(questions, found, strict=True)
+        ]
+
+    def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
+        """The answers that were taught; for other questions what the untouched model goes on from.
+
+        Where a message of several sentences is about no fact, each of them is asked.
+        Raises HoldfastError for a question that is empty or too long.
+        """
+        found = self._taught(questions)
+        within = {
+            number: parts
+            for number, one in enumerate(found)
+            if isinstance(one, Reading) and (parts := sentences(questions[number]))
+        }
+        answers = iter(self._taught([part for parts in within.values() for part in parts]))
+        for number, parts in within.items():
+            of_parts = [next(answers) for _ in parts]
+            if taught := [one for one in of_parts if isinstance(one, Answer)]:
+                found[number] = joined(questions[number], taught)
+        return found
+
+    def _taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
+        """As :meth:`taught`, each question as a whole."""
+        if not questions:
+            return []
+        readings, looks = self._engine.read(questions)
+        places, given = self._places(questions, readings, looks)
+        found: list[Answer | Reading] = []
+        for number, (question, place) in enumerate(zip(questions, places, strict=True)):
+            if place is None:
+                found.append(readings[number])
+                continue
+            fact = self._facts[place]
+            source: Source = "weights" if given.get(number) else "list"
+            waiting = self._lesson[place] is None
+            found.append(Answer(question, fact.answer, source, fact, waiting))
+        return found
+
+    def _places(
+        self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[QuestionLook]
+    ) -> tuple[list[int | None], dict[int, bool]]:
+        """The fact that each question is taken to ask for, and whether the weights give its answer.
+
+        Both by the question's number; a fact is None for none. The second has learned facts alone.
+        """
+        matches = self._matches(questions, looks)
+        given = self._given(readings, [match.place if match else None for match in matches])
+        places = [
+            match.place if match and _is_taught(match.score, given.get(number)) else None
+            for number, match in enumerate(matches)
+        ]
+        return places, given
+
+    def _matches(
+        self, questions: Sequence[str], looks: Sequence[QuestionLook]
+    ) -> list[Match | None]:
+        """The fact that each question may ask for; its score is infinite for a question on file."""
+        waiting = self._waiting.about(questions)
+        for (owner, _), look in zip(
+            waiting, self._engine.looks([t for _, t in waiting]), strict=True
+        ):
+            self._gate.add(look, owner)
+        matches: list[Match | None] = []
+        for question, look in zip(questions, looks, strict=True):
+            place = self._known(question)
+            best = self._gate.best(look) if place is None else Match(place, math.inf)
+            # What no adapter's say decides for is not asked of one.
+            matches.append(best if best and _is_taught(best.score, given=True) else None)
+        return matches
+
+    def _known(self, question: str) -> int | None:
+        """The fact whose question, or another wording on file, this is but for case and marks."""
+        place = self._asked.get(question_key(question))
+        return self._loose.get(loose_key(question)) if place is None else place
+
+    def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
+        """Whether the weights give each learned answer, by the question's number."""
+        by_file: dict[str, list[tuple[int, int]]] = {}
+        for number, place in enumerate(places):
+            if place is not None and (own := self._lesson[place]) is not None:
+                by_file.setdefault(own, []).append((number, place))
+        given: dict[int, bool] = {}
+        for file, pairs in by_file.items():
+            verdicts = self._engine.gives(
+                file,
+                partial(self._factors, file),
+                [readings[number] for number, _ in pairs],
+                [self._facts[place].answer for _, place in pairs],
+            )
+            given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
+        return given
+
+    def _factors(self, file: str) -> State:
+        tensors, _ = read_lesson(self._directory, file)
+        return {name: tensor for name, tensor in tensors.items() if name != GATE}

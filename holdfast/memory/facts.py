@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import Stream, Task, load_stream
+from holdfast.core.notebook import caption, table
+from holdfast.streams import Item, Stream, Task, load_stream
 from holdfast.streams.batches import newest
 from holdfast.streams.columns import Columns
 from holdfast.streams.jsonl import json_object, lines_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Facts: TypeAlias = str | Path | Stream | FactsOfPython
 
 STANDARD_INPUT = "-"
+_SHOWN = 20  # facts in a notebook
 
 
 def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
@@ -50,6 +52,14 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     if isinstance(facts, (str, Path)):
         return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
     return facts_of_python(facts, columns=columns)
+
+
+def html_of(facts: Sequence[Item]) -> str:
+    """A table of the latest facts, for notebooks."""
+    newest_first = [(item.question, item.answer) for item in reversed(facts)]
+    left = len(newest_first) - _SHOWN
+    more = caption(f"and {left} earlier facts") if left > 0 else ""
+    return table(("question", "answer"), newest_first[:_SHOWN]) + more
 
 
 def frame_of(batches: Sequence[Task]) -> pd.DataFrame:

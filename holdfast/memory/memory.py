@@ -1,164 +1,208 @@
-"""A model that keeps learning: a trajectory whose stream grows, stored in its own directory."""
+"""A memory: lessons, each in an adapter of its own, and the list of facts."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.notebook import caption, table
-from holdfast.evaluation.recall import Recall
-from holdfast.learning.config import RunConfig
-from holdfast.learning.identity import is_free
-from holdfast.learning.learner import Learner
-from holdfast.learning.progress import Progress
-from holdfast.learning.recorded import Recorded
-from holdfast.learning.trajectory import Trajectory
-from holdfast.memory.answering import Reply, best_spellings, replies
-from holdfast.memory.facts import Facts, frame_of, stream_from
-from holdfast.memory.knowledge import Knowledge, measure, read_knowledge, write_knowledge
-from holdfast.memory.plan import Correction, Plan, plan
-from holdfast.memory.spelling import loose_key, nearest, taught_spellings
-from holdfast.memory.wordings import held_out, with_wordings
-from holdfast.recipes import recipe
-from holdfast.results.commit import completed_in
-from holdfast.streams import Item, Stream, StreamConfig, Task, write_jsonl
-from holdfast.streams.batches import FACTS_FILE, latest, newest, read_batches
-from holdfast.streams.item import quoted
+from holdfast.core.files import FOR_EVER, MOMENT, alone
+from holdfast.core.notebook import caption
+from holdfast.core.seeding import derive
+from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answerer
+from holdfast.memory.batch import learn_batch
+from holdfast.memory.engine import Engine
+from holdfast.memory.facts import Facts, frame_of, html_of, stream_from
+from holdfast.memory.limits import Limits, limits_of
+from holdfast.memory.listing import (
+    PARTS,
+    LessonCancelledError,
+    ListedLesson,
+    check_free,
+    check_list,
+    list_of,
+    signatures,
+)
+from holdfast.memory.outcome import Filed, LessonOutcome, outcome_of
+from holdfast.memory.plan import Plan, plan
+from holdfast.memory.record import (
+    LearnedLesson,
+    Record,
+    is_memory,
+    read_record,
+    remove_leftovers,
+    write_lesson,
+    write_record,
+)
+from holdfast.memory.spelling import nearest
+from holdfast.memory.states import LessonProgress
+from holdfast.memory.wordings import with_wordings
+from holdfast.model.chat import chat_form
+from holdfast.model.fetch import fetch, lasting_name
+from holdfast.model.load import load_config, load_tokenizer
+from holdfast.streams import Item, Stream, Task, write_jsonl
+from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
+from holdfast.streams.registry import question_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = 20  # facts shown in a notebook
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What one call of ``Memory.learn`` did.
-
-    batches: names of the batches learned, in order; facts: theirs, without those corrected later;
-    missed: those of ``facts`` that the model does not recall. repeated: given facts that were
-    learned before; corrected: answers that replace earlier ones. known: the number of facts
-    learned so far; recalled: how many of them the model recalls, None when this call learned
-    nothing. reworded: how many other wordings of ``facts`` were held out, and how many of these
-    the model answers.
-    """
-
-    batches: tuple[str, ...]
-    facts: tuple[Item, ...]
-    missed: tuple[Item, ...]
-    repeated: tuple[Item, ...]
-    corrected: tuple[Correction, ...]
-    known: int
-    recalled: int | None
-    reworded: tuple[int, int] = (0, 0)
+Told = Callable[[str, int, int], None]  # report(what, done, total)
 
 
 class Memory:
-    """A model and the facts that it has learned batch by batch, stored in one directory.
+    """A model and the facts that it was taught, in one directory. Not thread-safe.
 
-    It is a trajectory's directory with the facts in ``facts.jsonl``. The model stays loaded
-    between calls. Not thread-safe.
+    The model stays loaded between calls. What was not taught is answered by the untouched model.
     """
 
-    def __init__(self, directory: str | Path, config: RunConfig | None = None) -> None:
+    def __init__(self, directory: str | Path, model: str = "smollm2", seed: int = 0) -> None:
         """Open a memory, or prepare a new one; nothing is written before :meth:`learn`.
 
-        config: its settings; None takes the recorded ones, or the recipe ``memory`` for a new
-        memory. The configuration's stream is ignored.
-        Raises HoldfastError when the directory holds something else, is damaged, or belongs to a
-        memory with other settings (naming every field that differs).
+        model, seed: of a new memory; an existing one has its own.
+        Raises HoldfastError when the directory holds something else or is damaged.
         """
         self.directory = Path(directory)
-        recorded = recorded_in(self.directory)
-        chosen = config or recorded or RunConfig.of(recipe("memory"))
-        if chosen.template.overlong != "refuse":
-            raise HoldfastError(
-                "template.overlong: a memory learns every fact whole; leave it at refuse, and "
-                "shorten what is too long"
-            )
-        own = StreamConfig(name=_own_file(self.directory))
-        self.config = chosen.model_copy(update={"stream": own})
-        self._trajectory = self._opened()
-        # Caches, each for the horizon that it names.
-        self._asked: tuple[int, tuple[Item, ...]] = 0, ()  # facts missed
-        self._known: tuple[int, Knowledge | None] = 0, None
-        self._spelled: tuple[int, dict[str, str]] = 0, {}  # taught questions by loose key
+        self._record = Record(lasting_name(model), "", seed)
+        self._tasks: tuple[Task, ...] = ()
+        self._engine: Engine | None = None
+        self._limits: Limits | None = None
+        self._answerer: Answerer | None = None
+        self._seen: tuple[object, ...] = ()
+        if is_memory(self.directory):
+            self._read()
+        else:
+            check_free(self.directory)
+            self._tasks = read_batches(self.directory / FACTS_FILE)
 
     @property
-    def trajectory(self) -> Trajectory:
-        """The underlying trajectory; HoldfastError while the memory is empty."""
-        if self._trajectory is None:
-            raise self._empty()
-        return self._trajectory
+    def horizon(self) -> int:
+        """How many lessons are learned."""
+        return len(self._record.lessons)
+
+    @property
+    def model(self) -> str:
+        """The model's name; a path is absolute."""
+        return self._record.model
 
     @property
     def seed(self) -> int:
         """The seed of everything that is drawn."""
-        return self.config.seed
-
-    @property
-    def horizon(self) -> int:
-        """How many batches are learned."""
-        return 0 if self._trajectory is None else self._trajectory.horizon
+        return self._record.seed
 
     @property
     def facts(self) -> tuple[Item, ...]:
-        """All facts so far, each question once, with its newest answer."""
-        return () if self._trajectory is None else tuple(newest(self._trajectory.stream.tasks))
+        """All facts on file, each question once, with its newest answer."""
+        return tuple(newest(self._tasks))
+
+    @property
+    def learned(self) -> tuple[Item, ...]:
+        """The facts of :attr:`facts` that lessons have learned."""
+        return tuple(newest(self._tasks[: self.horizon]))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The batches on file; the first :attr:`horizon` of them are learned."""
+        return self._tasks
 
     def to_frame(self) -> pd.DataFrame:
-        """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``.
-
-        As in ``facts``, with the batch of the newest answer. It asks the model nothing.
-        """
-        return frame_of(() if self._trajectory is None else self._trajectory.stream.tasks)
+        """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``."""
+        return frame_of(self._tasks)
 
     def __repr__(self) -> str:
-        told = f"{len(self.facts)} facts in {self.horizon} batches"
-        return f"Memory({str(self.directory)!r}, {told}, {self.config.method})"
+        counts = f"{len(self.facts)} facts in {self.horizon} lessons"
+        return f"Memory({str(self.directory)!r}, {counts}, {self.model})"
 
     def _repr_html_(self) -> str:
-        """A table of the latest facts, for notebooks."""
-        newest_first = [(item.question, item.answer) for item in reversed(self.facts)]
-        left = len(newest_first) - _SHOWN
-        more = caption(f"and {left} earlier facts") if left > 0 else ""
-        shown = table(("question", "answer"), newest_first[:_SHOWN])
-        return caption(repr(self)) + shown + more
+        return caption(repr(self)) + html_of(self.facts)
 
-    def forgotten(self) -> tuple[Item, ...]:
-        """The learned facts, each with its newest answer, that the model does not recall.
+    def _read(self) -> bool:
+        """Read what is committed; whether it is another than before.
 
-        Raises HoldfastError when the memory is empty.
+        The list is written before a commit, so it may only be ahead.
         """
-        if self._asked[0] != self.horizon or not self.horizon:
-            self.load()
-            known = newest(self.trajectory.stream.tasks[: self.horizon])
-            verdicts = zip(known, self._recalled(known), strict=True)
-            self._asked = self.horizon, tuple(item for item, right in verdicts if not right)
-        return self._asked[1]
+        seen = signatures(self.directory)
+        if seen == self._seen:
+            return False
+        record = read_record(self.directory)
+        tasks = read_batches(self.directory / FACTS_FILE)
+        check_list(self.directory, tasks, record)
+        answerer = self._answerer
+        if answerer is not None and (record, tasks) != (self._record, self._tasks):
+            # Made before anything is assigned, so that a damaged lesson leaves all as it was.
+            answerer = self._new_answerer(record, tasks)
+        self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
+        return True
 
-    def _recalled(self, items: Sequence[Item]) -> list[bool]:
-        learner = self.load()
-        recall = Recall(learner.backbone, learner.template, self.config.evaluation)
-        return [verdict.correct for verdict in recall.verdicts(items)]
+    def refresh(self) -> bool:
+        """Take up what another process has written since; False when there is nothing new.
+
+        Raises HoldfastError when that is damaged; this memory then answers as before.
+        """
+        return is_memory(self.directory) and self._read()
+
+    @property
+    def record(self) -> Record:
+        """What is committed."""
+        return self._record
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the model, the lessons and their facts."""
+        facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
+        committed = asdict(self._record)
+        del committed["consolidated"]  # which changes no answer
+        return sha256_of([committed, facts])
+
+    def limits(self) -> Limits:
+        """How long questions and answers may be; it needs the tokenizer and the settings alone."""
+        if self._limits is None:
+            directory = fetch(self.model)
+            self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
+        return self._limits
+
+    def engine(self, report: Told = lambda *_: None) -> Engine:
+        """The loaded model; HoldfastError when it cannot be had or is another than before."""
+        if self._engine is None:
+            engine = Engine(
+                fetch(self.model), report=lambda done, total: report("preparing", done, total)
+            )
+            self._check_model(engine)
+            self._engine, self._limits = engine, engine.limits
+        return self._engine
+
+    def _check_model(self, engine: Engine) -> None:
+        if self._record.fingerprint not in ("", engine.fingerprint):
+            raise HoldfastError(
+                f"{self.directory}: was taught to another model than the {self.model} that is "
+                "here now; fetch that one again, or teach the facts of facts.jsonl to a new memory"
+            )
+
+    def load(self) -> None:
+        """Load the model now. Raises as :meth:`engine`."""
+        self.engine()
 
     def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
-        """Plan what :meth:`learn` would do, without writing; raises the same errors."""
+        """What :meth:`learn` would do, without writing; raises the same errors."""
         stream = None if facts is None else stream_from(facts)
-        known = read_batches(self.directory / FACTS_FILE)
-        _check_whole(self.directory, known, self.horizon)
-        # Leave out forgotten facts whose correction is on file but not learned yet.
-        current = set(newest(known))
-        asked = self.forgotten() if again and self.horizon else ()
-        forgotten = tuple(item for item in asked if item in current)
-        if forgotten and stream is None:
-            stream = Stream((Task("1", forgotten),), "again")
-        return plan(known, self.horizon, stream, forgotten)
+        missed = self.missed() if again else ()
+        if missed and stream is None:
+            stream = Stream((Task("again", missed),), "again")
+        return plan(self._tasks, self.horizon, stream, missed)
+
+    def missed(self) -> tuple[Item, ...]:
+        """The facts whose answers the weights did not give at the end of their lesson."""
+        learned = self._tasks[: self.horizon]
+        last: dict[str, bool] = {}
+        for task, lesson in zip(learned, self._record.lessons, strict=True):
+            last |= {fact_key(item): False for item in task.items}
+            last |= dict.fromkeys(lesson.missed, True)
+        return tuple(item for item in newest(learned) if last[question_key(item.question)])
 
     def worded(
         self,
@@ -167,234 +211,190 @@ class Memory:
         paraphraser: Paraphraser | None = None,
         report: Report = lambda *_: None,
     ) -> Stream:
-        """The facts with other wordings of their questions, as :meth:`learn` learns them.
+        """The facts, with up to ``count`` other wordings of each that are kept on file."""
+        known = list(latest(self._tasks).values())
+        return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, known)
 
-        Those that the facts bring (``paraphrases``), up to ``count`` of each by the paraphraser,
-        by default by rules for common English forms; and one more, held out to be asked.
+    def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
+        """Put facts on file, to be learned by the next :meth:`learn`, or by one that runs now.
+
+        facts, again: as for :meth:`learn`. It needs no model, and waits for nobody's lesson.
+        Raises HoldfastError for a fact that is invalid or too long, and where nothing is on file.
         """
-        known = latest(read_batches(self.directory / FACTS_FILE)).values()
-        given = stream_from(facts)
-        return with_wordings(given, count, paraphraser or Rules(), report, list(known))
+        self._check_here()
+        stream = None if facts is None else self.worded(facts)
+        first = self.plan(stream, again=again)
+        if not first.tasks:
+            raise self._empty()
+        self._check(first)
+        with list_of(self.directory):
+            decided = self._put_on_file(stream, again=again)
+        waiting = list(enumerate(self._tasks, start=1))[self.horizon :]
+        if stream is not None:
+            keys = {question_key(item.question) for task in stream.tasks for item in task.items}
+            waiting = [
+                (number, task)
+                for number, task in waiting
+                if any(question_key(item.question) in keys for item in task.items)
+            ]
+        lessons = tuple(number for number, _ in waiting)
+        return Filed(lessons, decided.repeated, decided.corrected)
 
     def learn(
         self,
         facts: Facts | None = None,
-        progress: Progress | None = None,
         *,
         again: bool = False,
-        paraphrases: int = 0,
-    ) -> Learned:
-        """Learn ``facts``, after the batches on file that are not learned yet.
+        wait: bool = False,
+        report: Told = lambda *_: None,
+    ) -> LessonOutcome:
+        """Learn facts, after those on file that are not learned yet; each task is one lesson.
 
         facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
-        standard input; None learns only the batches on file.
-        New facts are checked, written to ``facts.jsonl`` and then learned. again: also relearn
-        those of ``facts`` that were forgotten, or all forgotten facts when ``facts`` is None.
-        paraphrases: see :meth:`worded`. A
-        killed process loses at most the batch in progress; the same call then gives bitwise the
-        result of an uninterrupted one.
-
-        Raises HoldfastError for a fact that is invalid or would be truncated (nothing is changed
-        then), while another process writes here, and when the disk is full.
+        standard input; None learns only what is on file. again: learn once more what the weights
+        did not give. wait: for another process that learns here. report(what, done, total): the
+        progress, in facts. What others put on file meanwhile is learned too.
+        A killed process loses at most the lesson in progress; the same call continues.
+        Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
+        another process learns here, and when the disk is full.
         """
-        stream = None if facts is None else self.worded(facts, paraphrases)
-        expected = self.plan(stream, again=again)
-        if not expected.tasks:
+        self._check_here()
+        self.refresh()
+        stream = None if facts is None else self.worded(facts)
+        first = self.plan(stream, again=again)
+        if not first.tasks:
             raise self._empty()
-        if len(expected.tasks) == self.horizon:
-            self.trajectory.advance()  # a killed process may have left its tables unwritten
-            self._keep_knowledge()
-            known = len(newest(expected.tasks))
-            return Learned((), (), (), expected.repeated, expected.corrected, known, None)
-        trajectory = self._trajectory
-        if trajectory is None:
-            trajectory = self._new(expected.tasks)
-            trajectory.learner()  # raises before a directory is made
-        with trajectory.writing():
-            # Another process may have written before this one held the lock.
-            self._trajectory = trajectory
-            on_file = read_batches(self.directory / FACTS_FILE)
-            if on_file:
-                trajectory.grow(self._stream(on_file))
-            before, decided = trajectory.horizon, self.plan(stream, again=again)
-            trajectory.grow(self._stream(decided.tasks))
-            if len(decided.tasks) > decided.on_file:
-                write_jsonl(trajectory.stream, self.directory / FACTS_FILE)
-            trajectory.advance(progress=progress)
-            self._keep_knowledge()
-        return self._learned(before, decided)
+        if len(first.tasks) == self.horizon:
+            return outcome_of((), self.facts, self.missed(), first)
+        if not wait:
+            self.engine(report)  # raises before anything is written
+        self._check(first)
+        with alone(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
+            with list_of(self.directory):
+                remove_leftovers(self.directory)
+                self.refresh()
+                if self._engine is not None:
+                    self._check_model(self._engine)  # another process may have made the memory
+                decided = self._put_on_file(stream, again=again)
+            begin = self.horizon
+            self._learn_waiting(report)
+        batches = self._tasks[begin : self.horizon]
+        return outcome_of(batches, self.facts, self.missed(), decided)
 
-    def ask(self, question: str) -> str | None:
-        """The model's answer; None when it was not taught one, or gives none.
+    def _check_here(self) -> None:
+        """Raise HoldfastError where a memory that was opened is there no more."""
+        if self._seen and not is_memory(self.directory):
+            raise HoldfastError(
+                f"{self.directory}: was moved or removed since it was opened; open it where it is"
+            )
 
-        :meth:`reply` tells what it would have said. Raises as :meth:`reply`.
-        """
-        reply = self.reply(question)
-        return None if reply.taught is False else reply.answer
+    def _check(self, decided: Plan) -> None:
+        """Raise HoldfastError where facts that are not learned yet cannot be."""
+        for task in decided.tasks[self.horizon :]:
+            for item in task.items:
+                self.limits().check_fact(item.question, item.answer)
 
-    def reply(self, question: str) -> Reply:
-        """The model's whole output for a question; see :meth:`replies`."""
+    def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
+        """Add facts to the list, which is locked, behind what other processes have added."""
+        if not is_memory(self.directory):
+            write_record(self.directory, self._record)
+        self._read()
+        decided = self.plan(stream, again=again)
+        if len(decided.tasks) > decided.on_file:
+            whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
+            write_jsonl(whole, self.directory / FACTS_FILE)
+            self._tasks, self._answerer = decided.tasks, None
+        return decided
+
+    def _learn_waiting(self, report: Told) -> None:
+        """Learn what is on file, and what other processes add to it meanwhile."""
+        progress = LessonProgress(self.directory)
+        while self.horizon < len(self._tasks):
+            progress.begin(self.horizon + 1)
+            try:
+                self._learn_task(self._tasks[self.horizon], report, progress)
+            except LessonCancelledError:
+                pass  # what is left of the list goes on
+            except Exception as error:
+                if isinstance(error, HoldfastError):
+                    progress.failed(str(error), error.code)
+                else:
+                    progress.failed(f"{type(error).__name__}: {error}")
+                raise
+            self._read()
+        progress.done()
+
+    def _learn_task(self, task: Task, report: Told, progress: LessonProgress) -> None:
+        """Learn one task and commit it."""
+        number = self.horizon + 1
+        engine = self.engine(report)
+        listed = ListedLesson(self.directory, number, task)
+
+        def told(done: int, total: int) -> None:
+            listed.check()
+            progress.step(done)
+            report(f"lesson {task.name}", done, total)
+
+        learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
+        file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
+        looks = learned.looks
+        tensors = {**learned.tensors, **looks.tensors()}
+        lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
+        record = self._record.after(lesson, engine.fingerprint)
+        listed.check()  # before the list is locked, which would make a moved directory anew
+        # Checked before the commit, so that a list that was edited meanwhile damages nothing.
+        with list_of(self.directory):
+            listed.check()
+            check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
+            write_lesson(self.directory, file, tensors, looks.note(engine.tuning.key))
+            write_record(self.directory, record)
+        self._record, self._answerer = record, None
+
+    def ask(self, question: str) -> str:
+        """The answer to a question; :meth:`reply` says where it comes from."""
+        return self.reply(question).text
+
+    def reply(self, question: str) -> Answer:
+        """The answer to a question and where it comes from."""
         return self.replies([question])[0]
 
-    def replies(self, questions: Sequence[str]) -> list[Reply]:
-        """The model's output for each question, decoded side by side; writes nothing.
+    def replies(self, questions: Sequence[str]) -> list[Answer]:
+        """The answers to several questions; writes nothing.
 
-        A question that was taught in another case, punctuation or spacing is asked as it was
-        taught, any other in the spelling that the model finds most probable.
-        Raises HoldfastError when the memory or a question is empty, or a question is too long.
+        Raises HoldfastError when nothing is on file here, which may be a wrong path, when a
+        question is empty, and when it is too long.
         """
-        learner, knowledge = self.load(), self.knowledge()
-        spelled = self._spellings()
-        taught = [spelled.get(loose_key(question)) for question in questions]
-        others = [question for question, own in zip(questions, taught, strict=True) if own is None]
-        best = iter(best_spellings(learner, others))
-        return replies(learner, [own or next(best) for own in taught], knowledge)
+        self.check_facts()
+        return self.answerer().replies(questions)
 
-    def knowledge(self) -> Knowledge | None:
-        """What tells taught from untaught; None for a method that does not rehearse.
+    def check_facts(self) -> None:
+        """Raise HoldfastError where no fact is on file."""
+        if not self._tasks:
+            raise self._empty()
 
-        It is measured when a batch is learned, and read here. Raises HoldfastError when empty.
-        """
-        if self._known[0] != self.horizon or not self.horizon:
-            learner = self.load()
-            there, found = read_knowledge(self.directory)
-            self._known = self.horizon, found if there else measure(learner, self._taught())
-        return self._known[1]
+    def answerer(self) -> Answerer:
+        """What answers from all lessons so far, and from the list what waits to be learned."""
+        if self._answerer is None:
+            self._answerer = self._new_answerer(self._record, self._tasks)
+        return self._answerer
 
-    def is_on_file(self, question: str) -> bool:
-        """Whether the question was taught, but for case, punctuation and spacing."""
-        return loose_key(question) in self._spellings()
+    def learned_answerer(self) -> Answerer:
+        """What answers from the lessons alone. Raises HoldfastError where none is learned."""
+        if not self.horizon:
+            raise self._empty()
+        if self.horizon == len(self._tasks):
+            return self.answerer()
+        return self._new_answerer(self._record, self._tasks[: self.horizon])
+
+    def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
+        return Answerer(self.engine(), self.directory, record, tasks)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The taught questions that share most words with this one; perhaps none."""
-        return nearest(question, [item.question for item in self._learned_facts()], most)
-
-    def _learned_facts(self) -> list[Item]:
-        return newest(self.trajectory.stream.tasks[: self.horizon])
-
-    def _taught(self) -> int:
-        """How many sequences are learned, other wordings included."""
-        return len(latest(self.trajectory.stream.tasks[: self.horizon]))
-
-    def _spellings(self) -> dict[str, str]:
-        if self._spelled[0] != self.horizon:
-            learned = latest(self.trajectory.stream.tasks[: self.horizon])
-            questions = (item.question for item in learned.values())
-            self._spelled = self.horizon, taught_spellings(questions)
-        return self._spelled[1]
-
-    def load(self) -> Learner:
-        """Load the model after the last batch, as asking does; HoldfastError when empty."""
-        if not self.horizon:
-            raise self._empty()
-        while True:
-            try:
-                return self.trajectory.learner()
-            except HoldfastError:
-                # Another process's commit removes the files of the previous commit.
-                newer = self._opened()
-                if newer is None or newer.horizon == self.horizon:
-                    raise
-                self._trajectory = newer
-
-    def refresh(self) -> bool:
-        """Load what another process has taught since; False when there is nothing new.
-
-        Raises HoldfastError when that cannot be loaded; the model of before stays in use then.
-        """
-        if completed_in(self.directory) <= self.horizon:
-            return False
-        newer = self._opened()
-        if newer is None:
-            return False
-        newer.learner()
-        self._trajectory = newer
-        return True
-
-    def _keep_knowledge(self) -> None:
-        there, _ = read_knowledge(self.directory)
-        if not there:
-            write_knowledge(self.directory, measure(self.load(), self._taught()))
-
-    def _opened(self) -> Trajectory | None:
-        # Facts are written before their commit, so only a commit made after this read can be ahead.
-        tasks = read_batches(self.directory / FACTS_FILE)
-        return self._new(tasks) if tasks else None
-
-    def _new(self, tasks: tuple[Task, ...]) -> Trajectory:
-        return Trajectory(self.config, self.directory, stream=self._stream(tasks))
-
-    def _stream(self, tasks: tuple[Task, ...]) -> Stream:
-        return Stream(tasks, self.directory.resolve().name, repeats=True)
-
-    def _learned(self, before: int, decided: Plan) -> Learned:
-        known = newest(decided.tasks)
-        missed = set(self.forgotten())
-        batches = decided.tasks[before:]
-        facts = [item for item in known if any(item in task.items for task in batches)]
-        others = held_out(facts)
-        return Learned(
-            reworded=(len(others), sum(self._recalled(others))),
-            batches=tuple(task.name for task in batches),
-            facts=tuple(facts),
-            missed=tuple(item for item in facts if item in missed),
-            repeated=decided.repeated,
-            corrected=decided.corrected,
-            known=len(known),
-            recalled=len(known) - len(missed),
-        )
+        return nearest(question, [item.question for item in self.facts], most)
 
     def _empty(self) -> HoldfastError:
-        if not self.directory.exists():
-            return HoldfastError(
-                f"{self.directory}: no such memory; holdfast learn {self.directory} FACTS makes one"
-            )
+        what = "has learned nothing yet" if self.directory.exists() else "no such memory"
         return HoldfastError(
-            f"{self.directory}: has learned nothing yet; teach it facts first "
-            f"(holdfast learn {self.directory} FACTS)"
+            f"{self.directory}: {what}; holdfast learn {self.directory} FACTS teaches it"
         )
-
-
-def recorded_in(directory: Path) -> RunConfig | None:
-    """The settings that a memory was made with; None where a new memory can be made.
-
-    Raises HoldfastError when the directory holds something else, or is damaged.
-    """
-    if is_free(directory):
-        return None
-    recorded = Recorded.read(directory)
-    if (directory / FACTS_FILE).is_file():
-        _check_own(directory, recorded.last.tasks)
-        return recorded.config
-    if Path(recorded.config.stream.name).name != FACTS_FILE:
-        raise HoldfastError(
-            f"{directory}: is a trajectory but no memory (it has no {FACTS_FILE}); choose another "
-            "directory"
-        )
-    if recorded.last.completed:
-        raise HoldfastError(f"{directory / FACTS_FILE}: is missing; restore the file")
-    return recorded.config  # killed before its first batch was committed
-
-
-def _check_own(directory: Path, learned: Sequence[str]) -> None:
-    """Refuse a facts file whose learned batches were edited. learned: their fingerprints."""
-    own = read_batches(directory / FACTS_FILE)
-    _check_whole(directory, own, len(learned))
-    for task, fingerprint in zip(own, learned, strict=False):
-        if task.fingerprint != fingerprint:
-            raise HoldfastError(
-                f"{directory / FACTS_FILE}: batch {quoted(task.name)} is not as it was learned; "
-                "restore the file, and give corrections to learn"
-            )
-
-
-def _check_whole(directory: Path, own: Sequence[Task], learned: int) -> None:
-    if len(own) < learned:
-        raise HoldfastError(
-            f"{directory / FACTS_FILE}: has {len(own)} of the {learned} batches that were learned; "
-            "restore the file"
-        )
-
-
-def _own_file(directory: Path) -> str:
-    return os.path.abspath(directory / FACTS_FILE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _LIKE = 0.5  # the least similarity of a question that is offered
@@ -18,23 +18,44 @@ _ONE_APOSTROPHE = str.maketrans({"\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 def loose_key(question: str) -> str:
     """A question without case, spacing, and punctuation at the ends of its words.
 
-    In Unicode form NFKC. What stands within a word stays (``10:30``, ``A+B``), and so do symbols
-    that carry meaning (``C#``, ``-5``, ``5%``).
+    In Unicode form NFKC, but for raised, lowered and circled signs (``10²`` is not ``102``). What
+    stands within a word stays (``10:30``, ``A+B``), and so do symbols that carry meaning (``C#``,
+    ``-5``, ``5%``, ``5!``).
     """
-    plain = unicodedata.normalize("NFKC", question).translate(_ONE_APOSTROPHE)
-    return " ".join(filter(None, map(bare, plain.casefold().split())))
+    folded = "".join(map(_compatible, unicodedata.normalize("NFC", question)))
+    plain = unicodedata.normalize("NFC", folded).translate(_ONE_APOSTROPHE)
+    return " ".join(filter(None, map(_bare_or_sign, plain.casefold().split())))
+
+
+@lru_cache(maxsize=1 << 12)
+def _compatible(letter: str) -> str:
+    """A letter in form NFKC, unless that loses where it stands."""
+    lost = ("<super>", "<sub>", "<circle>", "<fraction>", "<square>")
+    if unicodedata.decomposition(letter).startswith(lost):
+        return letter
+    return unicodedata.normalize("NFKC", letter)
 
 
 def bare(word: str) -> str:
-    """A word without the punctuation at its ends."""
+    """A word without the punctuation at its ends; a factorial's sign stays."""
     begin, end = 0, len(word)
     while begin < end and _is_punctuation(word[begin]):
         begin += 1
     if begin and word[begin - 1] == "." and word[begin:end][:1].isdigit():
         begin -= 1  # .5
     while end > begin and _is_punctuation(word[end - 1]):
+        if word[end - 1] == "!" and word[end - 2 : end - 1].isdigit():
+            break  # 5!
         end -= 1
     return word[begin:end]
+
+
+def _bare_or_sign(word: str) -> str:
+    """A bare word; of one of nothing but punctuation its signs (``;``), not a sentence's end."""
+    return bare(word) or "".join(letter for letter in word if letter in _SIGNS)
+
+
+_SIGNS = frozenset(";:,/\\&#()[]{}")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -48,38 +69,6 @@ def taught_spellings(questions: Iterable[str]) -> dict[str, str]:
     for question in questions:
         found.setdefault(loose_key(question), []).append(question)
     return {key: one[0] for key, one in found.items() if len(one) == 1 and key}
-
-
-def spellings(question: str) -> list[str]:
-    """The question as it was asked, and with a capital first letter and a question mark.
-
-    Spaces are collapsed in all. A question in capitals alone is also tried in small letters.
-    """
-    plain = " ".join(question.split())
-    bare = plain.rstrip(".?! ") or plain
-    texts = [plain, f"{bare}?", bare]
-    if plain.isupper():
-        texts += [text.lower() for text in texts]
-    texts += [text[:1].upper() + text[1:] for text in texts]
-    return list(dict.fromkeys(texts))
-
-
-def capitals(question: str) -> list[str]:
-    """The question with one further word capitalised, for each word in small letters."""
-    words = question.split(" ")
-    return [
-        " ".join([*words[:place], word[:1].upper() + word[1:], *words[place + 1 :]])
-        for place, word in enumerate(words)
-        if word[:1].islower() and len(word[:1].upper()) == 1
-    ]
-
-
-def joined(question: str, better: Collection[str]) -> str:
-    """The question with the capitals of all of ``better``, which :func:`capitals` made of it."""
-    return "".join(
-        next((other[place] for other in better if other[place] != letter), letter)
-        for place, letter in enumerate(question)
-    )
 
 
 def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]:

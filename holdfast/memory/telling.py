@@ -1,86 +1,71 @@
-"""What is told of a memory's lessons and answers: lines for a reader, values for a program."""
+"""What is told of lessons and answers: lines for a reader, values for a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.memory.answering import Reply
-from holdfast.memory.memory import Learned, Memory
+from holdfast.memory.answer import Answer
+from holdfast.memory.memory import Memory
+from holdfast.memory.outcome import LessonOutcome
 from holdfast.streams import Item
 from holdfast.streams.item import quoted
 
 _FEW = 3
+_LONGEST = 200  # symbols of a question in a line
 
 
-def lesson_lines(learned: Learned) -> list[str]:
-    """Lines on what was learned, corrected, known before, and what is recalled of all."""
+def outcome_lines(outcome: LessonOutcome) -> list[str]:
+    """Lines on what was learned, corrected and known before."""
     lines = []
-    if learned.batches:
-        several = len(learned.batches) > 1
-        which = f"{len(learned.batches)} batches" if several else f"batch {learned.batches[0]}"
-        right = len(learned.facts) - len(learned.missed)
-        lines.append(f"{which}: {right} of {len(learned.facts)} facts recalled")
-        if learned.missed:
-            lines.append(f"not recalled: {_listed(learned.missed)}")
-    asked, answered = learned.reworded
-    if asked:
-        lines.append(f"other words: {answered} of {asked} wordings that were not learned answered")
-    for correction in learned.corrected[:_FEW]:
+    if outcome.lessons:
+        several = len(outcome.lessons) > 1
+        which = f"{len(outcome.lessons)} lessons" if several else f"lesson {outcome.lessons[0]}"
+        right = len(outcome.facts) - len(outcome.missed)
+        lines.append(f"{which}: {right} of {len(outcome.facts)} facts answered from the weights")
+    if outcome.missed:
+        lines.append(f"answered from the list only: {_listed(outcome.missed)}")
+    for correction in outcome.corrected[:_FEW]:
         before, after = correction.before, correction.after
-        answers = f"is {_line(after.answer)}, was {_line(before.answer)}"
-        lines.append(f"corrected: {_line(after.question)} {answers}")
-    if len(learned.corrected) > _FEW:
-        lines.append(f"corrected: {len(learned.corrected) - _FEW} more")
-    if learned.repeated:
-        lines.append(f"learned before, not again: {_listed(learned.repeated)}")
-    if learned.recalled is None:
-        lines.append(f"nothing new; {learned.known} facts are learned already")
-    else:
-        lines.append(f"all so far: {learned.recalled} of {learned.known} facts recalled")
+        lines.append(
+            f"corrected: {_line(after.question)} is {_line(after.answer)}, was "
+            f"{_line(before.answer)}"
+        )
+    if len(outcome.corrected) > _FEW:
+        lines.append(f"corrected: {len(outcome.corrected) - _FEW} more")
+    if outcome.repeated:
+        lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
+    nothing = "" if outcome.lessons else "nothing new; "
+    lines.append(f"{nothing}{outcome.known} facts on file")
     return lines
 
 
-def lesson_values(learned: Learned) -> dict[str, Any]:
-    """The same for JSON: names of batches, questions, and counts."""
-    asked, answered = learned.reworded
+def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
+    """The same for JSON: names of lessons, questions, counts."""
     return {
-        "batches": list(learned.batches),
-        "facts": len(learned.facts),
-        "missed": [item.question for item in learned.missed],
+        "lessons": list(outcome.lessons),
+        "facts": len(outcome.facts),
+        "missed": [item.question for item in outcome.missed],
         "corrected": [
             {"question": one.after.question, "is": one.after.answer, "was": one.before.answer}
-            for one in learned.corrected
+            for one in outcome.corrected
         ],
-        "repeated": [item.question for item in learned.repeated],
-        "other_words": {"asked": asked, "answered": answered},
-        "known": learned.known,
-        "recalled": learned.recalled,
+        "repeated": [item.question for item in outcome.repeated],
+        "known": outcome.known,
     }
 
 
-def untaught(memory: Memory, reply: Reply) -> str:
-    """Why a question is not answered, what would be said, how sure it is, what is like it."""
-    sure = "less than 1%" if reply.probability < 0.01 else f"{reply.probability:.0%}"
-    would = f"it would say {quoted(reply.answer or reply.text)} ({sure} sure)"
-    if memory.is_on_file(reply.question):
-        again = f"holdfast learn {memory.directory} --again"
-        return f"it was taught that, but has half forgotten it; {would}; {again} teaches it again"
-    like = ", ".join(quoted(one) for one in memory.nearest(reply.question))
-    return f"it was not taught that; {would}" + (f"; taught and like it: {like}" if like else "")
-
-
-def reply_values(memory: Memory, question: str, reply: Reply) -> dict[str, Any]:
-    """A reply for JSON. question: as it was asked; ``asked`` is its spelling for the model."""
+def answer_values(memory: Memory, answer: Answer) -> dict[str, Any]:
+    """An answer for JSON: the text, where it comes from, the taught question it was taken for."""
     return {
-        "question": " ".join(question.split()),
-        "asked": reply.question,
-        "answer": None if reply.taught is False else reply.answer,
-        "would_say": reply.answer,
-        "probability": round(reply.probability, 6),
-        "taught": reply.taught,
-        "on_file": memory.is_on_file(question),
-        "nearest": [] if reply.taught else memory.nearest(question),
+        "question": " ".join(answer.question.split()),
+        "answer": answer.text,
+        "source": answer.source,
+        "taught": answer.taught,
+        "waiting": answer.waiting,
+        "fact": answer.fact.question if answer.fact else None,
+        "further": [item.question for item in answer.further],
+        "nearest": [] if answer.taught else memory.nearest(answer.question),
     }
 
 
@@ -90,5 +75,4 @@ def _listed(items: Sequence[Item]) -> str:
 
 
 def _line(text: str) -> str:
-    """A text in quotes, on one line, shortened."""
-    return quoted(text, longest=200)
+    return quoted(text, longest=_LONGEST)

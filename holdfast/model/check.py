@@ -15,8 +15,8 @@ _CAUSAL = ("CausalLM", "LMHead", "ConditionalGeneration")
 def check_directory(directory: Path) -> None:
     """Raise HoldfastError with one line where no causal model can be loaded from a directory.
 
-    Missing files, an adapter without its model, an encoder-decoder, an architecture that does not
-    continue text, weights that are not safetensors.
+    Missing files, an adapter without its model or beside it, an encoder-decoder, an architecture
+    that does not continue text, weights that are not safetensors.
     """
     if directory.is_dir():
         refuse_pipes(directory)
@@ -28,6 +28,11 @@ def check_directory(directory: Path) -> None:
             )
         raise HoldfastError(
             f"{directory}: holds no config.json; name a directory written by save_pretrained"
+        )
+    if (directory / "adapter_config.json").is_file():  # transformers would load it, also a .bin
+        raise HoldfastError(
+            f"{directory}: holds an adapter beside the model; merge it first (merge_and_unload, "
+            "then save_pretrained)"
         )
     config = read_json(directory / "config.json")
     if not isinstance(config, dict):

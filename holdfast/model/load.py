@@ -42,11 +42,6 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             f"{directory}: no causal language model could be loaded ({reason}); name a directory "
             "written by save_pretrained"
         ) from error
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise HoldfastError(
-            f"{directory}: holds an adapter beside the model; merge it first (merge_and_unload, "
-            "then save_pretrained)"
-        )
     if not maps_of_layers(model):
         raise HoldfastError(
             f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "

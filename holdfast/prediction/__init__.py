@@ -1,1 +1,1 @@
-"""What a run will take, from shapes and settings alone: memory by phase, time, disk."""
+"""What a run will take: memory counted and seconds measured on a step of its shape, and disk."""

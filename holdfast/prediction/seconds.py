@@ -1,128 +1,99 @@
-"""The time of a task by phase, and of a whole stream: counted work at a device's rates.
-
-The count leaves out elementwise work, of which a token has d times as much where its products are
-d squared, and Python and launches, which grow with the number of passes. So a phase takes its count
-times ``1 + c / d``, and a moment for every layer of every pass. Both constants were measured on one
-processor, which makes time rougher than memory.
-"""
+"""The seconds of a task by phase, and of a stream: how often each pass is made, at its pace."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 
-from holdfast.learning.config import RunConfig
-from holdfast.prediction import work
-from holdfast.prediction.disk import tasks_asked
-from holdfast.prediction.lengths import Lengths
-from holdfast.prediction.method import Mechanisms
-from holdfast.prediction.rates import Rates
-from holdfast.prediction.shape import Shape, Work
+import torch
 
-# Measured on two cores (docs/how-to/will-it-fit.md): c, and a layer's moment in seconds, for a
-# position that is sampled with its draw.
-ELEMENTWISE = 320
-A_LAYER = 0.5e-3
-A_LAYER_SAMPLED = 1.5e-3
+from holdfast.prediction.memory import Memory
+from holdfast.prediction.rehearsal import Rehearsal
+from holdfast.prediction.workload import Workload
+
+Clock = Callable[[], float]
+
+_MOMENT = 1.0  # seconds after which a part of a pass is enough; the rest is taken in proportion
 
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds of one configuration. rates: of the device that it runs on.
+class Seconds:
+    """Every sample reaches its limit, and no answer has to be decoded.
 
-    Answers are taken to be decided by the verifying pass, and every sample to reach its limit.
+    step: seconds of a minibatch; verifying: of a pass of the evaluation; sampling: of all
+    sequences of a task.
     """
 
-    shape: Shape
-    config: RunConfig
-    lengths: Lengths
-    rates: Rates
+    work: Workload
+    step: float
+    verifying: float
+    sampling: float
+
+    @classmethod
+    def measured(
+        cls, memory: Memory, device: torch.device, clock: Clock = time.perf_counter
+    ) -> Seconds:
+        """On a device that is here, with made-up weights, on which seconds do not depend."""
+        work, timed = memory.work, partial(_timed, device, clock)
+        model = Rehearsal(work, memory.precision).place(device)
+
+        def verify(rows: int) -> Callable[[], None]:
+            return partial(model.forward, work.verified._replace(rows=rows))
+
+        a_token = timed(model.sampling, memory.rows) / max(1, memory.rows)
+        return cls(
+            work,
+            timed(lambda rows: partial(model.step, rows), work.rows),
+            timed(verify, work.verified.rows),
+            a_token * work.writes * memory.sample,
+        )
 
     def of_task(self, task: int) -> dict[str, float]:
-        """By phase; the first task has no past. The row asks all tasks so far."""
-        asked = {"evaluation": self._row(task + (self.config.evaluation.rows != "horizon"))}
-        return self._seconds(self._learning(task) | asked)
+        """By phase; the first task has no past."""
+        work, past = self.work, task > 1
+        own, *replay = (rows * length for rows, length in work.minibatch(work.rows))
+        beside = sum(replay) * past
+        a_token = self.verifying / (work.verified.rows * work.verified.length)
+        samples = work.writes * (work.config.sampling.max_new_tokens + 1)
+        read = samples if work.needs("curvature") else work.items * work.mean
+        found = {
+            "sampling": self.sampling * past,
+            "teacher": work.asks * a_token * past,
+            "training": work.minibatches(task) * self.step * (own + beside) / (own + sum(replay)),
+            "curvature": 4 * read * a_token * work.kfac,  # there, back, and the outer products
+            "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),
+        }
+        return {phase: seconds for phase, seconds in found.items() if seconds}
 
     def whole(self) -> float:
         """Of the whole stream with all its rows."""
-        tasks = self.lengths.tasks
-        first = sum(self._seconds(self._learning(1)).values())
-        if self._uses.joint:
-            later = sum(sum(self._seconds(self._learning(t)).values()) for t in range(2, tasks + 1))
-        else:
-            later = (tasks - 1) * sum(self._seconds(self._learning(2)).values())
-        unseen = tasks if self.config.evaluation.rows != "horizon" else 0
-        asked = self._row(tasks_asked(self.config, tasks) + unseen)
-        return first + later + sum(self._seconds({"evaluation": asked}).values())
+        tasks, unseen = self.work.tasks, self.work.config.evaluation.rows != "horizon"
+        every = [self.of_task(task) for task in range(1, tasks + 1)]
+        learning = sum(sum(one.values()) - one["evaluation"] for one in every)
+        return learning + self._asking(self.work.asked + tasks * unseen)
 
-    def counted(self, task: int) -> dict[str, Work]:
-        """The operations and bytes of a task by phase."""
-        phases = self._learning(task) | {"evaluation": self._row(task)}
-        return {name: sum(works, Work()) for name, works in phases.items()}
+    def _asking(self, tasks: int) -> float:
+        return tasks * self.work.items / self.work.verified.rows * self.verifying
 
-    @property
-    def beyond_the_count(self) -> float:
-        """Over what is counted: 1 + c / d."""
-        return 1 + ELEMENTWISE / self.shape.width
 
-    def _seconds(self, phases: dict[str, list[Work]]) -> dict[str, float]:
-        return {
-            name: self.beyond_the_count * self.rates.seconds(works)
-            + (A_LAYER_SAMPLED if name == "sampling" else A_LAYER) * self.shape.layers * len(works)
-            for name, works in phases.items()
-        }
+def _timed(
+    device: torch.device, clock: Clock, make: Callable[[int], Callable[[], None]], whole: int
+) -> float:
+    """Seconds of a pass over ``whole`` rows; ``make`` prepares one over so many.
 
-    def _learning(self, task: int) -> dict[str, list[Work]]:
-        shape, config, uses = self.shape, self.config, self._uses
-        past = task > 1
-        kept = past and uses.rule == "shared"  # else the branch was added to the matrices
-        again = config.backbone.checkpointing
-        items = self.lengths.items * (task if uses.joint else 1)
-        own = [range(round(self.lengths.item))] * items
-        sampled = [range(self.lengths.sample)] * config.sampling.samples
-        general = [range(self.lengths.sample)] * config.sampling.general
-        replay = (
-            (own[:1] * uses.stored if uses.stored else sampled) if uses.replays and past else []
-        )
-        found: dict[str, list[Work]] = {}
-        first = uses.general_first and not past
-        drawn = [
-            *(sampled if uses.writes and past else []),
-            *(general if uses.curvature or first else []),
-        ]
-        if drawn:
-            found["sampling"] = work.sampling(shape, [one[1:] for one in drawn], branch=kept)
-        if drawn and (uses.curvature or first):
-            found["curvature"] = work.fisher_pass(shape, drawn, branch=kept, again=again)
-        asked = [*replay, *(own if uses.distils and past else [])]
-        if asked:
-            found["teacher"] = work.teacher(shape, asked, branch=kept)
-        anchors = (
-            uses.anchors if past else tuple(n for n in uses.anchors if n not in ("sd", "kfac"))
-        )
-        found["training"] = work.steps(shape, config, own, replay, anchors)
-        found["boundary"] = work.boundary(shape, config, own)
-        if uses.own_curvature:
-            found["boundary"] += work.fisher_pass(shape, own, branch=True, again=again)
-        return found
-
-    def _row(self, tasks: int) -> list[Work]:
-        """The passes over the questions of so many tasks, in batches."""
-        lengths = self.lengths
-        rows = max(1, self.config.evaluation.tokens_per_batch // lengths.longest)
-        items = tasks * lengths.items
-        works = []
-        while items > 0:
-            batch = min(rows, items)
-            works += work.row(
-                self.shape,
-                [round(lengths.item)] * batch,
-                round(batch * lengths.answer),
-                branch=self._uses.rule == "shared",
-            )
-            items -= batch
-        return works
-
-    @cached_property
-    def _uses(self) -> Mechanisms:
-        return Mechanisms.of(self.config)
+    Of a growing part, until it takes a moment; then in proportion.
+    """
+    rows, spent = min(1, whole), 0.0
+    while rows:
+        work, tries = make(rows), list[float]()
+        while len(tries) < 2 and sum(tries) < 2 * _MOMENT:  # the first call is slower
+            begin = clock()
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            tries.append(clock() - begin)
+        spent = min(tries) * whole / rows
+        rows = min(whole, 4 * rows) if rows < whole and min(tries) < _MOMENT else 0
+    return spent

@@ -1,123 +1,107 @@
-"""Figures of recall matrices, for paper and screen."""
+"""The figures of a study, as far as it has the data for them, and the files they are written to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import cycle
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
-from matplotlib.axes import Axes
+import pandas as pd
+from markupsafe import Markup
+from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.analysis.study import Study
+from holdfast.analysis.tables import Analysis
+from holdfast.core.errors import HoldfastError
 from holdfast.core.files import replacing
-from holdfast.report.names import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
-from holdfast.report.style import Drawing
-from holdfast.results import RecallMatrix, retention_by_age
+from holdfast.report.bars import plot_capability, plot_samples
+from holdfast.report.curves import plot_item_groups, plot_survival
+from holdfast.report.matrices import leading_methods, plot_matrices, plot_noise
 
-# In this order they also differ in greyscale.
-_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 to the 6 colours, so that 42 pairs differ
-_MARKED_AGES = 20  # approximate number of markers on a long curve
-_SCREEN_DPI = 160
-_NUMBERED_TASKS = 12  # the largest matrix whose cells have room for a number
+_PIXELS = 145  # of a screen, for an inch of a figure
+
+Tables: TypeAlias = Mapping[str, pd.DataFrame]
+# By the figure's name: the table that it needs, and what draws it.
+Figures: TypeAlias = Mapping[str, tuple[str, Callable[[Study, Tables], Figure]]]
+
+FIGURES: Figures = {
+    "survival": (
+        "survival",
+        lambda _, tables: plot_survival(
+            shown_methods(tables["survival"], tables["configurations"])
+        ),
+    ),
+    "noise": ("differences", lambda _, tables: plot_noise(tables["differences"])),
+    "capability": ("capability", lambda _, tables: plot_capability(tables["capability"])),
+    "items": (
+        "items",
+        lambda _, tables: plot_item_groups(shown_methods(tables["items"], tables["items"])),
+    ),
+    "samples": (
+        "samples",
+        lambda _, tables: plot_samples(
+            shown_methods(tables["samples"], tables["samples"]), tables["samples_by_age"]
+        ),
+    ),
+    "matrices": (
+        "configurations",
+        lambda study, tables: plot_matrices(_of(study, tables["configurations"])),
+    ),
+}
 
 
-def plot_matrix(matrix: RecallMatrix, title: str = "") -> Figure:
-    """A recall matrix as a heat map: after which task, on which task; not observed is blank.
+@dataclass(frozen=True)
+class StudyFigures:
+    """figures: by name; absent: by name of a figure, why the study cannot give it."""
 
-    The cells of at most twelve tasks have their accuracy in per cent.
+    figures: Mapping[str, Figure]
+    absent: Mapping[str, str]
+
+
+def study_figures(study: Study, analysis: Analysis, wanted: Figures = FIGURES) -> StudyFigures:
+    """Draw the figures for which there are the data.
+
+    Source: fig:survival, fig:matrices, fig:capability.
     """
-    figure = Drawing(figsize=(4.6, 3.9), dpi=_SCREEN_DPI, layout="constrained")
-    axes = figure.add_subplot()
-    image = draw_matrix(axes, matrix, title)
-    figure.colorbar(image, ax=axes, label="accuracy", format=PercentFormatter(1.0))
-    return figure
+    drawn: dict[str, Figure] = {}
+    absent: dict[str, str] = {}
+    for name, (needed, draw) in wanted.items():
+        if needed not in analysis.tables:
+            absent[name] = analysis.absent[needed]
+            continue
+        try:
+            drawn[name] = draw(study, analysis.tables)
+        except HoldfastError as error:
+            absent[name] = str(error)
+    return StudyFigures(drawn, absent)
 
 
-def plot_comparison(matrices: Mapping[str, RecallMatrix]) -> Figure:
-    """Retention by age of several trajectories, above the recall matrix of each.
+def shown_methods(table: pd.DataFrame, ranked: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the methods of each data set that a figure has room for.
 
-    matrices: by the name that the figure gives each.
+    Of one data set a few, as :func:`holdfast.report.matrices.leading_methods` chooses; of several
+    three in each: vanilla, its strongest standalone mechanism, its strongest composition.
+
+    ranked: has the methods of each data set in the order of their Final. Source: fig:survival.
     """
-    columns = max(1, len(matrices))
-    figure = Drawing(figsize=(4.2 * max(2, columns), 7.2), dpi=_SCREEN_DPI, layout="constrained")
-    grid = figure.add_gridspec(2, columns, height_ratios=(1, 1.25))
-    _draw_retention(figure.add_subplot(grid[0, :]), matrices)
-    image = None
-    axes = []
-    for column, (name, matrix) in enumerate(matrices.items()):
-        axes.append(figure.add_subplot(grid[1, column]))
-        image = draw_matrix(axes[-1], matrix, name)
-    if image is not None:
-        figure.colorbar(image, ax=axes, label="accuracy", format=PercentFormatter(1.0), shrink=0.85)
-    return figure
+    datasets = ranked.groupby("dataset", sort=False)["method"]
+    most = 6 if len(datasets) == 1 else 3
+    chosen = {
+        (dataset, method)
+        for dataset, methods in datasets
+        for method in leading_methods(list(dict.fromkeys(methods)), most)
+    }
+    pairs = zip(table["dataset"], table["method"], strict=True)
+    return table[[pair in chosen for pair in pairs]]
 
 
-def _draw_retention(axes: Axes, named: Mapping[str, RecallMatrix]) -> None:
-    """Draw R(a): mean accuracy on a task, a tasks after it was learned.  Source: sec. res-time."""
-    styles = zip(cycle(_COLOURS), cycle(_MARKERS), strict=False)
-    for (name, matrix), (colour, marker) in zip(named.items(), styles, strict=False):
-        curve = retention_by_age(matrix)
-        every = 1 + len(curve) // _MARKED_AGES
-        line = axes.plot(np.arange(len(curve)), curve, color=colour, linewidth=2, label=name)
-        line[0].set(marker=marker, markersize=5, markevery=every)
-    axes.set(
-        xlabel="age: tasks learned since",
-        ylabel="recall R(a)",
-        title="How long a task is remembered",
-        ylim=(-0.03, 1.05),
-    )
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if named:
-        axes.legend(frameon=False)
-
-
-def draw_matrix(
-    axes: Axes, matrix: RecallMatrix, title: str, *, numbered: bool = True
-) -> AxesImage:
-    """Draw one matrix as a heat map; entries that were not measured stay blank.
-
-    numbered: whether to write the accuracy in per cent into the cells of a small matrix.
-    """
-    tasks = matrix.horizon
-    values = np.ma.masked_invalid(matrix.accuracies()[1:, 1 : tasks + 1])
-    # Accuracy on a task before it is learned is transfer, not memory.
-    values[np.triu_indices(tasks, k=1)] = np.ma.masked
-    end = max(tasks, 1) + 0.5
-    edges = (0.5, end, end, 0.5)
-    # Without interpolation the PDF stores one pixel per cell, sharp at any size.
-    image = axes.imshow(
-        values, cmap="cividis", vmin=0, vmax=1, extent=edges, aspect="equal", interpolation="none"
-    )
-    axes.set(xlabel="on task", ylabel="after task", title=title)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-    if numbered and tasks <= _NUMBERED_TASKS:
-        _number(axes, values)
-    return image
-
-
-def _number(axes: Axes, values: np.ma.MaskedArray[Any, Any]) -> None:
-    """Write each observed accuracy into its cell, in per cent."""
-    for row, column in zip(*np.nonzero(~np.ma.getmaskarray(values)), strict=True):
-        accuracy = float(values[row, column])
-        axes.text(
-            column + 1,
-            row + 1,
-            f"{100 * accuracy:.0f}",
-            color="black" if accuracy > 0.55 else "white",
-            ha="center",
-            va="center",
-            fontsize=8,
-        )
+def _of(study: Study, table: pd.DataFrame) -> Study:
+    """The study, restricted to the data sets in a table."""
+    return replace(study, cells=study.cells[study.cells["dataset"].isin(table["dataset"])])
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -126,8 +110,6 @@ def save(figure: Figure, path: Path) -> list[Path]:
     The PNG has the figure's dots per inch. Equal figures give equal files. Raises HoldfastError
     when the files cannot be written.
     """
-    from matplotlib import rc_context
-
     written = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf")]
     with rc_context({"pdf.fonttype": 42}):
         for target in written:
@@ -136,3 +118,33 @@ def save(figure: Figure, path: Path) -> list[Path]:
             with replacing(target) as temporary:
                 figure.savefig(temporary, format=kind, dpi="figure", metadata=dated)
     return written
+
+
+class Svg(NamedTuple):
+    """What an SVG element is made of. name: for the ids of its parts; view: its viewBox; width:
+    in pixels of a screen; drawn: what is in it.
+    """
+
+    name: str
+    view: str
+    width: int
+    drawn: Markup
+
+
+def inline_svg(figure: Figure, name: str) -> Svg:
+    """A figure for an HTML page, with text as text; equal figures are equal text.
+
+    name: of the figure, unique on the page.
+    """
+    buffer = StringIO()
+    unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata=unsaid)
+    _, view, drawn = re.split(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', buffer.getvalue(), maxsplit=1)
+    # The page has this style, which would hold for all of it.
+    drawn = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", drawn, count=1, flags=re.DOTALL)
+    # Groups of each figure are numbered anew, equal images alike; nothing refers to them.
+    drawn = re.sub(r'(<g|<image [^>]*?) id="[^"]*"', r"\1", drawn)
+    drawn = re.sub(r"\n\s*", "\n", drawn.replace("</svg>", ""))
+    # Matplotlib has escaped the texts in it.
+    return Svg(name, view, round(_PIXELS * figure.get_figwidth()), Markup(drawn))

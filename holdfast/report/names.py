@@ -10,17 +10,10 @@ from holdfast.analysis.composition import has, tag_of
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, VANILLA
 
 # Okabe and Ito's palette, which most colour-blind readers can distinguish.
-ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 BLACK, GREY, PALE = "#000000", "#767676", "#DDDDDD"
 
-ALLOCATION_COLOURS = {SHARED: ORANGE, "merge": BLUE, "olora": GREEN, "osrm": PURPLE}
 _DATASETS = {"symbol_qa": "Symbol-QA", "llm_qa": "LLM-QA", "real_qa": "Real-QA"}
 _LONGEST = 20  # characters of a dataset's name
 
@@ -103,8 +96,7 @@ def short_name(mechanism: str) -> str:
 def dataset_name(dataset: str) -> str:
     """``symbol_qa`` as ``Symbol-QA``; an unknown name unchanged, but cut to 20 characters."""
     name = _DATASETS.get(dataset, dataset)
-    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-    return plain(short)
+    return plain(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
 
 
 def plain(text: str) -> str:
@@ -116,8 +108,3 @@ def datasets_in_order(names: Iterable[str]) -> list[str]:
     """The distinct datasets: the paper's in the paper's order, then the others by name."""
     rank = {name: place for place, name in enumerate(_DATASETS)}
     return sorted(set(names), key=lambda name: (rank.get(name, len(rank)), name))
-
-
-def percent(share: float) -> str:
-    """0.232 as ``23.2``."""
-    return f"{100 * share:.1f}"

@@ -1,4 +1,4 @@
-"""Shared parts of the figures: sizes, panels, axes, numbers and legends."""
+"""Shared parts of the figures: sizes, panels, axes and legends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import BY_TAG
-from holdfast.report.names import ALLOCATION_COLOURS, mechanisms
 
 # Widths of a column and of a page of a two-column paper, in inches; text in points.
 COLUMN, PAGE = 3.3, 6.9
@@ -28,6 +25,9 @@ _MOST_COLUMNS = 3
 class Drawing(Figure):
     """A figure that a notebook shows where it stands last in a cell, whatever pyplot is told."""
 
+    def __init__(self, width: float, height: float) -> None:
+        super().__init__(figsize=(width, height), dpi=DPI, layout="constrained")
+
     def _repr_png_(self) -> bytes:
         """The picture for a screen, where 300 dots per inch would be too large."""
         buffer = BytesIO()
@@ -35,16 +35,16 @@ class Drawing(Figure):
         return buffer.getvalue()
 
 
-def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, height: float, least: float = 0, **options: Any
+) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels: one at column width, several at page width, three in a row.
 
-    height: of a row, in inches; options: of ``Figure.subplots``.
+    height: of a row, in inches; least: of the width; options: of ``Figure.subplots``.
     """
     columns = min(count, _MOST_COLUMNS)
     rows = -(-count // columns)
-    figure = Drawing(
-        figsize=(COLUMN if count == 1 else PAGE, height * rows), dpi=DPI, layout="constrained"
-    )
+    figure = Drawing(max(least, COLUMN if count == 1 else PAGE), height * rows)
     grid = figure.subplots(rows, columns, squeeze=False, **options)
     for unused in grid.flat[count:]:
         unused.remove()
@@ -52,6 +52,12 @@ def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes
     for axes in drawn:
         dress(axes)
     return figure, drawn
+
+
+def legend_width(labels: Iterable[str]) -> float:
+    """The inches that the longest line of a legend needs, with its handle."""
+    # A letter is about 0.6 of the font's size wide.
+    return 0.6 + 0.6 * SMALL / 72 * max(map(len, labels))
 
 
 def leads_its_row(axes: Axes) -> bool:
@@ -80,39 +86,6 @@ def share_axis(axes: Axes, highest: float) -> None:
     axes.set_ylim(0, 1.12 * highest if np.isfinite(highest) and highest > 0 else 1)
     axes.grid(axis="y", alpha=0.25, linewidth=0.5)
     axes.set_axisbelow(True)
-
-
-def number_above(
-    axes: Axes,
-    place: float,
-    top: float,
-    text: str,
-    *,
-    bold: bool = False,
-    align: Literal["right", "center"] = "center",
-) -> None:
-    """Write a number just above the point (``place``, ``top``)."""
-    axes.annotate(
-        text,
-        (place, top),
-        (0, 1.5),
-        textcoords="offset points",
-        ha=align,
-        va="bottom",
-        fontsize=SMALL,
-        weight="bold" if bold else "normal",
-    )
-
-
-def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
-    """A legend below a figure with the colours of its methods' allocation rules."""
-    used = {mechanisms(method)[1] for method in methods}
-    handles: list[Artist] = [
-        Patch(color=colour, label=BY_TAG[rule].title)
-        for rule, colour in ALLOCATION_COLOURS.items()
-        if rule in used
-    ]
-    bottom_legend(figure, [*handles, *more])
 
 
 def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.claims import read_format
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
@@ -44,17 +45,15 @@ class Description:
         Raises HoldfastError when the file is missing, damaged, edited or not a trajectory's.
         """
         path = directory / CONFIG_FILE
-        recorded = read_json(path)
+        values = read_format(path)
         try:
             found = cls(
-                config=dict(recorded["config"]),
-                identity=str(recorded["identity"]),
-                numbers=dict(recorded["numbers"]),
-                stream={
-                    name: recorded["stream"][name] for name in ("name", "tasks", "fingerprint")
-                },
-                backbone={name: recorded["backbone"][name] for name in ("name", "fingerprint")},
-                versions=dict(recorded["versions"]),
+                config=dict(values["config"]),
+                identity=str(values["identity"]),
+                numbers=dict(values["numbers"]),
+                stream={name: values["stream"][name] for name in ("name", "tasks", "fingerprint")},
+                backbone={name: values["backbone"][name] for name in ("name", "fingerprint")},
+                versions=dict(values["versions"]),
             )
         except (KeyError, TypeError, ValueError):
             raise HoldfastError(

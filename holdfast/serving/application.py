@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import HeldDirectory
-from holdfast.memory.chat.states import state_values
+from holdfast.memory.states import lesson_states, state_values
 from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.page import page_file
@@ -23,7 +24,11 @@ from holdfast.serving.posted import facts_in
 from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.responses import ResponseForm, ResponseRequest
-from holdfast.serving.service import Service, Teaching
+from holdfast.serving.teacher import Teacher
+
+if TYPE_CHECKING:
+    from holdfast.serving.served_memory import ServedMemory  # which loads torch
+
 
 # The page holds nothing of the memory, so these need no key.
 PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
@@ -36,7 +41,7 @@ _POLICY = (
 
 
 def application(
-    service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None = None
+    service: ServedMemory, name: str, *, teach: bool, idle: IdleConsolidation | None = None
 ) -> FastAPI:
     """The application that serves a memory.
 
@@ -76,13 +81,14 @@ class Routes:
     is_stuck = False
 
     def __init__(
-        self, service: Service, name: str, *, teach: bool, idle: IdleConsolidation | None
+        self, service: ServedMemory, name: str, *, teach: bool, idle: IdleConsolidation | None
     ) -> None:
         self._service = service
         self._name = name
         self._idle = idle
         self._batcher = Batcher(service)
-        self._teaching = service.teaching(self._batcher.call) if teach else None
+        directory = service.memory.directory
+        self._teaching = Teacher(directory, self._batcher.call) if teach else None
         self._held: HeldDirectory | None = None
         self._check_here()
 
@@ -123,6 +129,7 @@ class Routes:
         self, form: Form | ResponseForm, request: ChatRequest | CompletionRequest | ResponseRequest
     ) -> Response:
         self._check(request.model)
+        self._check_here()
         self._note()
         asked = self._batcher.put(request.questions())
         if not request.stream:
@@ -145,6 +152,7 @@ class Routes:
 
     async def facts(self) -> dict[str, Any]:
         """What is remembered, and whether facts are taught."""
+        self._check_here()
         told = await self._batcher.remembered()
         teaching = self._teaching
         return {**told, "teach": teaching is not None, "teaching": bool(teaching and teaching.busy)}
@@ -159,7 +167,7 @@ class Routes:
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
 
-    def _taught(self) -> Teaching:
+    def _taught(self) -> Teacher:
         if self._teaching is None:
             told = "this memory is not taught here; start it with --teach"
             raise RefusalError(403, told, "no_teach")
@@ -167,9 +175,9 @@ class Routes:
 
     async def _lessons(self) -> list[dict[str, Any]]:
         self._check_here()
-        found = await self._service.lessons(self._batcher.call)
-        queued = [] if self._teaching is None else self._teaching.queued(len(found))
-        return [*found, *map(state_values, queued)]
+        # From the files alone, whatever the memory's thread is doing.
+        states = await asyncio.to_thread(lesson_states, self._service.memory.directory)
+        return [*map(state_values, states)]
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson."""

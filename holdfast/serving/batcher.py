@@ -12,20 +12,23 @@ import contextlib
 import logging
 from bisect import insort
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import (
+from holdfast.serving.events import (
     LONGEST,
     Answered,
     AskedQuestion,
     Event,
     Piece,
-    Service,
     Steps,
 )
+from holdfast.serving.refusal import RefusalError
+
+if TYPE_CHECKING:
+    from holdfast.serving.served_memory import ServedMemory  # which loads torch
+
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -79,14 +82,16 @@ class Batcher:
     loop.
     """
 
-    def __init__(self, service: Service, waiting: int = WAITING, batch: int | None = None) -> None:
+    def __init__(
+        self, service: ServedMemory, waiting: int = WAITING, batch: int | None = None
+    ) -> None:
         """waiting: the most questions that wait; batch: the most that are answered side by side."""
         self._service = service
         self._most, self._batch = waiting, batch or service.batch
         self._waiting: list[PendingAnswer] = []
         self._begun: set[PendingAnswer] = set()
         self._writing = 0  # answers that are being written
-        self._step: asyncio.Future[Any] | None = None  # the last one
+        self._steps: set[Future[Any]] = set()  # those that are not done
         self._ending = False
         self._room = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
@@ -131,7 +136,7 @@ class Batcher:
         """The answers, in order.
 
         Raises RefusalError when too many questions wait, HoldfastError for a question that is
-        empty or too long and for a memory that has learned nothing.
+        empty or too long.
         """
         return await whole(self.put([AskedQuestion(question) for question in questions]))
 
@@ -149,8 +154,10 @@ class Batcher:
         return await self.call(lambda _: self._service.remembered())
 
     def end(self) -> None:
-        """The server ends: whoever waits for an answer is told, and no further one is begun."""
+        """The server ends: whoever waits is told, and no further step is begun."""
         self._ending = True
+        for step in tuple(self._steps):
+            step.cancel()  # those that are not begun
         for asked in (*self._waiting, *self._begun):
             asked.tell(_ended())
         self._waiting.clear()
@@ -158,17 +165,30 @@ class Batcher:
     async def close(self) -> bool:
         """End the thread; False where the step in progress does not end soon."""
         self.end()
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._step is not None:
-            await asyncio.wait([self._step], timeout=_LAST_STEP)
-        return self._step is None or self._step.done()
+        self._thread.shutdown(wait=False)
+        running = [asyncio.wrap_future(step) for step in tuple(self._steps)]
+        if not running:
+            return True
+        ended, left = await asyncio.wait(running, timeout=_LAST_STEP)
+        for one in ended:
+            one.cancelled() or one.exception()  # whoever waits for it is told
+        return not left
 
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
+        self._refuse_at_end()
+        step = self._thread.submit(work)
+        self._steps.add(step)
+        step.add_done_callback(self._steps.discard)
+        try:
+            return await asyncio.wrap_future(step)
+        except asyncio.CancelledError:
+            if step.cancelled():
+                self._refuse_at_end()
+            raise
+
+    def _refuse_at_end(self) -> None:
         if self._ending:
             raise _ended()
-        step = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        self._step = step
-        return await step
 
     async def _drain(self) -> None:
         while self._waiting:

@@ -1,4 +1,4 @@
-"""Connections of a server: none is idle for long, and idle ones keep nobody out."""
+"""Connections of a server: none is idle for long, and none that does nothing keeps others out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEAD_SECONDS = 10.0  # for the head of a request
 class Connection(H11Protocol):
     """uvicorn's connection, with a time for the head of every request and a bound on their number.
 
-    One more connection than the bound, of its address or of all, closes the one that has been idle
-    longest; where none is idle, it is closed itself.
+    One more connection than the bound, of its address or of all, closes the one that has waited for
+    its client longest; where none waits, it is closed itself.
     """
 
     _idle_since = 0.0
@@ -32,6 +32,11 @@ class Connection(H11Protocol):
         """Whether no request is being answered; its head may be on the way."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or bool(cycle.response_complete)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client's turn is next: to send a request or its body, or to read."""
+        return self.is_idle or self.cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -46,8 +51,8 @@ class Connection(H11Protocol):
             self._make_room(others)
 
     def _make_room(self, connections: Iterable[Connection]) -> None:
-        idle = [one for one in connections if one.is_idle and one is not self]
-        one = min(idle, key=lambda other: other._idle_since, default=self)
+        waiting = [one for one in connections if one.waits_for_client and one is not self]
+        one = min(waiting, key=lambda other: other._idle_since, default=self)
         self.connections.discard(one)  # which is else done only after others were accepted
         one.transport.abort()
 
@@ -64,6 +69,13 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server ends: a client that does not send its body, or does not read, is left."""
+        if self.waits_for_client and not self.is_idle:
+            self.transport.abort()
+        else:
+            super().shutdown()
 
     def _wait_for_head(self) -> None:
         self._stop_timer()

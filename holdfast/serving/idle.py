@@ -1,6 +1,6 @@
 """Consolidate a served memory while nobody asks, and stop when somebody does.
 
-Memories on a chat model alone. The work is `holdfast consolidate` in a process of its own, which
+The work is `holdfast consolidate` in a process of its own, which
 goes on from its progress after it was stopped or killed.
 """
 
@@ -13,18 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.detached import (
+from holdfast.memory.detached import (
     consolidating_command,
     learning_environment,
     opened_log,
 )
-from holdfast.memory.chat.listing import signatures
-from holdfast.memory.chat.record import LOG_FILE, read_record
-from holdfast.memory.chat.states import lesson_states
-from holdfast.serving.teaching import stop
+from holdfast.memory.listing import signatures
+from holdfast.memory.record import LOG_FILE, read_record
+from holdfast.memory.states import lesson_states
+from holdfast.serving.children import stop
 
 _EVERY = 0.5  # seconds between looks
-_PATIENCE = 1.0  # seconds that the process has to end when the server does
+_PATIENCE = 0.5  # seconds that the process has to end when the server does
 
 
 class IdleConsolidation:

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -17,7 +18,10 @@ from holdfast.serving.application import OPEN_PATHS, Routes, application
 from holdfast.serving.connections import Connection
 from holdfast.serving.guard import Guard
 from holdfast.serving.idle import IdleConsolidation
-from holdfast.serving.service import Service
+
+if TYPE_CHECKING:
+    from holdfast.serving.served_memory import ServedMemory  # which loads torch
+
 
 _CONNECTIONS = 1024
 _GRACE = 1  # seconds that requests have to end once the server is stopped
@@ -80,7 +84,7 @@ def key_for(address: Address, given: str | None, *, proxied: bool = False) -> st
 
 
 def serve(
-    service: Service,
+    service: ServedMemory,
     address: Address,
     announce: Callable[[], None] = lambda: None,
     *,
@@ -117,9 +121,13 @@ def serve(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
-    announce()
+    server = _Server(config, routes)
     try:
-        _Server(config, routes).run(sockets=[address.listener])
+        # From here on, not only once it runs: what is raised within the import of a library may be
+        # swallowed there.
+        with server.capture_signals():
+            announce()
+            server.run(sockets=[address.listener])
     finally:
         if routes.is_stuck:  # a step of the model's, which writes nothing, would hold the process
             sys.stdout.flush()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.states import LessonState
+from holdfast.memory.states import LessonState
 from holdfast.memory.wordings import GIVEN
 from holdfast.serving.refusal import RefusalError
 from holdfast.streams import Stream

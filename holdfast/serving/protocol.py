@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import PendingAnswer
-from holdfast.serving.service import Answered, AskedQuestion, Piece
+from holdfast.serving.events import Answered, AskedQuestion, Piece
 
 MOST_PROMPTS = 64
 

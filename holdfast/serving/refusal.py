@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import HoldfastError, NoSpaceError
-from holdfast.core.files import WRITING_HERE, InUseError, tells_of_no_space
+from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
 
 
 class RefusalError(Exception):
@@ -35,15 +34,14 @@ class RefusalError(Exception):
         return {}
 
 
-def refusal_of(error: HoldfastError | str, *, kept: bool | None = None) -> RefusalError:
-    """The refusal for an error, by whose fault it is; also for what another process has said.
+def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalError:
+    """The refusal for an error, by whose fault it is.
 
     507 for a full disk, 503 while another process writes, else 400, the caller's mistake, after
     which no fact is kept.
     """
-    text = str(error)
-    if isinstance(error, NoSpaceError) or ("be written" in text and tells_of_no_space(text)):
-        return RefusalError(507, text, "no_space", kept=kept)
-    if isinstance(error, InUseError) or WRITING_HERE in text:
-        return RefusalError(503, text, "busy", kept=kept)
-    return RefusalError(400, text, "invalid_value")
+    if isinstance(error, NoSpaceError):
+        return RefusalError(507, str(error), error.code, kept=kept)
+    if isinstance(error, InUseError):
+        return RefusalError(503, str(error), error.code, kept=kept)
+    return RefusalError(400, str(error), error.code)

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import PendingAnswer
+from holdfast.serving.events import Answered, AskedQuestion, Piece
 from holdfast.serving.protocol import AnswerFormat, Body, ChatMessage, last_text, refuse
-from holdfast.serving.service import Answered, AskedQuestion, Piece
 
 
 class InputMessage(ChatMessage):

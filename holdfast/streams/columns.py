@@ -13,7 +13,7 @@ from holdfast.streams.item import quoted
 
 KEYS = ("question", "answer", "aliases", "task", "id", "details")
 PARAPHRASES = "paraphrases"  # other wordings of the question, kept in the details
-_PAIRS = (("prompt", "completion"), ("instruction", "output"), ("input", "output"))
+PAIRS = (("prompt", "completion"), ("instruction", "output"), ("input", "output"))
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,30 @@ class Columns:
 
     question: str | None = None
     answer: str | None = None
+
+
+def known_names(names: Sequence[str], columns: Columns) -> list[str]:
+    """Names with those of known keys in small letters, whatever their capitals and white space.
+
+    Those of :data:`PAIRS` are known where neither question nor answer is named. A column of
+    ``columns`` keeps its name. Raises HoldfastError for two columns of one name.
+    """
+    asked = {columns.question, columns.answer}
+
+    def within(known: set[str], names: Sequence[str]) -> list[str]:
+        small = [name.strip().lower() for name in names]
+        return [
+            one if one in known and name not in asked else name
+            for one, name in zip(small, names, strict=True)
+        ]
+
+    found = within({*KEYS, PARAPHRASES}, names)
+    if not {"question", "answer"} & {*found}:
+        found = within({"messages", *(name for pair in PAIRS for name in pair)}, found)
+    twice = next((name for name in found if name and found.count(name) > 1), None)
+    if twice is not None:
+        raise HoldfastError(f"has two columns {quoted(twice)}; keep one")
+    return found
 
 
 def as_values(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
@@ -75,7 +99,7 @@ def _pair(rest: dict[str, Any]) -> dict[str, Any]:
     """Take a question and its answer out of ``rest``, from the first pair of keys that is there."""
     if "messages" in rest:
         return _chat(rest.pop("messages"))
-    for question, answer in _PAIRS:
+    for question, answer in PAIRS:
         if question in rest and answer in rest:
             return {"question": rest.pop(question), "answer": rest.pop(answer)}
     return {}

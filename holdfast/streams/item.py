@@ -107,8 +107,12 @@ def clean(field: str, value: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # How Python reads bytes that are not in the encoding it was told.
+        undecoded = any("\udc80" <= one <= "\udcff" for one in text)
+        why = "its bytes are not UTF-8" if undecoded else "half of a surrogate pair"
+        remedy = "convert it, or use a terminal in UTF-8" if undecoded else "retype it"
         raise HoldfastError(
-            f'"{field}" {quoted(text)} is no valid Unicode (half of a surrogate pair); retype it'
+            f'"{field}" {quoted(text)} is no valid Unicode ({why}); {remedy}'
         ) from None
     if "\0" in text:
         shown = quoted(text.replace("\0", "\\0"))

@@ -37,10 +37,10 @@ def facts_of_python(
     if _is_dataset(facts):
         return rows_of_dataset(facts, "dataset", "facts", items_per_task, columns)
     if hasattr(facts, "itertuples"):
-        rows = read_rows("table", records_of(facts), dict, columns)
+        rows = read_rows("table", *records_of(facts, columns), columns)
     elif isinstance(facts, Iterable):
         numbered = ((f"number {number}", fact) for number, fact in enumerate(facts, start=1))
-        rows = read_rows("fact", numbered, _values, columns)
+        rows = read_rows("fact", numbered, _values, columns, skip_blank=False)
     else:
         raise HoldfastError(f"{facts!r:.60} holds no facts; {_GIVE}")
     if not rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.streams.columns import KEYS, Columns, as_values, warn_of_misspelled
+from holdfast.streams.columns import KEYS, Columns, as_values, known_names, warn_of_misspelled
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task
@@ -54,12 +54,14 @@ def read_rows(
     columns: Columns | None = None,
     *,
     corrections: bool = False,
+    skip_blank: bool = True,
 ) -> list[Row]:
     """Parse (place, record) pairs into rows with unique questions.
 
     parse: makes a mapping of a record. Keys and values are taken as
-    :func:`holdfast.streams.columns.as_values` has them. corrections: a question need be unique in
-    its task only, so that a later task may give it a new answer.
+    :func:`holdfast.streams.columns.as_values` has them, known keys whatever their capitals.
+    corrections: a question need be unique in its task only, so that a later task may give it a new
+    answer. skip_blank: records in which nothing is filled are no rows; spreadsheets have them.
     Raises HoldfastError naming the source, and every bad place with what is wrong there: a line for
     each of the first twenty, and how many more.
     """
@@ -67,13 +69,19 @@ def read_rows(
     keys: set[str] = set()
     wrong: list[tuple[str, str]] = []  # place, reason
     count = 0
+    columns = columns or Columns()
     questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
     for place, record in records:
         count += 1
         try:
-            values = parse(record)
-            keys.update(values)
-            row = row_of(place, as_values(values, columns or Columns()))
+            given = parse(record)
+            if skip_blank and not any(map(_is_filled, given.values())):
+                count -= 1
+                continue
+            names = known_names(list(given), columns)
+            keys.update(names)
+            values = dict(zip(names, given.values(), strict=True))
+            row = row_of(place, as_values(values, columns))
         except HoldfastError as error:
             wrong.append((place, str(error)))
             continue
@@ -86,6 +94,11 @@ def read_rows(
         raise HoldfastError(_all_that_is_wrong(source, wrong, count))
     warn_of_misspelled(source, keys)
     return rows
+
+
+def _is_filled(value: object) -> bool:
+    """Whether a value is more than null, white space or an empty list or object."""
+    return bool(value.strip()) if isinstance(value, str) else value not in (None, [], (), {})
 
 
 def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int) -> str:

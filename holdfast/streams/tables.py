@@ -6,17 +6,20 @@ import csv
 import importlib
 import importlib.util
 import io
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import replacing, write_text_atomically
-from holdfast.streams.columns import KEYS, PARAPHRASES, Columns
+from holdfast.streams.columns import KEYS, PAIRS, PARAPHRASES, Columns, known_names
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import values_of
+from holdfast.streams.sheets import SheetCell, sheet_rows
 from holdfast.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -36,36 +39,37 @@ def read_table(path: Path, columns: Columns) -> tuple[Records, Parse]:
     """The raw records of a file, each with its place, and what makes a mapping of one.
 
     An empty cell counts as a missing key. In cells, aliases and paraphrases are separated by a
-    vertical bar, and details are JSON text.
+    vertical bar, and details are JSON text. A place is a line of a text file, a row of a sheet as
+    the sheet numbers it, or the number of a record.
     Raises HoldfastError when the file is missing, damaged or no table; the second part of what is
     returned raises it, without the place, for one record.
     """
+    suffix = path.suffix.lower()
     try:
         # Reading a named pipe or a device may never end.
         if path.exists() and not path.is_file():
             raise HoldfastError(f"{path}: is no regular file; give the path of a table")
-        if path.suffix.lower() in (".csv", ".tsv"):
-            return _read_text(path, columns), _of_header
-        if path.suffix.lower() == ".json":
+        if suffix in (".csv", ".tsv"):
+            return _read_text(path, columns)
+        if suffix == ".json":
             return _read_json(path), _object
-        return _read_binary(path), _cells
+        return _read_binary(path, columns)
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file; give the path of a table") from None
     except UnicodeDecodeError:
         raise HoldfastError(f"{path}: is no UTF-8 text; save the file as UTF-8") from None
-    except csv.Error as error:
-        raise HoldfastError(f"{path}: is no table ({error}); check its quotes") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def records_of(frame: pd.DataFrame) -> Records:
-    """The rows of a data frame, numbered from 1, as mappings."""
-    names = [str(name) for name in frame.columns]
-    return [
-        (f"row {number}", _cells(dict(zip(names, values, strict=True))))
-        for number, values in enumerate(frame.itertuples(index=False, name=None), start=1)
-    ]
+def records_of(
+    frame: pd.DataFrame, columns: Columns | None = None, source: str = "table"
+) -> tuple[Records, Parse]:
+    """The rows of a data frame, numbered from 1, and what makes a mapping of one."""
+    columns = columns or Columns()
+    rows = enumerate(frame.itertuples(index=False, name=None), start=1)
+    parse = _parser([str(name) for name in frame.columns], columns, source)
+    return [(f"row {number}", values) for number, values in rows], parse
 
 
 def write_table(stream: Stream, path: Path) -> None:
@@ -82,6 +86,8 @@ def write_table(stream: Stream, path: Path) -> None:
     used = [key for key in ("task", *KEYS) if any(key in row for row in rows)]
     names = list(dict.fromkeys(used))
     cells = [[_cell(key, row.get(key)) for key in names] for row in rows]
+    if suffix == ".tsv":
+        _refuse_line_breaks(cells)
     out = io.StringIO(newline="")
     if suffix in (".csv", ".tsv"):
         writer = csv.writer(out, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
@@ -96,6 +102,14 @@ def write_table(stream: Stream, path: Path) -> None:
         _workbook(path, [names, *cells]).save(binary)
     with replacing(path) as part:
         part.write_bytes(binary.getvalue())
+
+
+def _refuse_line_breaks(cells: list[list[str]]) -> None:
+    broken = next((text for row in cells for text in row if "\n" in text or "\r" in text), None)
+    if broken is not None:
+        raise HoldfastError(
+            f"{quoted(broken)} holds a line break, and in a .tsv file a row is a line; write .csv"
+        )
 
 
 def _workbook(path: Path, rows: list[list[str]]) -> Any:
@@ -130,46 +144,59 @@ def _cell(key: str, value: Any) -> str:
     return str(value)
 
 
-def _read_text(path: Path, columns: Columns) -> Records:
+def _read_text(path: Path, columns: Columns) -> tuple[Records, Parse]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, separator = _header(path, file.readline(), columns)
-        reader = csv.DictReader(file, header, delimiter=separator, strict=True)
-        rows = ((f"line {reader.line_num + 1}", row) for row in reader)
-        # Spreadsheets may save empty rows.
-        return [(line, row) for line, row in rows if any(_texts_of(row))]
+        first, line = _first_filled(file)
+        names, separator = _header(path, first, line, columns)
+        parse = _parser(names, columns, str(path), shortest=len(names))
+        records: Records = []
+        begin = first + 1
+        while True:
+            # In a .tsv file a row is a line, so that a stray quote takes no other row along.
+            lines = itertools.islice(file, 1) if path.suffix.lower() == ".tsv" else file
+            reader = csv.reader(lines, delimiter=separator, strict=True)
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise _damaged(path, begin, error) from None
+            if row is None:
+                return records, parse
+            records.append((f"line {begin}", row))
+            begin += reader.line_num
 
 
-def _header(path: Path, line: str, columns: Columns) -> tuple[list[str], str]:
-    """The column names and the separator. Names of known keys are in small letters."""
-    known = {*KEYS, PARAPHRASES, "prompt", "completion", "instruction", "input", "output"}
+def _first_filled(lines: Iterable[str]) -> tuple[int, str]:
+    """The first line with more than separators, with its number."""
+    numbered = enumerate(lines, start=1)
+    blank = " \r\n" + "".join(_SEPARATORS)
+    return next(((number, line) for number, line in numbered if line.strip(blank)), (1, ""))
+
+
+def _damaged(path: Path, line: int, error: csv.Error) -> HoldfastError:
+    return HoldfastError(
+        f"{path} line {line}: is no table from here on ({error}); a text with quotes stands in "
+        "quotes, and its own are doubled"
+    )
+
+
+def _header(path: Path, number: int, line: str, columns: Columns) -> tuple[list[str], str]:
+    """The column names and the separator."""
+    known = {*KEYS, PARAPHRASES, *(name for pair in PAIRS for name in pair)}
     asked = {name for name in (columns.question, columns.answer) if name is not None}
     for separator in _SEPARATORS:
-        cells = next(csv.reader([line], delimiter=separator, strict=True), [])
+        try:
+            cells = next(csv.reader([line], delimiter=separator, strict=True), [])
+        except csv.Error as error:
+            raise _damaged(path, number, error) from None
         names = [cell.strip() for cell in cells]
-        names = [n if n in asked or n.lower() not in known else n.lower() for n in names]
-        twice = [name for name in names if name and names.count(name) > 1]
-        if twice:
-            raise HoldfastError(f"{path}: has two columns {quoted(twice[0])}; keep one")
+        there = {*names, *map(str.lower, names)}
         # A column that was named and is not there is told with those that are.
-        if len(set(names) & (known | asked)) >= 2 or (asked and len(names) > 1):
+        if len(there & known) + len(asked & {*names} - known) >= 2 or (asked and len(names) > 1):
             return names, separator
     raise HoldfastError(
         f'{path}: its first line must name the columns "question" and "answer", separated by a '
         "comma, a semicolon or a tab; other names go with --question-column and --answer-column"
     )
-
-
-def _texts_of(row: Mapping[str | None, Any]) -> Iterator[str]:
-    for key, cell in row.items():
-        yield from cell if key is None else [(cell or "").strip()]
-
-
-def _of_header(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of a CSV file as a mapping."""
-    if None in row or None in row.values():
-        length = "more" if None in row else "fewer"
-        raise HoldfastError(f"has {length} cells than the first line; put quotes around a text")
-    return _cells(row)
 
 
 def _read_json(path: Path) -> Records:
@@ -194,17 +221,29 @@ def _object(value: Any) -> dict[str, Any]:
     return value
 
 
-def _read_binary(path: Path) -> Records:
-    pd = _pandas(path.suffix.lower())
+def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
+    suffix = path.suffix.lower()
+    pd = _pandas(suffix)
     try:
-        if path.suffix.lower() == ".parquet":
-            return records_of(pd.read_parquet(path))
-        return records_of(pd.read_excel(path, dtype=str, na_filter=False))
+        if suffix == ".parquet":
+            # Of pandas' own types a column of whole numbers with a gap would become one of floats.
+            frame = pd.read_parquet(path, dtype_backend="pyarrow")
+            return records_of(frame, columns, str(path))
+        rows = [row for row in sheet_rows(path) if any(row[1])]
     except (FileNotFoundError, PermissionError, HoldfastError):
         raise
     except Exception as error:  # noqa: BLE001  # each library has errors of its own
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(f"{path}: is no table that can be read ({reason})") from None
+    if not rows:
+        return [], dict
+    number, header = rows[0]
+    try:
+        names = [cell.text() if cell else "" for cell in header]
+    except HoldfastError as error:
+        raise HoldfastError(f"{path} row {number}: {error}") from None
+    records = [(f"row {number}", cells) for number, cells in rows[1:]]
+    return records, _parser(names, columns, str(path))
 
 
 def _pandas(suffix: str) -> Any:
@@ -218,29 +257,64 @@ def _pandas(suffix: str) -> Any:
     return pd
 
 
-def _cells(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int = 0) -> Parse:
+    """What makes a mapping of the cells of a row, for all formats.
+
+    names: of the columns; shortest: cells that a row must have unless it is blank.
+    """
+    try:
+        heads = known_names([name.strip() for name in names], columns)
+    except HoldfastError as error:
+        raise HoldfastError(f"{source}: {error}") from None
+    needed = {columns.question or "question", columns.answer or "answer"}
+    return partial(_cells, heads, needed, shortest)
+
+
+def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]) -> dict[str, Any]:
     """The filled cells of a row: texts stripped, numbers as text, lists and objects as they are."""
+    values = [_plain(cell) for cell in row]
+    values = [value.strip() if isinstance(value, str) else value for value in values]
+    if all(value is None or value == "" for value in values):
+        return {}
+    if len(values) < shortest:
+        raise HoldfastError("has fewer cells than the first line; put quotes around a text")
+    beyond = [value for value in values[len(names) :] if value not in (None, "")]
+    if beyond and shortest:
+        raise HoldfastError("has more cells than the first line; put quotes around a text")
+    if beyond:
+        raise _nameless(beyond[0])
     found: dict[str, Any] = {}
-    for name, cell in row.items():
-        value = _plain(cell)
-        if isinstance(value, str):
-            value = value.strip()
-        if value is None or (value == "" and name not in ("question", "answer")) or not name:
+    for name, value in itertools.zip_longest(names, values[: len(names)]):
+        if value is None or value == "":
+            if name in needed:
+                found[name] = ""
             continue
-        key = str(name)
-        if key in _LISTS and isinstance(value, str):
-            parts = [text.strip() for text in value.split(_BAR)]
-            value = [text for text in parts if text]
-        elif key == "details" and isinstance(value, str):
-            value = _json(value)
-        elif key in KEYS and not isinstance(value, (str, list, dict)):
-            value = str(value)
-        found[key] = value
+        if not name:
+            raise _nameless(value)
+        found[name] = _typed(name, value, needed)
     return found
+
+
+def _nameless(value: Any) -> HoldfastError:
+    return HoldfastError(f"has {quoted(value)} in a column without a name; give it one")
+
+
+def _typed(name: str, value: Any, needed: set[str]) -> Any:
+    if name in _LISTS and isinstance(value, str):
+        return [text for part in value.split(_BAR) if (text := part.strip())]
+    if name == "details" and isinstance(value, str):
+        return _json(value)
+    if name in {*KEYS, *needed} and not isinstance(value, (str, list, dict)):
+        return str(value)
+    return value
 
 
 def _plain(cell: Any) -> Any:
     """A cell as a JSON value; None where it is empty."""
+    if isinstance(cell, SheetCell):
+        return cell.text()
+    if isinstance(cell, bytes):
+        return _decoded(cell)
     if hasattr(cell, "tolist"):  # numpy's scalars and arrays
         cell = cell.tolist()
     if isinstance(cell, Mapping):
@@ -256,6 +330,13 @@ def _plain(cell: Any) -> Any:
     if str(cell) in ("NaT", "<NA>"):
         return None
     return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
+
+
+def _decoded(cell: bytes) -> str:
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        raise HoldfastError(f"holds bytes that are no UTF-8 text, {cell!r:.40}") from None
 
 
 def _json(text: str) -> Any:

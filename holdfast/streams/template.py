@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
@@ -86,14 +86,34 @@ class Template:
         """The evaluation prompt, token ids: ``[seed_token] + prompt``."""
         return _with_seed(self.prompt(item), tokenizer, seed_token)
 
+    def encode_answer(self, item: Item, tokenizer: Tokenizer) -> list[int]:
+        """What a model has to write behind :meth:`encode_prompt`, token ids."""
+        prompt, text = self.prompt(item), self.text(item)
+        asked = list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        whole = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if whole[: len(asked)] == asked:
+            return whole[len(asked) :]
+        # The model continues the prompt's own tokens, even if the whole text splits otherwise.
+        rest = text.removeprefix(prompt)
+        return list(tokenizer(rest, add_special_tokens=False)["input_ids"])
+
     def check_stream(
-        self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
+        self,
+        stream: Stream,
+        tokenizer: Tokenizer,
+        seed_token: int | None,
+        eos: int | None,
+        *,
+        longest_answer: int | None = None,
+        learned: int = 0,
     ) -> int:
         """How many items of a stream are truncated; call it before any training.
 
         Raises HoldfastError naming the task and the first item that exceeds ``max_length``, how
         many items do, and the length that would hold them all, unless they are truncated; then
-        when nothing of an answer would be left.
+        when nothing of an answer would be left. longest_answer: tokens that are generated for an
+        answer; behind the first ``learned`` tasks, one that needs more is refused likewise, since
+        it would be learned whole and never recalled.
         """
         long = self._long_items(stream, tokenizer, seed_token, eos)
         if long and self.config.overlong != "truncate":
@@ -105,7 +125,23 @@ class Template:
             )
         for _, _, item in long:
             self.encode(item, tokenizer, seed_token, eos)
+        if longest_answer is not None:
+            cut = {id(item) for _, _, item in long}
+            self._check_answers(stream.tasks[learned:], tokenizer, longest_answer, cut)
         return len(long)
+
+    def _check_answers(
+        self, tasks: Iterable[Task], tokenizer: Tokenizer, longest: int, cut: Container[int]
+    ) -> None:
+        for task in tasks:
+            for number, item in enumerate(task.items, start=1):
+                length = 0 if id(item) in cut else len(self.encode_answer(item, tokenizer))
+                if length > longest:
+                    raise HoldfastError(
+                        f"{place_of(task, number)}: the answer to {quoted(item.question)} needs "
+                        f"{length} tokens, so it would never be recalled with "
+                        f"evaluation.max_new_tokens = {longest}; shorten it or raise the limit"
+                    )
 
     def fitting(
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None

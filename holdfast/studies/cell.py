@@ -38,9 +38,12 @@ class Cell:
         """
         config = self.config
         stream = config.stream.model_dump(mode="json", exclude={"tasks"})
-        told = {"numbers": config.numbers(), "stream": stream, "backbone": config.backbone.name}
-        if config.backbone.revision is not None:  # keys of before have none
-            told["revision"] = config.backbone.revision
+        told = {
+            "numbers": config.numbers(),
+            "stream": stream,
+            "backbone": config.backbone.name,
+            "revision": config.backbone.revision,
+        }
         return f"{config.method}-{config.seed}-{sha256_of(told)[:12]}"
 
     def directory(self, store: Path) -> Path:

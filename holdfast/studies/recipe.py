@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.former import given_settings
 from holdfast.learning.method import parse_method
-from holdfast.learning.other_libraries import ANSWERS
 from holdfast.studies.halving import Schedule
 from holdfast.studies.space import SearchSpace, override, values_of
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     try:
+        settings = given_settings(settings)
         _overrides(settings)
     except HoldfastError as error:
         raise ValueError(str(error)) from None
@@ -27,6 +28,10 @@ def _checked_grid(grid: dict[str, Any]) -> dict[str, list[Any]]:
     for key in grid:
         if key.startswith("stream."):
             raise ValueError(f"{key}: all runs of a suite learn one stream; set it under set")
+    try:
+        grid = given_settings(grid)
+    except HoldfastError as error:
+        raise ValueError(str(error)) from None
     return {key: values_of(key, values) for key, values in grid.items()}
 
 
@@ -55,12 +60,6 @@ _Seeds = Annotated[
 ]
 _Grid = Annotated[dict[str, Any], AfterValidator(_checked_grid)]
 _OrderSeed = Annotated[int | None, Field(ge=0)]
-_HINTS = {
-    name: f"{answer}; under set, where the settings of the runs stand dotted"
-    if "=" in answer
-    else answer
-    for name, answer in ANSWERS.items()
-}
 
 
 class SearchRecipe(Config):
@@ -70,8 +69,6 @@ class SearchRecipe(Config):
     order_seed: of the order of tasks, the same for all seeds; None leaves that of the base.
     Source: alg:search.
     """
-
-    hints: ClassVar[Mapping[str, str]] = _HINTS
 
     base: str
     set: _Settings = {}
@@ -114,8 +111,6 @@ class SuiteRecipe(Grid):
     grid: crossed, the settings with each other and with the methods.
     Source: sec:results.
     """
-
-    hints: ClassVar[Mapping[str, str]] = _HINTS
 
     base: str
     set: _Settings = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
+from holdfast.core.former import given_overrides
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import final
@@ -75,7 +76,7 @@ class Search:
         self.directory = directory
         self.store = store or directory / "cells"
         self.candidates = recipe.space.candidates()
-        overrides = list(overrides)
+        overrides = given_overrides(overrides)
         searched = settings_of(candidate.settings for candidate in self.candidates)
         for override in overrides:
             if override.partition("=")[0] in searched:

@@ -11,13 +11,14 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from holdfast.core.config import Config, as_override
 from holdfast.core.errors import HoldfastError
+from holdfast.core.former import given_settings
 from holdfast.core.mechanisms import VANILLA
 from holdfast.learning.method import parse_method
 
 NONE = "none"
 _SHAPE = (
     "a choice is none, a mechanism's tag, or a tag with lists of values, "
-    "such as sd: {function.strength: [1, 3]}"
+    "such as sd: {sd.strength: [1, 3]}"
 )
 _SET_BY_THE_STUDY = ("method", "seed", "stream.order_seed")
 
@@ -52,7 +53,7 @@ def override(key: str, value: Any) -> str:
     that cannot be formatted so: a section, a date, NaN.
     """
     if not all(key.split(".")) or "=" in key:
-        raise HoldfastError(f"{key!r} is no setting; write for example data.weight")
+        raise HoldfastError(f"{key!r} is no setting; write for example replay.weight")
     if key in _SET_BY_THE_STUDY:
         raise HoldfastError(f"{key} is set by the study itself; leave it out of the settings")
     if isinstance(value, Mapping):
@@ -80,6 +81,10 @@ def _variants(choice: Any) -> list[_Variant]:
     if not isinstance(tag, str) or not isinstance(grid, Mapping) or not grid:
         raise ValueError(_SHAPE)
     name = _mechanism(tag)
+    try:
+        grid = given_settings(grid)
+    except HoldfastError as error:
+        raise ValueError(str(error)) from None
     points = itertools.product(*(values_of(key, values) for key, values in grid.items()))
     return [_Variant(name, dict(zip(grid, point, strict=True))) for point in points]
 
@@ -103,7 +108,7 @@ def values_of(key: Any, values: Any) -> list[Any]:
     Raises ValueError for what is no list of distinct values that ``key`` could have.
     """
     if not isinstance(key, str):
-        raise ValueError(f"{key!r} is no setting; write for example data.weight")
+        raise ValueError(f"{key!r} is no setting; write for example replay.weight")
     if not isinstance(values, list) or not values:
         raise ValueError(f"{key} needs a list of values, at least one, such as [0.5, 0.75]")
     read = [_number_or_itself(value) for value in values]

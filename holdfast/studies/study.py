@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.claims import check_same
+from holdfast.core.claims import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, read_json, write_json, write_text_atomically
+from holdfast.core.files import alone, write_json, write_text_atomically
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     """
     path = directory / "study.json"
     if path.exists():
-        check_same(directory, "a study", read_json(path), question)
+        check_same(directory, "a study", read_format(path), question)
     elif directory.exists() and (foreign := _foreign(directory)):
         raise HoldfastError(
             f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
@@ -34,7 +34,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
         )
     with alone(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
-            write_json(path, dict(question))
+            write_json(path, {"format": FORMAT, **question})
         _tell_store(directory, store)
         yield
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.model import LATER_SETTINGS
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
+from holdfast.core.former import given_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
@@ -26,7 +26,7 @@ from holdfast.studies.study import claimed, write_table
 
 _CHANGES_NOTHING = {
     "evaluation": ("capability", "capability_every", "items", "tokens_per_batch"),
-    "backbone": ("device", "checkpointing", "offload"),
+    "backbone": ("device", "checkpointing"),
     "sampling": ("batch", "keep"),
 }
 
@@ -62,7 +62,7 @@ class Suite:
                 f"horizon {self.horizon} is not within the stream, which has "
                 f"{len(self.stream.tasks)} tasks"
             )
-        self.swept = tuple(swept)
+        self.swept = tuple(given_settings(dict.fromkeys(swept)))
         cells = [
             Cell(named(config.method, self._swept_of(config)), config, self.horizon)
             for config in configs
@@ -85,7 +85,8 @@ class Suite:
         question = {"study": "suite", "stream": self.stream.name}
         if self._search is None:
             return {**question, "settings": self._settings()}
-        return {**question, "search": sha256_of(read_json(self._search / "study.json"))}
+        found = sha256_of(read_json(self._search / "study.json"))
+        return {**question, "search": found}
 
     def _settings(self) -> dict[str, Any]:
         """The settings shared by all cells, without those that change no result."""
@@ -96,9 +97,6 @@ class Suite:
         for section, keys in _CHANGES_NOTHING.items():
             for key in keys:
                 shared[section].pop(key, None)
-        for key, usual in LATER_SETTINGS.items():
-            if shared["backbone"][key] == usual:
-                shared["backbone"].pop(key)  # as studies that began before have it
         for key in self.swept:
             *parents, last = key.split(".")
             _at(shared, parents).pop(last, None)
@@ -106,8 +104,7 @@ class Suite:
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
-        backbone = {key: getattr(config.backbone, key) for key in ("name", *LATER_SETTINGS)}
-        used = config.numbers() | {"backbone": backbone}
+        used = config.numbers() | {"backbone": config.backbone.model_dump(mode="json")}
         found = {}
         for key in self.swept:
             *parents, last = key.split(".")
@@ -142,7 +139,7 @@ class Suite:
     def _with_earlier(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """``rows``, and those of methods, settings and seeds that only earlier calls included."""
         path = self.directory / "cells.json"
-        found = read_json(path) if path.exists() else []
+        found = read_json(path) if path.exists() else ()
         table = {(_candidate(row), row["seed"]): row for row in found}
         return list((table | {(_candidate(row), row["seed"]): row for row in rows}).values())
 

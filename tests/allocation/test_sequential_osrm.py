@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.allocation.base import Closing, Opening
-from holdfast.allocation.sequential_osrm import SequentialOSRM, quiet_directions
-from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.allocation.base import Closing, Opening, State
+from holdfast.allocation.osrm import SequentialOSRM, quiet_directions
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner
+from holdfast.model.lora import LoraSettings, LoraWorkspace
 from reference import adapters as peft_adapters
 from reference import osrm as plain
-from tests.tiny import exact_backbone, short_sequences
+from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 
 RANK, TARGETS = 3, ("q_proj", "o_proj", "down_proj")
 VALUES: dict[str, Any] = {
@@ -34,15 +34,16 @@ def features(tasks: int, width: int, seed: int = 0) -> Tensor:
 def test_features_are_the_references() -> None:
     """Seven of eight ragged sequences in batches of three: padding counts, batches weigh alike."""
     learner = Learner(RunConfig.of(VALUES), exact_backbone())
-    with torch.no_grad():
-        learner.adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    draw_factors(learner.workspace.parameters(), std=0.3)
     sequences = short_sequences(8)
     ours = learner.mean_inputs(sequences)(7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         twin = peft_adapters.attach(exact_backbone().model, TARGETS, RANK, 4)
-    split = learner.adapters.split(learner.adapters.parameters.detach())
-    peft_adapters.write(twin, split)
+    layers = learner.workspace.layers.items()
+    peft_adapters.write(
+        twin, {name: (one.lora_A.detach(), one.lora_B.detach()) for name, one in layers}
+    )
     theirs = plain.feature_means(twin, peft_adapters.adapted(twin), sequences, 7, 3, 0)
     assert ours.keys() == theirs.keys()
     for name, mean in ours.items():
@@ -51,59 +52,60 @@ def test_features_are_the_references() -> None:
     assert all((whole[name] - mean).abs().max() > 1e-4 for name, mean in ours.items())
 
 
-def start(basis: Any, tasks: int, task: int = 9) -> tuple[SequentialOSRM, Adapters, Adapters]:
-    """A rule that has seen random features, its opened workspace, and the ordinary one."""
+def start(basis: Any, tasks: int, task: int = 9) -> tuple[State, LoraWorkspace, LoraWorkspace]:
+    """The state of a rule after random features, its opened workspace, and the ordinary one."""
     rule = SequentialOSRM(SequentialOSRM.Config(basis=basis))
+    state: State = {}
     workspaces = []
     for _ in range(2):
         backbone = exact_backbone()
-        config = Adapters.Config(rank=RANK, alpha=4, targets=TARGETS)
-        workspaces.append(Adapters(backbone.model, config, backbone.head))
+        backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=TARGETS))
+        workspaces.append(backbone.workspace)
     opened, ordinary = workspaces
     for number in range(tasks):
         means = {
-            name: features(1, layer.down.shape[1], seed=number)[0]
+            name: features(1, layer.lora_A.shape[1], seed=number)[0]
             for name, layer in opened.layers.items()
         }
-        rule.end(Closing(number + 1, lambda limit, means=means: means))
-    rule.begin(opened, Opening(task, seed=4))
+        state = rule.end(state, Closing(number + 1, lambda limit, means=means: means))
+    rule.begin(state, opened, Opening(task, seed=4))
     ordinary.fresh(4, task)
-    return rule, opened, ordinary
+    return state, opened, ordinary
 
 
 @pytest.mark.parametrize("tasks", [1, 5, 13, 14, 40])
 def test_the_lapack_basis_is_the_references(tasks: int) -> None:
     """eq. app-osrm-init; 14 features of 16 leave fewer than three free directions, 40 none."""
-    rule, opened, ordinary = start("lapack", tasks)
+    features_of, opened, ordinary = start("lapack", tasks)
     for name, layer in opened.layers.items():
-        directions = plain.smallest_right_singular_vectors(rule.features[name], RANK)
-        expected = plain.initial_A(ordinary.layers[name].down, directions)
-        torch.testing.assert_close(layer.down, expected, rtol=1e-10, atol=1e-12)
-        assert not layer.up.any()
+        directions = plain.smallest_right_singular_vectors(features_of[name], RANK)
+        expected = plain.initial_A(ordinary.layers[name].lora_A, directions)
+        torch.testing.assert_close(layer.lora_A, expected, rtol=1e-10, atol=1e-12)
+        assert not layer.lora_B.any()
 
 
 @pytest.mark.parametrize("basis", ["isotropic", "lapack"])
 @pytest.mark.parametrize("tasks", [1, 5, 13])
 def test_the_start_is_orthogonal_to_the_past(basis: Any, tasks: int) -> None:
     """A h = 0 for every stored mean; orthogonal rows of the mean Kaiming norm kappa."""
-    rule, opened, ordinary = start(basis, tasks)
+    features_of, opened, ordinary = start(basis, tasks)
     for name, layer in opened.layers.items():
-        assert (layer.down @ rule.features[name].T).abs().max() < 1e-13
-        kappa = ordinary.layers[name].down.norm(dim=1).mean()
-        gram = layer.down @ layer.down.T
+        assert (layer.lora_A @ features_of[name].T).abs().max() < 1e-13
+        kappa = ordinary.layers[name].lora_A.norm(dim=1).mean()
+        gram = layer.lora_A @ layer.lora_A.T
         torch.testing.assert_close(
             gram, kappa.square() * torch.eye(RANK, dtype=gram.dtype), rtol=1e-12, atol=1e-13
         )
-        assert (ordinary.layers[name].down @ rule.features[name].T).abs().max() > 0.1
+        assert (ordinary.layers[name].lora_A @ features_of[name].T).abs().max() > 0.1
 
 
 def test_the_first_task_starts_as_usual() -> None:
     _, opened, ordinary = start("isotropic", tasks=0)
-    assert torch.equal(opened.parameters, ordinary.parameters)
+    assert torch.equal(flat(opened.copied()), flat(ordinary.copied()))
 
 
 def test_draws_are_named() -> None:
-    first, again, other = (start("isotropic", 5, task)[1].parameters for task in (9, 9, 10))
+    first, again, other = (flat(start("isotropic", 5, task)[1].copied()) for task in (9, 9, 10))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.claims import FORMAT
 from holdfast.core.config import sha256_of
 from holdfast.results.matrix import HEADER
 
@@ -114,6 +115,7 @@ def write_trajectory(
         section, _, name = key.rpartition(".")
         config.setdefault(section, {})[name] = value
     record = {
+        "format": FORMAT,
         "config": config,
         "identity": sha256_of(config),
         "numbers": config,
@@ -194,7 +196,7 @@ def write_search(
 ) -> Path:
     """Write a search; return its directory.
 
-    candidates: by name (``sd function.strength=1``), the score at each horizon that it reaches:
+    candidates: by name (``sd sd.strength=1``), the score at each horizon that it reaches:
     one that has fewer is eliminated there, a NaN is a failure. cells: whether to write the
     trajectories, whose matrices fade as their methods do and know nothing of the scores. By seed
     the trace has the score and what lies evenly around it, up to ``SPREAD``.
@@ -248,7 +250,7 @@ def _worst_last(score: float) -> tuple[bool, float]:
 
 def _write_question(directory: Path, question: Mapping[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "study.json").write_text(json.dumps(question, indent=1))
+    (directory / "study.json").write_text(json.dumps({"format": FORMAT, **question}, indent=1))
 
 
 def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

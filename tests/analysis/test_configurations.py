@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 
 from holdfast.analysis.configurations import configurations
-from holdfast.analysis.paper_tables import DATASETS, dataset_table
 from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
-from tests.analysis.published import published_runs
 from tests.analysis.synthetic import PAPER, counts, write_suite
 
 METRICS = ("final", "diag", "forget", "w10", "w50")
@@ -75,14 +73,3 @@ def test_twice_the_same_is_refused_and_nothing_is_an_empty_table(tmp_path: Path)
         configurations(pd.concat([cells, cells.iloc[:1]], ignore_index=True))
     empty = configurations(cells.iloc[:0])
     assert empty.empty and {"dataset", "method", "final", "final_sd"} <= set(empty.columns)
-
-
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_the_published_tables_come_back_in_their_order(dataset: str) -> None:
-    found = configurations(published_runs(dataset))
-    expected = dataset_table("all", dataset)
-    assert list(found["final"].mul(100).round(1)) == list(expected["final"])
-    found = found.set_index("method").loc[expected["configuration"]]
-    for metric in METRICS:
-        for column in (metric, f"{metric}_sd"):
-            assert list(found[column].mul(100).round(1)) == list(expected[column]), column

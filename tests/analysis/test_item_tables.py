@@ -11,7 +11,7 @@ import pytest
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.items import lives, read_items
 from holdfast.analysis.samples import sampled
-from holdfast.report.paper_figures import paper_figures
+from holdfast.report.figures import study_figures
 from tests.analysis.kept import ITEMS, asked, verdicts, write_kept
 from tests.analysis.synthetic import write_trajectory
 
@@ -95,7 +95,7 @@ def test_where_nothing_was_kept_it_is_said(tmp_path: Path) -> None:
 def test_the_figures_are_the_tables(study_directory: Path) -> None:
     study = read_study(study_directory)
     analysis = analyse(study)
-    drawn = paper_figures(study, analysis).figures
+    drawn = study_figures(study, analysis).figures
     left, right = drawn["samples"].axes[:2]
     ages = analysis.tables["samples_by_age"].query("method == 'replay_merge'")
     assert [bar.get_height() for bar in left.patches] == pytest.approx(list(ages["share"]))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 
 from holdfast.analysis.study import read_study
 from holdfast.analysis.tables import analyse
-from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
+from holdfast.report.figures import study_figures
 from holdfast.report.names import looks, method_name
-from holdfast.report.paper_figures import paper_figures
 from tests.analysis.synthetic import write_trajectory
 
 SLOW, FAST = "merge optim.lr=0.001", "merge optim.lr=0.002"
@@ -39,49 +37,16 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
     assert set(table.index) == {"vanilla", SLOW, FAST}
     assert (table["seeds"] == 3).all() and table["final_sd"].notna().all()
     assert set(analysis.tables["survival"]["method"]) == {"vanilla", SLOW, FAST}
-    size = analysis.tables["state_size"].set_index("method")["formula"]
-    assert size[SLOW] == size[FAST] == "W + P_r"
-    # One factorial over several settings would choose one of them; it is said instead.
-    assert (
-        analysis.absent["effects"]
-        == analysis.absent["synergy"]
-        == (
-            "symbol_qa: merge has been learned with 2 settings; this is made for one at a time: "
-            "analyse again with --where optim.lr=0.001 or with --where optim.lr=0.002"
-        )
-    )
-    with pytest.raises(HoldfastError, match="no table effects: symbol_qa: merge has been learned"):
-        analysis.tables["effects"]
-    with pytest.raises(HoldfastError, match="no table effect: did you mean effects"):
-        analysis.tables["effect"]
-    assert {"survival", "compositions"} <= set(paper_figures(study, analysis).figures)
-
-
-def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
-    """Of two crossed settings, one a list, with vanilla under each of them too."""
-    for method in ("vanilla", "merge"):
-        for rate in (0.1, 0.2):
-            for targets in (["q_proj", "v_proj"], ["q_proj"]):
-                settings = {"optim.lr": rate, "lora.targets": targets}
-                name = f"{method}{rate}{len(targets)}"
-                write_trajectory(tmp_path / name, method, 1, 4, settings=settings)
-    analysis = analyse(read_study(tmp_path))
-    assert len(analysis.tables["configurations"]) == 2 * 4
-    told = analysis.absent["effects"]
-    assert analysis.absent["ranks"] == told
-    assert "with 4 settings; this is made for one at a time: analyse again with --where" in told
-    for option in told.partition("analyse again with ")[2].split(" or with "):
-        words = shlex.split(option)
-        study = read_study(tmp_path, where=_dotted(words[1::2]))
-        assert set(words[::2]) == {"--where"} and len(study.cells) == 2
-        assert len(analyse(study).tables["effects"]) == 1
+    assert {"survival", "matrices"} <= set(study_figures(study, analysis).figures)
+    with pytest.raises(HoldfastError, match="no table item: did you mean items"):
+        analysis.tables["item"]
 
 
 def test_one_setting_of_a_sweep_is_a_study_as_any_other(swept: Path) -> None:
     study = read_study(swept, where={"optim.lr": 1e-3})
     assert study.missing == ("3 trajectories: left out, as they do not have optim.lr=0.001",)
     assert set(study.cells["method"]) == {"vanilla", "merge"}
-    assert len(analyse(study).tables["effects"]) == 1
+    assert len(analyse(study).tables["configurations"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,8 @@ def test_a_suite_need_not_learn_the_whole_stream(tmp_path: Path) -> None:
 CANDIDATES = {
     "vanilla": [0.3],
     "merge": [0.4, 0.2],
-    "sd function.strength=1": [0.5, 0.4, 0.3],
-    "sd function.strength=3": [0.6, 0.5, 0.4],
+    "sd sd.strength=1": [0.5, 0.4, 0.3],
+    "sd sd.strength=3": [0.6, 0.5, 0.4],
 }
 
 
@@ -214,7 +214,7 @@ def test_a_search_has_candidates_an_order_and_a_trace(tmp_path: Path) -> None:
     trace = study.traces["symbol_qa"]
     assert len(trace) == 4 + 3 + 2
     best = trace[trace["horizon"] == 8].sort_values("rank")["candidate"]
-    assert list(best) == ["sd function.strength=3", "sd function.strength=1"]
+    assert list(best) == ["sd sd.strength=3", "sd sd.strength=1"]
     assert final_runs(study.cells).empty  # they are no final runs
 
 
@@ -352,7 +352,7 @@ def test_what_a_real_suite_leaves(tmp_path: Path, backbone_directory: Path, quic
         "stream": {"tasks": 2, "items_per_task": 2},
         "lora": {"rank": 2, "alpha": 4},
         "optim": {"epochs": 1},
-        "evaluation": {"max_new_tokens": 4},
+        "evaluation": {"max_new_tokens": 24},
     }
     configs = configurations(["vanilla", "si_merge"], [1, 2], base, [])
     rows = Suite(configs, tmp_path / "suite").run(Inline())

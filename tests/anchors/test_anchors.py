@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import StepChange, StepView, TaskEnd, TaskStart
-from holdfast.anchors.generative_replay import GenerativeReplay
+from holdfast.anchors.base import Change, State, Step, TaskEnd, TaskStart
+from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
-from holdfast.anchors.self_distillation import SelfDistillation
-from holdfast.anchors.synaptic_intelligence import SynapticIntelligence
+from holdfast.anchors.replay import GenerativeReplay
+from holdfast.anchors.sd import SelfDistillation
+from holdfast.anchors.si import SynapticIntelligence
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import collate, pad_right
 from reference import online_ewc, synaptic_intelligence
@@ -39,20 +40,20 @@ def joined(named: dict[str, Tensor]) -> Tensor:
     return torch.cat([named["a"].flatten(), named["b"]])
 
 
-def view_of(parameters: Tensor) -> StepView:
+def step_at(parameters: Tensor) -> Step:
     none: Any = None
-    return StepView(parameters, none, none)
+    return Step(split(parameters), none, none)
 
 
-def never(index: int) -> Tensor:
+def never(index: int) -> dict[str, Tensor]:
     raise AssertionError("Synaptic Intelligence asks for no gradient at the boundary")
 
 
-def assert_penalty(anchor: Any, theirs: Any) -> None:
+def assert_penalty(anchor: Any, state: State, theirs: Any) -> None:
     """Value and gradient at a random place."""
     ours_at = normal(P, seed=9).requires_grad_()
     theirs_at = ours_at.detach().clone().requires_grad_()
-    ours, expected = anchor.loss(view_of(ours_at)), theirs(split(theirs_at))
+    ours, expected = anchor.loss(state, step_at(ours_at)), theirs(split(theirs_at))
     torch.testing.assert_close(ours, expected, rtol=1e-13, atol=0)
     ours.backward()
     expected.backward()
@@ -63,49 +64,82 @@ def assert_penalty(anchor: Any, theirs: Any) -> None:
 def test_synaptic_intelligence() -> None:
     """Three tasks of random steps: path, consolidation and penalty."""
     anchor = SynapticIntelligence(SynapticIntelligence.Config(damping=0.03))
+    state: State = {}
     importance = split(torch.zeros(P, dtype=torch.float64))
     reference: dict[str, Tensor] = {}
     for task in (1, 2, 3):
         if task == 1:
-            assert anchor.loss(view_of(normal(P, seed=9))).item() == 0.0
+            assert anchor.loss(state, step_at(normal(P, seed=9))).item() == 0.0
         else:
-            assert_penalty(anchor, partial(synaptic_intelligence.penalty, importance, reference))
+            assert_penalty(
+                anchor, state, partial(synaptic_intelligence.penalty, importance, reference)
+            )
         now = normal(P, seed=task)
         start, path = now, split(torch.zeros(P, dtype=torch.float64))
-        anchor.begin(TaskStart(task, now))
+        state = anchor.begin(state, TaskStart(task, split(now)))
         for step in range(4):
             gradient = normal(P, seed=100 * task + step)
             after = now - 0.1 * gradient + 0.1 * normal(P, seed=100 * task + step + 50)
-            anchor.after_step(StepChange(gradient, now, after))
+            state = anchor.after_step(state, Change(split(gradient), split(now), split(after)))
             path = synaptic_intelligence.extend_path(
                 path, split(gradient), split(now), split(after)
             )
             now = after
-        anchor.end(TaskEnd(task, now, 0, never))
+        state = anchor.end(state, TaskEnd(task, split(now), 0, never))
         importance, reference = synaptic_intelligence.consolidate(
             importance, path, split(start), split(now), 0.03
         )
-        state = anchor.state()
-        torch.testing.assert_close(state["importance"], joined(importance), rtol=1e-12, atol=1e-15)
-        assert torch.equal(state["reference"], joined(reference))
+        torch.testing.assert_close(
+            joined(state["importance"]), joined(importance), rtol=1e-12, atol=1e-15
+        )
+        assert torch.equal(joined(state["reference"]), joined(reference))
         # Some coordinates moved against the fit; they got nothing and lost nothing.
         assert (joined(path) < 0).any()
-        assert (state["importance"] >= 0).all()
+        assert (joined(state["importance"]) >= 0).all()
 
 
 def test_the_start_is_a_snapshot() -> None:
-    """The engine hands views of parameters that the optimiser then changes in place."""
+    """The loop hands over views of parameters that the optimiser then changes in place."""
     anchor = SynapticIntelligence(SynapticIntelligence.Config())
     live = torch.zeros(3, dtype=torch.float64)
-    anchor.begin(TaskStart(1, live))
+    state = anchor.begin({}, TaskStart(1, {"a": live}))
     before = live.clone()
     live += 1.0
-    anchor.after_step(StepChange(-torch.ones(3, dtype=torch.float64), before, live))
-    anchor.end(TaskEnd(1, live, 0, never))
+    gradient = -torch.ones(3, dtype=torch.float64)
+    state = anchor.after_step(state, Change({"a": gradient}, {"a": before}, {"a": live}))
+    state = anchor.end(state, TaskEnd(1, {"a": live}, 0, never))
     live += 5.0
-    state = anchor.state()
-    assert torch.equal(state["importance"], torch.full((3,), 1 / 1.1, dtype=torch.float64))
-    assert torch.equal(state["reference"], torch.ones(3, dtype=torch.float64))
+    expected = torch.full((3,), 1 / 1.1, dtype=torch.float64)
+    assert torch.equal(state["importance"]["a"], expected)
+    assert torch.equal(state["reference"]["a"], torch.ones(3, dtype=torch.float64))
+
+
+def test_a_function_leaves_the_state_that_it_was_given() -> None:
+    """A caller may keep a state, and go on from it again."""
+    anchor = SynapticIntelligence(SynapticIntelligence.Config())
+    state = anchor.begin({}, TaskStart(1, split(normal(P, seed=1))))
+    before = {key: tensor.clone() for key, tensor in anchor.pack(state).items()}
+    steps = [split(normal(P, seed=seed)) for seed in (2, 3, 4)]
+    once = anchor.after_step(state, Change(*steps))
+    assert all(torch.equal(before[key], one) for key, one in anchor.pack(state).items())
+    again = anchor.after_step(state, Change(*steps))
+    assert all(torch.equal(anchor.pack(once)[key], one) for key, one in anchor.pack(again).items())
+    assert (joined(once["path"]) != joined(state["path"])).all()
+
+
+def test_a_state_in_the_middle_of_a_task_goes_through_a_file() -> None:
+    anchor = SynapticIntelligence(SynapticIntelligence.Config())
+    state = anchor.begin({}, TaskStart(1, split(normal(P, seed=1))))
+    packed = anchor.pack(state)
+    assert packed.keys() == {"start a", "start b", "path a", "path b"}
+    restored = anchor.unpack(packed)
+    assert all(torch.equal(one, restored["start"][name]) for name, one in state["start"].items())
+    with pytest.raises(KeyError):
+        anchor.unpack({"start a": packed["start a"]})
+    with pytest.raises(KeyError):
+        anchor.unpack({**packed, "importance a": packed["start a"]})
+    with pytest.raises(KeyError):
+        anchor.unpack({key: packed[key] for key in ("start a", "start b", "path a")})
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -114,24 +148,25 @@ def test_online_ewc(normalise: bool, decay: float) -> None:
     """Three tasks whose gradients differ a thousandfold; five sequences, at most four used."""
     settings = OnlineEWC.Config(decay=decay, normalise=normalise, sequences=4)
     anchor = OnlineEWC(settings)
+    state: State = {}
     running = split(torch.zeros(P, dtype=torch.float64))
     first = reference = None
     for task, size in ((1, 1.0), (2, 30.0), (3, 0.03)):
         if first is None:
-            assert anchor.loss(view_of(normal(P, seed=9))).item() == 0.0
+            assert anchor.loss(state, step_at(normal(P, seed=9))).item() == 0.0
         else:
-            assert_penalty(anchor, partial(online_ewc.penalty, running, reference))
+            assert_penalty(anchor, state, partial(online_ewc.penalty, running, reference))
         gradients = [size * normal(P, seed=10 * task + n) for n in range(5)]
         asked: list[int] = []
 
         def gradient(
             index: int, given: list[Tensor] = gradients, asked: list[int] = asked
-        ) -> Tensor:
+        ) -> dict[str, Tensor]:
             asked.append(index)
-            return given[index]
+            return split(given[index])
 
         end = normal(P, seed=task)
-        anchor.end(TaskEnd(task, end, 5, gradient))
+        state = anchor.end(state, TaskEnd(task, split(end), 5, gradient))
         assert asked == [0, 1, 2, 3]
         fisher = split(torch.stack(gradients[:4]).square().mean(0))
         first = online_ewc.mean_fisher(fisher) if first is None else first
@@ -140,18 +175,17 @@ def test_online_ewc(normalise: bool, decay: float) -> None:
             assert joined(fisher).mean() == pytest.approx(float(first), rel=1e-12)
         running = online_ewc.update(running, fisher, decay)
         reference = split(end)
-        state = anchor.state()
-        torch.testing.assert_close(state["fisher"], joined(running), rtol=1e-12, atol=0)
-        assert torch.equal(state["reference"], end)
+        torch.testing.assert_close(joined(state["fisher"]), joined(running), rtol=1e-12, atol=0)
+        assert torch.equal(joined(state["reference"]), end)
         assert state["scale"] == pytest.approx(float(first), rel=1e-12)
 
 
 def test_a_gradient_of_zero_is_no_division_by_zero() -> None:
-    anchor = OnlineEWC(OnlineEWC.Config())
-    zero = torch.zeros(3, dtype=torch.float64)
+    anchor, state = OnlineEWC(OnlineEWC.Config()), {}
+    zero = {"a": torch.zeros(3, dtype=torch.float64)}
     for task in (1, 2):
-        anchor.end(TaskEnd(task, zero, 1, lambda index: zero))
-    assert torch.equal(anchor.state()["fisher"], zero)
+        state = anchor.end(state, TaskEnd(task, zero, 1, lambda index: zero))
+    assert torch.equal(state["fisher"]["a"], zero["a"])
 
 
 class Student:
@@ -167,16 +201,16 @@ class Student:
         self.hidden = normal(*shape, seed=2).requires_grad_()
         assert not self.mask.all()
 
-    def view(self, replay: bool) -> StepView:
+    def step(self, replay: bool, teacher: bool = True) -> Step:
         projection = Projection(
             self.backbone,
             self.batch.packed(self.hidden[:, :-1]),
-            self.batch.packed(self.teacher[:, :-1]),
+            self.batch.packed(self.teacher[:, :-1]) if teacher else None,
             self.batch.targets,
         )
         none: Any = None
-        at = torch.zeros(1, dtype=torch.float64)
-        return StepView(at, none if replay else projection, projection if replay else None)
+        at = {"a": torch.zeros(1, dtype=torch.float64)}
+        return Step(at, none if replay else projection, projection if replay else None)
 
     def logits(self) -> tuple[Tensor, Tensor]:
         return self.backbone.logits(self.teacher), self.backbone.logits(self.hidden)
@@ -193,12 +227,9 @@ def test_self_distillation() -> None:
     """eq. app-function-loss, padding out."""
     student = Student()
     anchor = SelfDistillation(SelfDistillation.Config(temperature=3.0))
-    at = torch.zeros(1, dtype=torch.float64)
-    anchor.begin(TaskStart(1, at))
-    assert anchor.loss(student.view(replay=False)).item() == 0.0
-    anchor.begin(TaskStart(2, at))
+    assert anchor.loss({}, student.step(replay=False, teacher=False)).item() == 0.0
     theirs = function_loss(*student.logits(), student.mask, 3.0)
-    student.assert_same(anchor.loss(student.view(replay=False)), theirs)
+    student.assert_same(anchor.loss({}, student.step(replay=False)), theirs)
 
 
 @pytest.mark.parametrize("loss", ["soft", "cross_entropy"])
@@ -207,11 +238,27 @@ def test_generative_replay(loss: Any) -> None:
     student = Student()
     anchor = GenerativeReplay(GenerativeReplay.Config(temperature=1.5, loss=loss))
     none: Any = None
-    nothing = StepView(torch.zeros(1), none, None)
-    assert anchor.loss(nothing).item() == 0.0
+    nothing = Step({"a": torch.zeros(1)}, none, None)
+    assert anchor.loss({}, nothing).item() == 0.0
     teacher, logits = student.logits()
     if loss == "soft":
         theirs = soft_replay_loss(teacher, logits, student.mask, 1.5)
     else:
         theirs = hard_replay_loss(logits, student.ids, student.mask)
-    student.assert_same(anchor.loss(student.view(replay=True)), theirs)
+    student.assert_same(anchor.loss({}, student.step(replay=True)), theirs)
+
+
+def test_states_of_older_runs_are_read() -> None:
+    """They have one tensor of all factors, and no name for it."""
+    one, other = normal(P, seed=1), normal(P, seed=2)
+    nothing: Any = None
+    at = Step({"factors": other + 1}, nothing, None)
+    importance = SynapticIntelligence(SynapticIntelligence.Config())
+    state = importance.unpack({"importance": one, "reference": other})
+    torch.testing.assert_close(importance.loss(state, at), one.sum())
+    fisher = OnlineEWC(OnlineEWC.Config())
+    state = fisher.unpack({"fisher": one, "reference": other, "scale": one.mean()})
+    torch.testing.assert_close(fisher.loss(state, at), one.sum())
+    form = KroneckerFisher(KroneckerFisher.Config())
+    parts = {"learned S a": torch.eye(2), "learned G a": torch.eye(3)}
+    assert form.unpack(parts)["past"]["a"].outputs.dense().shape == (3, 3)

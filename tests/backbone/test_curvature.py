@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import OPTConfig, OPTForCausalLM
 
+import holdfast.model.curvature
 from holdfast.anchors.base import Update
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.curvature import (
+from holdfast.backbone.curvature import curvature_of
+from holdfast.backbone.model import Backbone
+from holdfast.core.seeding import generator
+from holdfast.model.curvature import (
     CurvatureConfig,
     KroneckerFactors,
-    curvature_numbers,
-    curvature_of,
     from_named,
     mixed,
     named,
 )
-from holdfast.backbone.model import Backbone
-from holdfast.core.seeding import generator
+from holdfast.model.lora import LoraSettings, LoraWorkspace
 from reference.curvature import kronecker_factors
-from tests.tiny import exact_backbone, exact_gpt2, short_sequences
+from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, flat, short_sequences
 
 DRAW = (5, "curvature labels", 2)
 
 
 def adapted(
     make: Callable[[], Backbone] = exact_backbone, *, moved: bool = False
-) -> tuple[Backbone, Adapters]:
+) -> tuple[Backbone, LoraWorkspace]:
     """moved: give the low-rank branches something to say."""
     backbone = make()
-    backbone.adapt(Adapters.Config(rank=2, targets="all-linear"))
-    adapters = backbone.adapters
+    backbone.adapt(LoraSettings(rank=2, targets="all-linear"))
+    adapters = backbone.workspace
     adapters.fresh(1, 1)
     if moved:
         source = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for layer in adapters.layers.values():
-                layer.up.normal_(std=0.1, generator=source)
+                layer.lora_B.normal_(std=0.1, generator=source)
     return backbone, adapters
+
+
+def measured(
+    backbone: Backbone,
+    sequences: list[list[int]],
+    config: CurvatureConfig,
+    draw: tuple[int, str, int] = DRAW,
+    labels: list[list[int]] | None = None,
+) -> dict[str, KroneckerFactors]:
+    with backbone.learning():
+        return curvature_of(backbone, backbone.workspace.layers, sequences, config, draw, labels)
+
+
+def modules_of(workspace: LoraWorkspace) -> dict[str, Any]:
+    return {name: layer.module for name, layer in workspace.layers.items()}
 
 
 def numbers(counts: list[int]) -> list[Tensor]:
@@ -54,36 +70,54 @@ def numbers(counts: list[int]) -> list[Tensor]:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 @pytest.mark.parametrize(
-    ("make", "modules"),
-    [
-        (adapted, False),
-        (partial(adapted, moved=True), False),
-        (partial(adapted, moved=True), True),
-        (partial(adapted, exact_gpt2), False),
-    ],
-    ids=["decoder", "decoder, branches open", "modules, padded", "GPT-2"],
+    "make",
+    [adapted, partial(adapted, moved=True), partial(adapted, exact_gpt2)],
+    ids=["llama", "moved", "GPT-2"],
 )
 def test_they_are_the_references(
-    make: Callable[[], tuple[Backbone, Adapters]],
-    modules: bool,
+    make: Callable[[], tuple[Backbone, LoraWorkspace]],
     temperature: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Several batches, sequences of several lengths, logits in chunks."""
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
-    monkeypatch.setattr(curvature_module, "_LOGITS_AT_ONCE", 257 * 5)
+    monkeypatch.setattr(holdfast.model.curvature, "_LOGITS_AT_ONCE", 257 * 5)
     backbone, adapters = make()
     sequences = short_sequences(7, seed=3)
     config = CurvatureConfig(temperature=temperature)
-    with backbone.by_modules() if modules else nullcontext():
-        ours = curvature_of(backbone, sequences, config, DRAW)
+    ours = measured(backbone, sequences, config)
     uniforms = numbers([len(one) - 1 for one in sequences])
-    theirs = kronecker_factors(backbone.model, adapters.layers, sequences, uniforms, temperature)
+    theirs = kronecker_factors(
+        backbone.model, modules_of(adapters), sequences, uniforms, temperature
+    )
     assert ours.keys() == theirs.keys() == adapters.layers.keys()
     for name, (S, G) in theirs.items():
         torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
         assert G.abs().max() > 1e-6
+        kept = [*ours[name].inputs.parts().values(), *ours[name].outputs.parts().values()]
+        assert not any(one.requires_grad for one in kept)  # a graph of the model would stay
+
+
+def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tokens at once as fit, one at least; the factors are the same."""
+    backbone, adapters = adapted()
+    held = sum(
+        (layer.lora_A.shape[1] + 2 * layer.lora_B.shape[0]) * layer.lora_A.element_size()
+        for layer in adapters.layers.values()
+    )
+    sequences = short_sequences(7, seed=3)
+    whole = measured(backbone, sequences, CurvatureConfig())
+    for tokens, room in ((4096, 1 << 40), (12, 12 * held + 1), (1, 1)):
+        monkeypatch.setattr(curvature_module, "BYTES_AT_ONCE", room)
+        assert curvature_module.tokens_at_once(adapters.layers) == tokens
+    for name, found in measured(backbone, sequences, CurvatureConfig()).items():
+        torch.testing.assert_close(
+            found.inputs.dense(), whole[name].inputs.dense(), rtol=1e-9, atol=1e-12
+        )
+        torch.testing.assert_close(
+            found.outputs.dense(), whole[name].outputs.dense(), rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("questions", [0.0, 0.3])
@@ -96,23 +130,47 @@ def test_tokens_of_questions_may_weigh_less(
     sequences = short_sequences(7, seed=3)
     prompts = [1, *(len(one) - 1 for one in sequences[1:])]
     config = CurvatureConfig(questions=questions)
-    ours = curvature_of(backbone, sequences, config, DRAW, prompts)
+    labels = [[-100] * p + one[p:] for p, one in zip(prompts, sequences, strict=True)]
+    ours = measured(backbone, sequences, config, labels=labels)
     uniforms = numbers([len(one) - 1 for one in sequences])
     theirs = kronecker_factors(
-        backbone.model, adapters.layers, sequences, uniforms, 1.0, prompts, questions
+        backbone.model, modules_of(adapters), sequences, uniforms, 1.0, prompts, questions
     )
     for name, (S, G) in theirs.items():
         torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
 
 
+def test_maps_may_run_in_another_order_than_they_stand_in_the_model() -> None:
+    """OPT declares k, v, q and computes q, k, v."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = OPTConfig(
+            vocab_size=257, **sizes, word_embed_proj_dim=16, max_position_embeddings=64, dropout=0.0
+        )
+        model: Any = OPTForCausalLM(config).double()
+    for weight in model.parameters():
+        weight.data *= 5
+    backbone = Backbone(model, byte_tokenizer())
+    backbone.adapt(LoraSettings(rank=2, targets=("q_proj", "k_proj", "v_proj")))
+    sequences = short_sequences(3)
+    found = measured(backbone, sequences, CurvatureConfig())
+    uniforms = numbers([len(one) - 1 for one in sequences])
+    modules = modules_of(backbone.workspace)
+    theirs = kronecker_factors(backbone.model, modules, sequences, uniforms, 1.0)
+    for name, (S, G) in theirs.items():
+        torch.testing.assert_close(found[name].inputs.dense(), S, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(found[name].outputs.dense(), G, rtol=1e-6, atol=1e-9)
+
+
 def test_looking_leaves_nothing_behind() -> None:
     backbone, adapters = adapted(moved=True)
-    before = adapters.parameters.detach().clone()
+    before = flat(adapters.copied())
     state = torch.get_rng_state()
-    curvature_of(backbone, short_sequences(3), CurvatureConfig(), DRAW)
-    assert torch.equal(adapters.parameters, before)
-    assert not adapters.gradient.any()
+    measured(backbone, short_sequences(3), CurvatureConfig(), DRAW)
+    assert torch.equal(flat(adapters.copied()), before)
+    assert all(one.grad is None for one in adapters.parameters().values())
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -134,7 +192,7 @@ def test_where_the_factorisation_is_exact_it_is_the_fisher_information() -> None
     backbone, _ = adapted()
     name = "model.layers.1.self_attn.v_proj"
     exact = fisher_of_one_position(exact_backbone(), name, [9])
-    found = curvature_of(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
+    found = measured(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
     dense = torch.kron(found.outputs.dense(), found.inputs.dense())
     # The tokens are drawn: five standard deviations of a mean of 20,000 draws.
     assert torch.linalg.matrix_norm(dense - exact) < 0.05 * torch.linalg.matrix_norm(exact)
@@ -147,10 +205,10 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
     name = "model.layers.1.mlp.down_proj"
     layer = adapters.layers[name]
     config = CurvatureConfig(temperature=temperature)
-    found = curvature_of(backbone, [[9, 4]] * 20_000, config, DRAW)
+    found = measured(backbone, [[9, 4]] * 20_000, config, DRAW)
     source = torch.Generator().manual_seed(1)
-    left = 1e-3 * torch.randn(layer.up.shape, generator=source, dtype=torch.float64)
-    update = Update(left, layer.down.detach(), adapters.scale)
+    left = 1e-3 * torch.randn(layer.lora_B.shape, generator=source, dtype=torch.float64)
+    update = Update(left, layer.lora_A.detach(), layer.scale)
     form = quadratic_form({name: update}, found)
 
     def distribution() -> Tensor:
@@ -160,25 +218,25 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
 
     before = distribution()
     with torch.no_grad():
-        layer.up.copy_(left)
+        layer.lora_B.copy_(left)
     after = distribution()
     divergence = temperature**2 * (before.exp() * (before - after)).sum()
     assert divergence > 1e-9
     torch.testing.assert_close(form, divergence, rtol=0.05, atol=0)
 
 
-def random_curvature(adapters: Adapters, seed: int) -> dict[str, KroneckerFactors]:
+def random_curvature(adapters: LoraWorkspace, seed: int) -> dict[str, KroneckerFactors]:
     backbone, other = adapted()
     assert other.layers.keys() == adapters.layers.keys()
     draw = (seed, "random", 1)
-    return curvature_of(backbone, short_sequences(4, seed), CurvatureConfig(), draw)
+    return measured(backbone, short_sequences(4, seed), CurvatureConfig(), draw)
 
 
 @pytest.mark.parametrize("width", [2048, 0])
 def test_a_curvature_goes_through_a_file(width: int) -> None:
     backbone, _ = adapted()
     config = CurvatureConfig(exact_up_to=width, eigenpairs=3)
-    found = curvature_of(backbone, short_sequences(4), config, DRAW)
+    found = measured(backbone, short_sequences(4), config, DRAW)
     tensors = named(found)
     # Maps that read one tensor have one S: it is written once.
     assert len({id(t) for t in tensors.values()}) == len(tensors)
@@ -195,16 +253,6 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
             from_named(wrong)
 
 
-@pytest.mark.parametrize(("width", "kept"), [(2048, 3), (0, 3), (0, 100)])
-def test_its_size_is_known_before(width: int, kept: int) -> None:
-    backbone, adapters = adapted()
-    config = CurvatureConfig(exact_up_to=width, eigenpairs=kept)
-    found = curvature_of(backbone, short_sequences(4), config, DRAW)
-    taken = sum(tensor.numel() * tensor.itemsize for tensor in named(found).values())
-    readers = [(group.maps[0].down.shape[1], group.widths) for group in adapters.groups]
-    assert curvature_numbers(readers, config) * adapters.dtype.itemsize == taken
-
-
 def test_a_mean_of_two_curvatures() -> None:
     _, adapters = adapted()
     one, other = (random_curvature(adapters, seed) for seed in (1, 2))
@@ -217,14 +265,15 @@ def test_a_mean_of_two_curvatures() -> None:
 
 
 def test_padding_does_not_count() -> None:
-    """Seven sequences in one batch: the modules pad them to the longest, the decoder does not."""
+    """Seven sequences in one batch, padded to the longest, and each in a batch of its own."""
     backbone, _ = adapted(moved=True)
     sequences = short_sequences(7, seed=4)
     assert len({len(one) for one in sequences}) > 2
-    packed = curvature_of(backbone, sequences, CurvatureConfig(), DRAW)
-    with backbone.by_modules():
-        padded = curvature_of(backbone, sequences, CurvatureConfig(), DRAW)
-    for name, factors in packed.items():
+    together = measured(backbone, sequences, CurvatureConfig())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curvature_module, "TOKENS_AT_ONCE", 1)
+        alone = measured(backbone, sequences, CurvatureConfig())
+    for name, factors in together.items():
         for side in ("inputs", "outputs"):
-            one, other = (getattr(known, side).dense() for known in (padded[name], factors))
+            one, other = (getattr(known, side).dense() for known in (alone[name], factors))
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

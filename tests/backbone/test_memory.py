@@ -14,7 +14,7 @@ from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
-from tests.tiny import byte_tokenizer, short_sequences, tiny_llama
+from tests.tiny import byte_tokenizer, flat, short_sequences, tiny_llama
 
 ITEMS, SAMPLES, NEW_TOKENS, WIDTH, RANK = 4, 4, 6, 64, 1
 
@@ -61,7 +61,7 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
         raise AssertionError("a copy of the model")
 
     model = sum(parameter.numel() for parameter in backbone.model.parameters())
-    workspace = learner.adapters.parameters.numel()
+    workspace = flat(learner.workspace.parameters()).numel()
     teacher = WIDTH * (sum(map(len, sequences)) + SAMPLES * NEW_TOKENS)
     bound = 3 * workspace + teacher + 1000
     before, census = entries_alive(), Census()

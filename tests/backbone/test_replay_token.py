@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from holdfast.backbone.adapters.workspace import Adapters
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
+from holdfast.model.lora import LoraSettings
 from reference.replay import initialise_seed_token
-from tests.tiny import byte_tokenizer, exact_backbone, tiny_llama
+from tests.tiny import byte_tokenizer, exact_backbone, flat, tiny_llama
 
 TOKENS = 257
 
@@ -76,23 +75,23 @@ def test_it_is_set_once(tied: bool, tmp_path: Path) -> None:
     assert torch.equal(again.model.get_input_embeddings().weight[token], row)
 
 
-def trained(seed_row: bool) -> tuple[Backbone, Adapters, Any]:
+def trained(seed_row: bool) -> Backbone:
     """A backbone after three steps on sequences that begin with the seed token."""
     backbone = exact_backbone()
     token = backbone.add_replay_token()
-    config = Adapters.Config(rank=2, dropout=0.0, targets=("q_proj", "down_proj"))
-    adapters = Adapters(backbone.model, config, backbone.head, token if seed_row else None)
-    adapters.fresh(0, 1)
-    optimizer = torch.optim.AdamW([adapters.parameters], lr=0.1)
+    settings = LoraSettings(rank=2, dropout=0.0, targets=("q_proj", "down_proj"))
+    backbone.adapt(settings, seed_row=seed_row)
+    backbone.workspace.fresh(0, 1)
+    optimizer = torch.optim.AdamW(list(backbone.workspace.parameters().values()), lr=0.1)
     for _ in range(3):
-        adapters.gradient.zero_()
+        optimizer.zero_grad()
         backbone.logits(backbone.hidden(torch.tensor([[token, 4, 5]]))).square().sum().backward()
         optimizer.step()
-    return backbone, adapters, exact_backbone()
+    return backbone
 
 
 def test_the_row_is_frozen_by_default() -> None:
-    backbone, _, plain = trained(seed_row=False)
+    backbone, plain = trained(seed_row=False), exact_backbone()
     plain.add_replay_token()
     assert torch.equal(
         backbone.model.get_input_embeddings().weight, plain.model.get_input_embeddings().weight
@@ -100,26 +99,29 @@ def test_the_row_is_frozen_by_default() -> None:
 
 
 def test_the_option_trains_that_row_alone() -> None:
-    backbone, adapters, plain = trained(seed_row=True)
+    backbone, plain = trained(seed_row=True), exact_backbone()
     token = plain.add_replay_token()
     table = plain.model.get_input_embeddings().weight
     # The table, and with it the output head, stays; the row is a coordinate of the workspace.
     assert torch.equal(backbone.head.weight, table)
-    assert adapters.seed_row is not None
-    assert adapters.parameters.numel() == 2 * 2 * (16 + 16 + 32 + 16) + 16
-    assert torch.equal(adapters.parameters[-16:], adapters.seed_row)
-    assert torch.equal(adapters.named(adapters.parameters)["seed_row"], adapters.seed_row)
-    assert ((adapters.seed_row - table[token]).abs() > 1e-3).all()
+    coordinates = backbone.workspace.parameters()
+    assert len(flat(coordinates)) == 2 * 2 * (16 + 16 + 32 + 16) + 16
+    row = coordinates["seed_row"]
+    assert ((row - table[token]).abs() > 1e-3).all()
     embed = backbone.model.get_input_embeddings()
     for ids in (torch.arange(TOKENS), torch.tensor([[3, 9]])):
         assert torch.equal(embed(ids), table[ids])
-    assert torch.equal(embed(torch.tensor([[3, token]]))[0, 1], adapters.seed_row)
+    assert torch.equal(embed(torch.tensor([[3, token]]))[0, 1], row)
+    # Unloaded, the input table has the row, and the output head, untied, keeps its own.
+    backbone.merge_and_unload()
+    assert torch.equal(backbone.model.get_input_embeddings().weight[token], row)
+    assert torch.equal(backbone.model.get_output_embeddings().weight[token], table[token])
 
 
 def test_the_rows_gradient_is_the_embeddings() -> None:
     backbone = exact_backbone()
     token = backbone.add_replay_token()
-    adapters = Adapters(backbone.model, Adapters.Config(rank=2), backbone.head, token)
+    backbone.adapt(LoraSettings(rank=2), seed_row=True)
     ids = torch.tensor([[token, 4, token]])
     backbone.hidden(ids).square().sum().backward()
 
@@ -128,5 +130,7 @@ def test_the_rows_gradient_is_the_embeddings() -> None:
     table = twin.model.get_input_embeddings().weight.requires_grad_()
     twin.hidden(ids).square().sum().backward()
     assert table.grad is not None
-    torch.testing.assert_close(adapters.gradient[-16:], table.grad[token], rtol=1e-11, atol=1e-13)
-    assert adapters.gradient[-16:].abs().max() > 1e-3
+    gradient = backbone.workspace.parameters()["seed_row"].grad
+    assert gradient is not None
+    torch.testing.assert_close(gradient, table.grad[token], rtol=1e-11, atol=1e-13)
+    assert gradient.abs().max() > 1e-3

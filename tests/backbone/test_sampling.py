@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation import sampling
 from holdfast.backbone.generation.nucleus import nucleus_sample
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
@@ -45,14 +44,6 @@ def alone(backbone: Backbone, prompt: int, noise: Tensor) -> list[int]:
     return tokens
 
 
-@pytest.fixture(params=["ranks", "candidates"])
-def noise_shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
-    """Both ways of drawing, the second as on a GPU."""
-    shape = (15,) if request.param == "candidates" else ()
-    monkeypatch.setattr(sampling, "uniforms_a_draw", lambda *_: shape)
-    return shape
-
-
 @pytest.fixture(scope="module")
 def stopping() -> Backbone:
     """A backbone for which every fourth token ends the text."""
@@ -61,11 +52,9 @@ def stopping() -> Backbone:
     return backbone
 
 
-def test_rows_that_stop_leave_the_others_alone(
-    stopping: Backbone, noise_shape: tuple[int, ...]
-) -> None:
+def test_rows_that_stop_leave_the_others_alone(stopping: Backbone) -> None:
     drawn = continuations(stopping, 12, 12)
-    noise = torch.rand(12, 7, *noise_shape, generator=generator(3, "replay", 2))
+    noise = torch.rand(12, 7, generator=generator(3, "replay", 2))
     assert drawn == [alone(stopping, 9, row) for row in noise]
     lengths = {len(tokens) for tokens in drawn}
     assert 1 in lengths and 7 in lengths and len(lengths) > 3
@@ -75,7 +64,6 @@ def test_rows_that_stop_leave_the_others_alone(
 
 
 @pytest.mark.parametrize("batch", [1, 5, 12])
-@pytest.mark.usefixtures("noise_shape")
 def test_the_batch_does_not_matter(stopping: Backbone, batch: int) -> None:
     whole = continuations(stopping, 12, 512)
     assert continuations(stopping, 12, batch) == whole
@@ -94,7 +82,6 @@ def test_draws_are_named(stopping: Backbone) -> None:
     assert continuations(stopping, 8, 5) == plain[:8]
 
 
-@pytest.mark.usefixtures("noise_shape")
 def test_first_tokens_are_drawn_from_the_models_distribution() -> None:
     """Chi-square over one whole run: 4000 independent first tokens."""
     backbone = exact_backbone()

@@ -19,9 +19,7 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-from holdfast.backbone.generation.cached import CachedSteps
-from holdfast.backbone.generation.steps import steps_for
-from holdfast.backbone.generation.uncached import UncachedSteps
+from holdfast.backbone.generation.steps import CachedSteps, UncachedSteps, steps_for
 from tests.backbone.test_steps import SIZES, Bare, gpt2
 
 

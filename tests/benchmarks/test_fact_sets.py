@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import fact_sets
 from benchmarks.fact_sets import NAMES, corrected, draw, filled, load_set, several
 from benchmarks.lessons import MOST, in_lessons
-from holdfast.memory.chat.evaluation.probes import probes_of
+from holdfast.memory.evaluation.probes import probes_of
 from holdfast.memory.facts import stream_from
 from holdfast.memory.plan import plan
 from holdfast.streams.registry import question_key

@@ -11,12 +11,8 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.backbone.adapters.workspace import Adapters
-from holdfast.backbone.generation import graph, steps
-from holdfast.backbone.generation.cache import BlockCache, cache_for
-from holdfast.backbone.generation.cached import CachedSteps
-from holdfast.backbone.generation.graph import GraphSteps
 from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.steps import CachedSteps
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.builders import local_model
@@ -286,41 +282,6 @@ def test_second_tokens_are_drawn_from_the_models_distribution(llama: Backbone) -
     assert freedom > 20
     # Mean k and variance 2k: five standard deviations.
     assert abs(chi - freedom) < 5 * (2 * freedom) ** 0.5
-
-
-@pytest.mark.parametrize("look", [1, 16])
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_static_steps_draw_the_same(name: str, look: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = Backbone(MODELS[name](), spelling())
-    backbone.stop_tokens = frozenset(range(0, 257, 9))
-    drawn = complete(backbone)
-    used: list[GraphSteps] = []
-
-    def static(backbone: Backbone) -> GraphSteps:
-        cache = cache_for(backbone.model, 8)
-        assert isinstance(cache, BlockCache)
-        used.append(GraphSteps(backbone, cache, as_is))
-        return used[-1]
-
-    def as_is(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        step()
-        return step
-
-    monkeypatch.setattr(local_model, "steps_for", static)
-    monkeypatch.setattr(graph, "_GRAPH_ROWS", 4)
-    monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
-    assert complete(backbone, batch=9) == drawn
-    assert len(used) == 3 and all(one.replays for one in used)
-
-
-def test_adapted_maps_speak_by_either_way(llama: Backbone) -> None:
-    plain = complete(llama)
-    assert llama.adapt(Adapters.Config(rank=3, alpha=6)) is None
-    with torch.no_grad():
-        llama.adapters.parameters.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
-    drawn = complete(llama)
-    with llama.by_modules():
-        assert complete(llama) == drawn != plain
 
 
 # A backbone as a text model.

@@ -26,7 +26,7 @@ def config(backbone_directory):
             "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
             "optim": {"epochs": 2, "batch_size": 2, "lr": 0.03},
             "sampling": {"samples": 4, "max_new_tokens": 6},
-            "evaluation": {"max_new_tokens": 8},
+            "evaluation": {"max_new_tokens": 24},
             **sections,
         }
         return RunConfig.of(values)

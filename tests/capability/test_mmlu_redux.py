@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from holdfast.backbone.generation.steps import can_cache
 from holdfast.capability import data
 from holdfast.capability.likelihood import next_token_log_probabilities
-from holdfast.capability.mmlu_files import hub_items, mmlu_items, redux_items
+from holdfast.capability.mmlu_files import mmlu_items, redux_items
 from holdfast.capability.mmlu_redux import EXAMPLES, LetterChoice, letter_tokens, question
 from holdfast.capability.outcome import Problem
 from holdfast.core.errors import HoldfastError
@@ -81,23 +81,24 @@ def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path):
     [
         row(4),
         row("B"),
-        row(choices=["one", "two", "three"]),
         row(choices=["one", "two", "three", 4]),
-        ["no list", "[1", 0, "ok", "", "", ""],
         ["a call", "print(1)", 0, "ok", "", "", ""],
         ["short"],
     ],
 )
 def test_a_damaged_row_is_named(tmp_path, bad):
     write_redux(tmp_path, row(), bad)
-    with pytest.raises(HoldfastError, match=r"test\.csv line 3: is no question of MMLU-Redux"):
+    with pytest.raises(HoldfastError, match=r"test\.csv line 3: is no question of mmlu_redux"):
         redux_items(tmp_path, "drop")
 
 
 def test_a_missing_column_and_a_missing_folder_are_named(tmp_path):
     path = write_redux(tmp_path, row())
     path.write_text(path.read_text().replace("error_type", "kind"))
-    with pytest.raises(HoldfastError, match="has no column error_type"):
+    with pytest.raises(
+        HoldfastError,
+        match=r"test\.csv line 2: is no question of mmlu_redux \(KeyError: 'error_type'",
+    ):
         redux_items(tmp_path, "drop")
     with pytest.raises(HoldfastError, match="mini_mmlu_fixed_csv is not there; give --data-root"):
         redux_items(tmp_path / "elsewhere", "drop")
@@ -112,7 +113,7 @@ def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path):
     assert first.details == {"choices": ["None", "NaN", "", "4"]}
     assert (second.id, second.group, second.target) == ("mmlu/odd_things/1", "odd_things", "A")
     path.write_text("Next?,1,2,3,4,AB\n")
-    with pytest.raises(HoldfastError, match="line 1: is no question, four choices and a letter"):
+    with pytest.raises(HoldfastError, match="line 1: is no question of mmlu"):
         mmlu_items(tmp_path)
 
 
@@ -150,7 +151,7 @@ def test_the_hub_gives_the_items_of_the_files(tmp_path, hub):
     named = [dict(zip(HEADER, one, strict=True)) | {"choices": SOUP} for one in ROWS]
     rows["cooking"] = named
     for errors in ("drop", "keep", "correct"):
-        assert hub_items(errors) == redux_items(tmp_path, errors)
+        assert redux_items(None, errors) == redux_items(tmp_path, errors)
     assert asked[0][1:] == ("cooking", "test")
 
 

@@ -30,6 +30,12 @@ def holdfast(monkeypatch, capfd):
     """Call the command in this process; return its exit status and what it printed."""
     from holdfast.cli.main import app
 
+    return caller(app, monkeypatch, capfd)
+
+
+def caller(app, monkeypatch, capfd):
+    """A function that calls a command in this process."""
+
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
         capfd.readouterr()

@@ -1,4 +1,4 @@
-"""`holdfast analyse`, `compare` and `report`, on studies that took no model."""
+"""`holdfast analyse` and `report`, on studies that took no model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import pandas as pd
 import pytest
 
 from tests.analysis.synthetic import (
-    FACTORIAL,
     PAPER,
     SEEDS,
-    write_search,
     write_suite,
     write_trajectory,
 )
@@ -30,40 +28,6 @@ print(time.process_time(), status.partition("VmHWM:")[2].split()[0], file=sys.st
 """
 
 
-def test_a_whole_factorial_gives_every_table_of_a_suite(holdfast, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=12)
-    done = holdfast("analyse", tmp_path / "suite")
-    assert done.status == 0, done.err
-    place = tmp_path / "suite" / "analysis"
-    assert done.out.splitlines()[-1] == str(place)
-    effects = pd.read_csv(place / "effects.csv")
-    assert len(effects) == 15
-    assert effects["effect"].abs().is_monotonic_decreasing
-    assert json.loads((place / "effects.json").read_text())[0]["term"] == effects["term"][0]
-    table = pd.read_csv(place / "configurations.csv")
-    assert list(table["method"])[-1] == "vanilla"
-    assert set(table["seeds"]) == {3}
-    text = (place / "analysis.md").read_text()
-    assert "## effects" in text
-    assert "- search_transfer: no search" in text
-    cells = pd.read_csv(place / "cells.csv")
-    assert all((place / path / "matrix.csv").exists() for path in cells["path"])  # relative
-    drawn = {path.name for path in (place / "figures").iterdir()}
-    assert drawn == {
-        f"{name}.{kind}"
-        for name in ("survival", "compositions", "noise", "build_up", "matrices")
-        for kind in ("pdf", "png")
-    }
-    assert "figure search: no search" in done.out
-    controls = pd.read_csv(place / "controls.csv")
-    assert len(controls) == 16 and set(controls["box_emission"]) == {1.0}
-    (sizes,) = pd.read_csv(place / "datasets.csv").to_dict("records")
-    assert sizes == {
-        "dataset": "symbol_qa", "tasks": 12, "items": 240, "items_least": 20, "items_most": 20,
-        "methods": 16, "runs": 48,
-    }  # fmt: skip
-
-
 def test_analysed_twice_the_results_are_the_same_bytes(holdfast, tmp_path: Path) -> None:
     write_suite(tmp_path / "suite", methods=("vanilla", "replay"), seeds=SEEDS, tasks=4)
     found = []
@@ -75,21 +39,7 @@ def test_analysed_twice_the_results_are_the_same_bytes(holdfast, tmp_path: Path)
     assert found[0] == found[1]
 
 
-def test_what_is_missing_is_named_and_the_rest_is_there(holdfast, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=4)
-    (gone,) = (tmp_path / "suite" / "cells").glob("si_merge-42-*")
-    (gone / "config.json").unlink()
-    done = holdfast("analyse", tmp_path / "suite", "--no-figures")
-    assert done.status == 0, done.err
-    assert "si_merge" in next(line for line in done.out.splitlines() if line.startswith("missing"))
-    reason = "symbol_qa: si_merge has no cell with seed 42"
-    (line,) = (line for line in done.out.splitlines() if reason in line)
-    assert line.startswith("no effects, factorial_model, ranks")
-    table = pd.read_csv(tmp_path / "suite" / "analysis" / "configurations.csv")
-    assert table.set_index("method").at["si_merge", "seeds"] == 2
-
-
-@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+@pytest.mark.parametrize("verb", ["analyse", "report"])
 def test_a_run_that_is_there_twice_stops_no_command(holdfast, tmp_path: Path, verb: str) -> None:
     suite = write_suite(tmp_path / "suite", (*FEW, "other"), SEEDS, tasks=4)
     write_trajectory(tmp_path / "again", "other", SEEDS[0], tasks=4)
@@ -97,11 +47,10 @@ def test_a_run_that_is_there_twice_stops_no_command(holdfast, tmp_path: Path, ve
     assert done.status == 0, done.err
     if verb == "analyse":
         (line,) = [line for line in done.out.splitlines() if "other with seed 41 is there" in line]
-        assert line.startswith("no datasets, configurations, ") and "figure matrices" in line
-        assert len(pd.read_csv(tmp_path / "out" / "effects.csv")) == 3
+        assert line.startswith("no configurations, ") and "figure matrices" in line
 
 
-@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+@pytest.mark.parametrize("verb", ["analyse", "report"])
 def test_a_run_that_went_further_than_the_others_is_told(
     holdfast, tmp_path: Path, verb: str
 ) -> None:
@@ -118,49 +67,6 @@ def test_a_run_that_went_further_than_the_others_is_told(
         assert set(table["horizon"]) == {4} and table.at["merge", "seeds"] == 3
 
 
-def test_a_suite_and_its_search_are_set_beside_each_other(holdfast, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=8)
-    scores = {method: [0.9 - 0.01 * place] for place, method in enumerate(FACTORIAL)}
-    for method in FACTORIAL[:8]:
-        scores[method].append(scores[method][0] / 2)
-    write_search(tmp_path / "search", scores, horizons=(2, 8))
-    done = holdfast("analyse", tmp_path / "suite", tmp_path / "search", "--out", tmp_path / "both")
-    assert done.status == 0, done.err
-    transfer = pd.read_csv(tmp_path / "both" / "search_transfer.csv")
-    assert list(transfer["horizon"]) == [2, 8]
-    assert (tmp_path / "both" / "figures" / "search.pdf").exists()
-    assert (tmp_path / "both" / "selection.csv").exists()
-
-
-def test_a_data_set_that_is_not_complete_does_not_stop_another(holdfast, tmp_path: Path) -> None:
-    write_suite(tmp_path / "symbol", methods=FACTORIAL, seeds=SEEDS, tasks=4)
-    write_suite(tmp_path / "llm", FACTORIAL, SEEDS, 4, dataset="llm_qa", absent=[("si_merge", 42)])
-    out = tmp_path / "both"
-    done = holdfast("analyse", tmp_path / "symbol", tmp_path / "llm", "--out", out, "--no-figures")
-    assert done.status == 0, done.err
-    effects = pd.read_csv(out / "effects.csv")
-    assert set(effects["dataset"]) == {"symbol_qa"} and len(effects) == 15
-    assert list(effects.columns)[:2] == ["dataset", "term"]
-    reason = "llm_qa: si_merge has no cell with seed 42"
-    (line,) = (line for line in done.out.splitlines() if reason in line)
-    assert "effects of llm_qa" in line
-    assert "ranks" in line  # they need all
-    assert set(pd.read_csv(out / "synergy.csv")["dataset"]) == {"symbol_qa", "llm_qa"}
-
-
-def test_what_can_no_longer_be_made_does_not_stay(holdfast, tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=(41,), tasks=3)
-    assert holdfast("analyse", suite).status == 0
-    assert (suite / "analysis" / "figures" / "build_up.pdf").exists()
-    (gone,) = (suite / "cells").glob("si_merge-41-*")
-    (gone / "matrix.csv").write_text("damaged")
-    done = holdfast("analyse", suite)
-    assert "no effects, " in done.out
-    left = {path.name for path in (suite / "analysis").rglob("*") if path.is_file()}
-    assert not left & {"effects.csv", "effects.json"}
-    assert {"configurations.csv", "survival.pdf", "build_up.pdf"} <= left
-
-
 @pytest.mark.parametrize("inside", ["suite", "suite/cells/one"])
 def test_results_never_replace_what_was_read(holdfast, tmp_path: Path, inside: str) -> None:
     suite = write_suite(tmp_path / "suite", methods=("vanilla",), seeds=(41,), tasks=2)
@@ -172,23 +78,41 @@ def test_results_never_replace_what_was_read(holdfast, tmp_path: Path, inside: s
     assert (suite / "cells.csv").read_bytes() == before
 
 
-def test_beside_the_paper(holdfast, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=6)
-    done = holdfast("compare", tmp_path / "suite", "--with", "paper", "--out", tmp_path / "beside")
-    assert done.status == 0, done.err
-    assert "note: symbol_qa: final retention after 6 tasks, the paper's after 100" in done.out
-    beside = pd.read_csv(tmp_path / "beside" / "compared_compositions.csv")
-    paper = beside.set_index("method")["final_paper"]
-    assert paper["sd_replay_merge"] == pytest.approx(0.232)
-    assert len(pd.read_csv(tmp_path / "beside" / "compared_effects.csv")) == 15
-    metrics = pd.read_csv(tmp_path / "beside" / "compared_metrics.csv")
-    assert len(metrics) == 16 * 4
-    lives = pd.read_csv(tmp_path / "beside" / "compared_half_lives.csv").set_index("role")
-    assert lives["half_life_paper"]["strongest composition"] == 19
-    assert "half lives" in done.out
+def test_only_what_an_earlier_call_wrote_is_overwritten(holdfast, tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", methods=("vanilla", "replay"), seeds=(41,), tasks=2)
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "cells.csv").write_text("mine")
+    (out / "search_transfer.json").write_text("mine too")  # a table that is not made here
+    arguments = ("analyse", suite, "--out", out, "--no-figures")
+    refused = holdfast(*arguments)
+    assert (refused.status, refused.err.count("\n")) == (2, 1), refused.err
+    assert f"{out / 'cells.csv'}: would be overwritten, and this command did not" in refused.err
+    assert {path.name: path.read_text() for path in out.iterdir()} == {
+        "cells.csv": "mine",
+        "search_transfer.json": "mine too",
+    }
+    (out / "cells.csv").rename(out / "cells of mine.csv")
+    assert holdfast(*arguments).status == 0
+    assert holdfast(*arguments).status == 0  # over its own
+    assert (out / "search_transfer.json").read_text() == "mine too"
+    listed = json.loads((out / "written.json").read_text())
+    there = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {*listed} == there - {"written.json", "search_transfer.json", "cells of mine.csv"}
 
 
-@pytest.mark.parametrize("verb", ["analyse", "report", "compare"])
+def test_no_result_goes_behind_a_link(holdfast, tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", methods=("vanilla", "replay"), seeds=(41,), tasks=2)
+    (tmp_path / "elsewhere").mkdir()
+    (suite / "analysis").mkdir()
+    (suite / "analysis" / "figures").symlink_to(tmp_path / "elsewhere")
+    refused = holdfast("analyse", suite)
+    assert (refused.status, refused.err.count("\n")) == (2, 1), refused.err
+    assert "figures: is a link to" in refused.err
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("verb", ["analyse", "report"])
 def test_a_place_without_results_is_one_line(holdfast, tmp_path: Path, verb: str) -> None:
     refused = holdfast(verb, tmp_path / "nothing")
     assert refused.status == 2
@@ -220,3 +144,10 @@ def test_the_papers_size_is_analysed_and_reported_in_half_a_minute_and_a_gigabyt
     assert seconds < 30
     assert memory < 1024**2  # kB
     assert (tmp_path / "suite" / "report.html").stat().st_size < 6e6
+
+
+def test_compare_says_where_it_is(holdfast, tmp_path: Path) -> None:
+    refused = holdfast("compare", tmp_path, "--with", "paper", "--out", tmp_path / "x")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "run: python -m experiments.paper compare ..." in refused.err
+    assert "compare" not in holdfast("--help").out

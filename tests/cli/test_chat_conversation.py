@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,18 @@ import pytest
 from holdfast.cli.conversation import respond
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import alone
-from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory.memory import Memory
 from tests.serving.chat_memories import (
     FACTS,
     MORE,
     UNTAUGHT,
     copied,
-    taught_chat_memory,
     when,
 )
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield from taught_chat_memory(tmp_path_factory)
-
-
-def test_answers_are_marked_unless_the_weights_give_them(place: Path) -> None:
-    memory = ChatMemory(place)
+def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> None:
+    memory = Memory(chat_memory)
     assert respond(memory, FACTS[0][0]) == FACTS[0][1]
     own = respond(memory, UNTAUGHT)
     assert own == f"{memory.ask(UNTAUGHT)}\n  (the model's own answer; it was not taught that)"
@@ -41,23 +34,23 @@ def test_answers_are_marked_unless_the_weights_give_them(place: Path) -> None:
     assert "marked" in respond(memory, "/help") and "/teach" in respond(memory, "/help")
 
 
-def test_teaching_and_what_is_missed(place: Path, tmp_path: Path) -> None:
-    memory = ChatMemory(copied(place, tmp_path / "m"))
+def test_teaching_and_what_is_missed(chat_memory: Path, tmp_path: Path) -> None:
+    memory = Memory(copied(chat_memory, tmp_path / "m"))
     assert respond(memory, "/forgotten") == "nothing; all 3 facts are answered from the weights"
     question, answer = MORE[0]
     said = respond(memory, f"/teach {question} {answer}")
     assert "lesson 2: 1 of 1 facts answered from the weights" in said
     assert respond(memory, question) == answer
-    ChatMemory(memory.directory).learn(MORE[1:])  # another process
+    Memory(memory.directory).learn(MORE[1:])  # another process
     assert respond(memory, MORE[1][0]) == MORE[1][1]
     with pytest.raises(HoldfastError, match="/teach takes a question"):
         respond(memory, "/teach Who is it?")
 
 
 def test_what_is_taught_beside_another_process_is_learned_after_it(
-    place: Path, tmp_path: Path
+    chat_memory: Path, tmp_path: Path
 ) -> None:
-    memory = ChatMemory(copied(place, tmp_path / "m"))
+    memory = Memory(copied(chat_memory, tmp_path / "m"))
     question, answer = MORE[0]
     with alone(memory.directory):  # as a lesson of another process does
         said = respond(memory, f"/teach {question} {answer}")

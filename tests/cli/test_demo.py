@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.claims import FORMAT
 from holdfast.core.config import apply_overrides, sha256_of
 from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix
@@ -48,6 +49,7 @@ class Given:
     def advance(self, horizon: int | None, progress: object) -> RecallMatrix:
         self.directory.mkdir(parents=True, exist_ok=True)
         recorded = {
+            "format": FORMAT,
             "config": {"method": self.method, "seed": 41, "stream": {"name": "symbol_qa"}},
             "stream": {"name": "symbol_qa", "tasks": TASKS, "fingerprint": "f"},
             "identity": sha256_of({}),

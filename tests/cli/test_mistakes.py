@@ -47,7 +47,7 @@ def test_bad_facts(lines, words, holdfast, settings, tmp_path):
         ("optim.epochs=0", ["optim.epochs"]),
         ("lora.dropout=1.5", ["lora.dropout"]),
         ("lora.rank=100000", ["lora.rank"]),
-        ("data.weight=2", ["data.weight"]),
+        ("replay.weight=2", ["replay.weight"]),
         ("sampling.top_p=.nan", ["sampling.top_p"]),
         ("method=si_sdd", ["sdd", "sd"]),
         ("method=olora_merge", ["olora", "merge"]),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +14,7 @@ from rich.table import Table
 
 from holdfast.cli.printing import SafeConsole, SafeStream, escaped, safe_output
 from holdfast.core.errors import HoldfastError
+from holdfast.streams import Item
 
 EVIL = "a\x1b]0;gone\x07\x1b[2Jb\x9b3Jc\x7fd\re\u202efdp.\u2066x\u2069\x08"
 SEEN = r"a\u001b]0;gone\u0007\u001b[2Jb\u009b3Jc\u007fd\u000de\u202efdp.\u2066x\u2069\u0008"
@@ -65,16 +69,14 @@ def test_facts_in_a_table_of_the_command(holdfast, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_answer_of_ask(as_json: bool, holdfast, tmp_path, monkeypatch) -> None:
+def test_an_answer_of_ask(as_json: bool, holdfast, chat_memory, monkeypatch) -> None:
     from holdfast.memory import memory as module
-    from holdfast.memory.answering import Reply
+    from holdfast.memory.answer import Answer
 
-    reply = Reply("Who?", EVIL, EVIL, 1.0, None, True)
+    fact = Item("Who?", EVIL)
     monkeypatch.setattr(module.Memory, "load", lambda _: None)
-    monkeypatch.setattr(module.Memory, "knowledge", lambda _: None)
-    monkeypatch.setattr(module.Memory, "is_on_file", lambda *_: True)
-    monkeypatch.setattr(module.Memory, "reply", lambda *_: reply)
-    said = holdfast("ask", tmp_path / "m", "Who?", *(["--json"] if as_json else []))
+    monkeypatch.setattr(module.Memory, "reply", lambda *_: Answer("Who?", EVIL, "weights", fact))
+    said = holdfast("ask", chat_memory, "Who?", *(["--json"] if as_json else []))
     assert said.status == 0, said
     assert not any(symbol in said.out for symbol in "\x1b\x07\x9b\x7f\r\u202e\u2066")
     if as_json:
@@ -86,5 +88,64 @@ def test_an_answer_of_ask(as_json: bool, holdfast, tmp_path, monkeypatch) -> Non
         raise HoldfastError(f"{EVIL}: is no question; ask another")
 
     monkeypatch.setattr(module.Memory, "reply", refuse)
-    said = holdfast("ask", tmp_path / "m", "Who?")
+    said = holdfast("ask", chat_memory, "Who?")
     assert said.status == 2 and said.err == f"holdfast: {SEEN}: is no question; ask another\n"
+
+
+OTHERS = {
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "latin-1": {"PYTHONIOENCODING": "latin-1:replace"},
+    "the C locale": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+}
+# Verbs that print what they are told, beside the others.
+PRINTS = """
+import json, os
+from holdfast.cli.main import app
+from holdfast.cli.printing import SafeConsole, json_line
+from holdfast.cli.verbs import Verb
+text = json.loads(os.environ["TOLD"])
+@app.command(cls=Verb)
+def say(how: str):
+    if how == "json":
+        print(json_line({"answer": text}))
+    elif how == "text":
+        print(text)
+    else:
+        SafeConsole().print(text)
+@app.command(cls=Verb, help=text)
+def other(): pass
+app()
+"""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_output_that_is_not_utf_8(name) -> None:
+    text = "Łódź 東京 \U0001f680"
+
+    def say(*arguments: str, told: str = text) -> subprocess.CompletedProcess[bytes]:
+        mine = {"PATH", "PYTHONPATH", "HOME"}
+        kept = {key: value for key, value in os.environ.items() if key in mine}
+        environment = {**kept, **OTHERS[name], "TOLD": json.dumps(told)}
+        command = [sys.executable, "-c", PRINTS, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, check=False)
+
+    found = say("say", "json")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.isascii() and json.loads(found.stdout) == {"answer": text}
+    others = [["say", "table"], ["other", "--help"]] if name == "ascii" else []
+    for arguments in [["say", "text"], *others]:
+        found = say(*arguments)
+        assert found.returncode == 2, (arguments, found)
+        assert b"?" not in found.stdout + found.stderr
+        assert re.fullmatch(
+            rb"holdfast: standard output is \S+, which has no character \\u0141; "
+            rb"set PYTHONIOENCODING=utf-8\n",
+            found.stderr,
+        ), found.stderr
+    if name == "ascii":
+        plain = say("say", "text", told="Lodz")
+        assert (plain.returncode, plain.stdout) == (0, b"Lodz\n")
+
+
+def test_half_of_a_pair_is_shown() -> None:
+    assert escaped("a\udcffb") == r"a\udcffb"

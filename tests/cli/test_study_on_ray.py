@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-COMMAND = "from holdfast.cli.main import app; app()"
+from tests.cli.real_search import (
+    assert_same_bytes,
+    await_tasks,
+    begun,
+    finish,
+    undisturbed,
+    write_recipe,
+)
+
 MARK = "HOLDFAST_TEST_MARK"  # of a process and all that it starts
-TABLES = ("trace.csv", "trace.json", "leaderboard.csv", "leaderboard.json")
 
 
 class TwoNodes:
@@ -38,7 +41,7 @@ class TwoNodes:
         self._cluster.shutdown()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[TwoNodes]:
     nodes = TwoNodes()
     yield nodes
@@ -47,91 +50,41 @@ def cluster() -> Iterator[TwoNodes]:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "base": "demo",
-                "set": {
-                    "backbone.name": str(tiny_directory),
-                    "stream.tasks": 24,
-                    "stream.items_per_task": 4,
-                    "optim.epochs": 2,
-                    "lora.rank": 2,
-                    "evaluation.max_new_tokens": 16,
-                },
-                "space": {"weight": ["none", "si"], "allocation": ["shared", "merge"]},
-                "schedule": {"horizons": [2, 24], "survivors": ["half"]},
-                "seeds": [1],
-            }
-        )
-    )
-    return path
+    return write_recipe(tmp_path_factory.mktemp("recipe") / "small.yaml", tiny_directory, (2, 16))
 
 
-def search(recipe: Path, out: Path, *options: str, mark: str = "") -> subprocess.Popen[bytes]:
-    arguments = ["search", str(recipe), "--out", str(out), *options]
-    return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, MARK: mark},
-    )
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, recipe: Path) -> Path:
+    place = tmp_path_factory.mktemp("whole")
+    undisturbed(recipe, place)
+    return place
 
 
-def finish(process: subprocess.Popen[bytes]) -> str:
-    _, error = process.communicate(timeout=240)
-    assert process.returncode == 0, error.decode()
-    return error.decode()
-
-
-def await_tasks(out: Path, process: subprocess.Popen[bytes], tasks: int) -> None:
-    """Wait until the cells of a study have so many tasks in their logs together."""
-    deadline = time.monotonic() + 300  # starting Ray and workers takes what the machine has left
-    while sum(len(log.read_bytes().splitlines()) for log in out.rglob("log.jsonl")) < tasks:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_killed_and_robbed_of_a_node_the_search_ends_with_the_same_bytes(
-    cluster: TwoNodes, recipe: Path, tmp_path: Path
+def test_robbed_of_a_node_the_search_ends_with_the_same_bytes(
+    cluster: TwoNodes, recipe: Path, whole: Path, tmp_path: Path
 ) -> None:
-    whole, robbed = tmp_path / "whole", tmp_path / "robbed"
-    finish(search(recipe, whole, "--workers", "2"))
-    on_ray = ("--executor", "ray", "--ray-address", cluster.address)
-    first = search(recipe, robbed, *on_ray)
-    await_tasks(robbed, first, 3)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    second = search(recipe, robbed, *on_ray)
-    await_tasks(robbed, second, 12)
+    process = begun(recipe, tmp_path, "--executor", "ray", "--ray-address", cluster.address)
+    await_tasks(tmp_path, process, 10)
     cluster.lose_a_node()
-    told = finish(second)
-    assert "lost its worker" in told
-    for name in TABLES:
-        assert (robbed / name).read_bytes() == (whole / name).read_bytes()
-    matrices = sorted(path.relative_to(whole) for path in whole.rglob("matrix.csv"))
-    assert len(matrices) == 4
-    for path in matrices:
-        assert (robbed / path).read_bytes() == (whole / path).read_bytes()
+    assert "lost its worker" in finish(process)
+    assert_same_bytes(whole, tmp_path)
 
 
-def test_a_laptop_needs_no_cluster(recipe: Path, tmp_path: Path) -> None:
-    """Ctrl-C ends it and all that it has started; the same command continues."""
-    out, mark = tmp_path / "own", uuid.uuid4().hex
-    first = search(recipe, out, "--executor", "ray", mark=mark)
-    await_tasks(out, first, 2)
-    first.send_signal(signal.SIGINT)
-    _, error = first.communicate(timeout=30)
-    assert first.returncode == 130
-    assert error.decode().splitlines()[-1] == "holdfast: interrupted; the same command continues"
-    deadline = time.monotonic() + 20
+def test_a_laptop_needs_no_cluster(recipe: Path, whole: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends it and all that it has started; what is learned is continued."""
+    mark = uuid.uuid4().hex
+    process = begun(recipe, tmp_path, "--executor", "ray", environment={MARK: mark})
+    await_tasks(tmp_path, process, 2)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.poll() == 130
+    assert error.splitlines()[-1] == "holdfast: interrupted; the same command continues"
+    deadline = time.monotonic() + 90  # Ray's agents look for their parent now and then
     while left := started_with(mark):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    finish(search(recipe, out, "--workers", "2"))
-    assert (out / "leaderboard.csv").read_text().count("finished") == 2
+    undisturbed(recipe, tmp_path)
+    assert_same_bytes(whole, tmp_path)
 
 
 def started_with(mark: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.files import append, write_text_atomically
+from holdfast.core.files import append, cut, write_text_atomically
 
 
 @pytest.fixture
@@ -37,6 +37,19 @@ def test_contents_are_flushed_before_the_name_and_then_the_name(
 ) -> None:
     write_text_atomically(tmp_path / "commit.json", "whole")
     assert heard == ["5 bytes", "rename", "directory"]
+
+
+def test_what_has_another_name_is_not_changed_there(tmp_path: Path) -> None:
+    log, copy = tmp_path / "log.jsonl", tmp_path / "copy.jsonl"
+    append(log, "one\n")
+    os.link(log, copy)
+    assert append(log, "two\n") == 8
+    assert (log.read_text(), copy.read_text()) == ("one\ntwo\n", "one\n")
+    copy.unlink()
+    os.link(log, copy)
+    cut(log, 4)
+    assert (log.read_text(), copy.read_text()) == ("one\n", "one\ntwo\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.jsonl", "log.jsonl"]
 
 
 def test_what_is_appended_is_flushed_before_its_size_is_told(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.claims import claim
 from holdfast.core.config import read_yaml
 from holdfast.core.errors import HoldfastError, NoSpaceError
 from holdfast.core.files import alone, appearing, append, read_json, replacing
@@ -158,3 +159,13 @@ def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path, monkeypatch) -> Non
         temporary.touch()
     with pytest.raises(NoSpaceError), replacing(tmp_path / "a"):
         raise OSError("Error while serializing: No space left on device (os error 28)")
+
+
+def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
+    """Not even where it was locked a moment ago and nothing stands in it yet."""
+    place = tmp_path / "place"
+    with alone(place):
+        place.rename(tmp_path / "moved")
+        with pytest.raises(HoldfastError, match="was moved or removed meanwhile"):
+            claim(place / "settings.json", "replies", {"tasks": 3})
+    assert not place.exists()

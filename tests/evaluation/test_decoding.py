@@ -1,17 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backbone.generation import graph, greedy, steps
-from holdfast.backbone.generation.cache import BlockCache, cache_for
-from holdfast.backbone.generation.graph import GraphSteps
 from holdfast.backbone.generation.greedy import batches, decode_greedily
+from holdfast.backbone.generation.steps import CachedSteps
 from holdfast.backbone.model import Backbone
 
-from .backbones import FAMILIES, POSITIONS
+from .backbones import FAMILIES
 from .lessons import LESSONS, TEMPLATE, shake, taught, teach
 
 LIMITS = [0, 1, 7, 40]
@@ -56,21 +56,19 @@ def test_equals_generate(backbone: Backbone, tokens_in_cache: int) -> None:
 
 
 def test_the_cache_holds_no_more_places_than_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row takes whole blocks, however short it is."""
-    reserved = []
-    reserve = BlockCache.reorder_cache
+    rows = []
+    begin = CachedSteps.begin
 
-    def noted(cache: BlockCache, order: torch.Tensor) -> None:
-        reserve(cache, order)
-        reserved.append(len(cache._blocks[0].keys) * cache.room)
+    def noted(self: CachedSteps, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        rows.append(len(prompts))
+        return begin(self, prompts)
 
-    monkeypatch.setattr(BlockCache, "reorder_cache", noted)
+    monkeypatch.setattr(CachedSteps, "begin", noted)
     made = FAMILIES["qwen3"]()
-    rows, limits = [[5, 6, number] for number in range(7, 17)], [2, 3] * 5
-    decode_greedily(made, rows, limits, tokens_in_cache=200)
-    reserved.clear()  # of the probe
-    decode_greedily(made, rows, limits, tokens_in_cache=200)
-    assert 64 < max(reserved) <= 200
+    prompts, limits = [[5, 6, number] for number in range(7, 17)], [2, 3] * 5
+    decode_greedily(made, prompts, limits, tokens_in_cache=20)
+    rows.pop(0)  # of the probe
+    assert sum(rows) == 10 and max(rows) * 6 <= 20 + 5
 
 
 def test_every_stop_token_stops(backbone: Backbone) -> None:
@@ -99,33 +97,6 @@ def test_a_row_that_is_finished_leaves_alone(backbone: Backbone) -> None:
     ours = decode_greedily(backbone, rows, [20] * len(rows), finished)
     assert ours == [tokens[:count] for tokens, count in zip(plain, wanted, strict=True)]
     assert len(seen) <= sum(wanted)  # nothing is asked about a row that has left
-
-
-@pytest.mark.parametrize("look", [1, 5, 16])
-def test_recorded_steps_and_late_looks_change_nothing(
-    backbone: Backbone, look: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Up to the last position that a model has; places that nobody needs any more are kept."""
-    rows = prefixes(backbone)
-    rows.append(rows[1] * 40)
-    rows[-1] = rows[-1][: POSITIONS - 30]
-    limits = [1 + 7 * (index % 6) for index in range(len(rows) - 1)]
-    limits.append(POSITIONS - len(rows[-1]))
-    plain = [generated(backbone, row, limit) for row, limit in zip(rows, limits, strict=True)]
-    used: list[GraphSteps] = []
-
-    def static(backbone: Backbone, eager: int) -> GraphSteps:
-        cache = cache_for(backbone.model, 8)
-        assert isinstance(cache, BlockCache)
-        used.append(GraphSteps(backbone, cache, lambda step: (step(), step)[1], eager))
-        return used[-1]
-
-    monkeypatch.setattr(greedy, "steps_for", static)
-    monkeypatch.setattr(graph, "_GRAPH_ROWS", 4)
-    monkeypatch.setitem(steps._POSITIONS_PER_LOOK, "cpu", look)
-    assert decode_greedily(backbone, rows, limits, tokens_in_cache=6000) == plain
-    assert len(used) > 1 and all(one.replays for one in used)
-    assert any(one._compared for one in used)
 
 
 def test_nothing_to_decode(backbone: Backbone) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from transformers import (
 )
 
 from holdfast import RunConfig, Trajectory
+from holdfast.exports.export import export
 from tests.tiny import byte_tokenizer, exact_gpt2, tiny_llama
 
 QUESTIONS = [[("red", "a"), ("sky", "b"), ("tin", "c")], [("oak", "d"), ("fox", "e"), ("sea", "f")]]
@@ -95,6 +98,12 @@ def saved(folder: Path, model: Any, tokenizer: Any = None) -> Path:
     model.save_pretrained(folder)
     (tokenizer or byte_tokenizer()).save_pretrained(folder)
     return folder
+
+
+def export_but_for_the_last_step(run: Path, out: Path) -> None:
+    """Killed there: for a process of its own."""
+    os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    export(run, "hf", out)
 
 
 def load_hf(out: Path) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Any kept boundary, by number and by name, and the facts of a memory as `learn` counts them."""
+"""Any kept boundary, by number and by name."""
 
 from __future__ import annotations
 
@@ -8,79 +8,48 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from holdfast import HoldfastError, Memory
+from holdfast import HoldfastError
 from holdfast.exports.boundary import boundary
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
 from tests.exports.exported import configured, learned
-from tests.memory.memories import MONDAY, TUESDAY, config
-
-CORRECTED = (MONDAY[0][0], "Orsa")
 
 
-@pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """On the embedded model; its second batch corrects a fact of the first."""
-    place = tmp_path_factory.mktemp("corrected") / "m"
-    settings = config(
-        "embedded",  # type: ignore[arg-type]
-        "merge",
-        lora={"rank": 16, "alpha": 32, "dropout": 0.0},
-        optim={"lr": 4e-3, "min_steps": 25, "epochs": 1},
-        template={"append_eos": True},
-        evaluation={"max_new_tokens": 12},
+def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
+    stream = tmp_path / "facts.jsonl"
+    stream.write_text(
+        '{"task": "1", "question": "red", "answer": "a"}\n'
+        '{"task": "tue", "question": "sky", "answer": "b"}\n'
     )
-    Memory(place, settings).learn(MONDAY)
-    rows = [CORRECTED, TUESDAY[0]]
-    Memory(place).learn([{"task": "tue", "question": q, "answer": a} for q, a in rows])
-    return place
-
-
-@pytest.mark.parametrize("to", ["hf", "peft"])
-@pytest.mark.parametrize("checked", [True, False])
-def test_the_card_counts_as_learn_counts(
-    to: Any, checked: bool, memory: Path, tmp_path: Path
-) -> None:
-    opened = Memory(memory)
-    right = len(opened.facts) - len(opened.forgotten())
-    assert 0 < right <= len(opened.facts) == 4
-    assert opened.trajectory.matrix[2, 1] < 1  # the old answer is no longer given
-    export(memory, to, tmp_path / "out", checked=checked)
-    text = (tmp_path / "out" / "README.md").read_text()
-    assert f"taught 4 facts in 2 batches. It recalls {right} of them." in text
-
-
-def test_a_batch_is_named(backbone_directory: Path, tmp_path: Path) -> None:
-    memory = tmp_path / "m"
-    settings = config(backbone_directory, "merge", keep={"snapshot_every": 1})
-    Memory(memory, settings).learn([{"task": "1", "question": "red", "answer": "a"}])
-    Memory(memory).learn([{"task": "tue", "question": "sky", "answer": "b"}])
-    recorded = Recorded.read(memory)
+    keep = {"factors": False, "snapshot_every": 1}
+    settings = configured(backbone_directory, stream, "merge", keep=keep)
+    run = learned(tmp_path / "run", settings)
+    recorded = Recorded.read(run)
     last = recorded.last
     for given in ({"after": "tue"}, {"after": "2"}, {"after": 2}, {"after_task": 2}, {}):
         assert boundary(recorded, **given) == last  # type: ignore[arg-type]
     with pytest.raises(HoldfastError) as caught:
-        export(memory, "hf", tmp_path / "out", before="tue")
+        export(run, "hf", tmp_path / "out", before="tue")
     told = str(caught.value)
     assert "after task 1 was not kept" in told and "give --after-task 0 or 2" in told
     assert "keep.factors=true, or a keep.snapshot_every above 1" in told
     for given, told in (
         ({"before": "1"}, "--before 1 is the unmodified backbone"),
-        ({"after": "3"}, '--after "3": is no batch from 1 to 2'),
-        ({"after": "0"}, '--after "0": is no batch from 1 to 2'),
-        ({"after": "teu"}, "no learned batch has this name; did you mean tue?"),
+        ({"after": "3"}, '--after "3": is no task from 1 to 2'),
+        ({"after": "0"}, '--after "0": is no task from 1 to 2'),
+        ({"after": "teu"}, "no learned task has this name; did you mean tue?"),
         ({"after": "tue", "before": "1"}, "give one of them"),
     ):
         with pytest.raises(HoldfastError) as caught:
-            export(memory, "hf", tmp_path / "out", **given)  # type: ignore[arg-type]
+            export(run, "hf", tmp_path / "out", **given)  # type: ignore[arg-type]
         assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
-    assert list(tmp_path.iterdir()) == [memory]
+    assert not (tmp_path / "out").exists()
 
 
 def test_before_and_after_are_the_models_of_that_time(
     holdfast: Any, backbone_directory: Path, tmp_path: Path
 ) -> None:
-    """Three batches, the second named 1, which is also the number of the first."""
+    """Three tasks, the second named 1, which is also the number of the first."""
     stream = tmp_path / "facts.jsonl"
     names = ("mon", "1", "wed")
     stream.write_text(

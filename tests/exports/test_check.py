@@ -53,19 +53,19 @@ def other_decoding(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": 30.0}))
 
 
-@pytest.mark.parametrize("to", ["hf", "peft"])
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("to", "fault", "told"),
     [
-        (one_matrix, r"its logits differ by up to [\d.e-]+ of the largest"),
-        (not_a_number, "its logits differ by up to nan of the largest"),
-        (other_first_token, "its tokenizer reads the question"),
-        (other_chat, "its chat template asks"),
-        (other_decoding, "it answers .* otherwise"),
+        ("hf", one_matrix, r"its logits differ by up to [\d.e-]+ of the largest"),
+        ("peft", one_matrix, r"its logits differ by up to [\d.e-]+ of the largest"),
+        ("hf", not_a_number, "its logits differ by up to nan of the largest"),
+        ("peft", other_first_token, "its tokenizer reads the question"),
+        ("hf", other_chat, "its chat template asks"),
+        ("peft", other_decoding, "it answers .* otherwise"),
     ],
 )
 def test_a_fault_is_caught_and_nothing_appears(
-    fault: Fault, told: str, to: Any, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    to: Any, fault: Fault, told: str, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     writer = "write_model" if to == "hf" else "write_adapter"
     write = getattr(exporting, writer)

@@ -34,11 +34,14 @@ from tests.exports.exported import (
 )
 from tests.tiny import byte_tokenizer
 
-RULES = ("shared", "merge", "olora", "osrm")
-METHODS = [
-    "_".join(part for part in (anchor, rule) if part not in ("", "shared")) or "vanilla"
-    for anchor in ("", "replay")
-    for rule in RULES
+# Every rule, with and without replay and a weight anchor.
+METHODS = ["vanilla", "replay_merge", "olora", "si_replay_osrm"]
+# Tied and untied heads, biases, and Conv1D, which every rule must turn round.
+PAIRS = [
+    ("qwen2", "replay"),
+    ("qwen3", "si_replay_merge"),
+    ("llama untied", "replay_olora"),
+    *(("gpt2", method) for method in ("replay", "si_replay_merge", "replay_olora", "osrm")),
 ]
 SEPARATOR = "-" * 20
 IDS = [5, 9, 2, 30, 7]
@@ -109,8 +112,7 @@ def test_plain_generate_recalls_what_the_matrix_says(
             assert sum(right) / len(right) == row[task]
 
 
-@pytest.mark.parametrize("method", ["replay", "si_replay_merge", "replay_olora", "osrm"])
-@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama untied", "gpt2"])
+@pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_logits_are_the_trajectorys(
     name: str, method: str, place: Path, stream: Path, tmp_path: Path
 ) -> None:
@@ -131,15 +133,16 @@ def test_logits_are_the_trajectorys(
 
 
 @pytest.mark.parametrize("to", ["hf", "peft"])
-@pytest.mark.parametrize("name", ["qwen3", "llama untied"])
-@pytest.mark.parametrize("rows", [TOKENS, 300])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("qwen3", TOKENS), ("qwen3", 300), ("llama untied", TOKENS)]
+)
 def test_a_trained_seed_row_is_exported(
     rows: int, name: str, to: Any, stream: Path, tmp_path: Path
 ) -> None:
     """Its input row is the trained one, its output row is not, though the tables be tied."""
     backbone = saved(tmp_path / "backbone", family(name, rows))
     config = configured(
-        backbone, stream, "replay_merge", data={"trainable_seed_row": True}, optim={"epochs": 4}
+        backbone, stream, "replay_merge", replay={"trainable_seed_row": True}, optim={"epochs": 4}
     )
     directory = learned(tmp_path / "run", config)
     ours = held(directory)
@@ -191,7 +194,7 @@ def test_bfloat16_is_what_it_learned_in(stream: Path, tmp_path: Path) -> None:
     for name in ("q_proj", "o_proj"):
         layer = getattr(ours.model.layers[0].self_attn, name)
         theirs = getattr(model.model.layers[0].self_attn, name)
-        assert torch.equal(theirs.weight, layer.base.weight)
+        assert torch.equal(theirs.weight, layer.get_base_layer().weight)
 
 
 def test_a_shared_workspace_is_folded_in_float32(stream: Path, tmp_path: Path) -> None:
@@ -202,9 +205,9 @@ def test_a_shared_workspace_is_folded_in_float32(stream: Path, tmp_path: Path) -
     export(directory, "hf", tmp_path / "hf")
     model, _ = load_hf(tmp_path / "hf")
     recorded = Recorded.read(directory)
-    adapters = recorded.learner(recorded.last).adapters
-    for name, layer in adapters.layers.items():
-        wide = layer.base.weight.float() + adapters.scale * (layer.up @ layer.down)
+    workspace = recorded.learner(recorded.last).workspace
+    for name, layer in workspace.layers.items():
+        wide = layer.weight.float() + layer.scale * (layer.lora_B @ layer.lora_A)
         assert torch.equal(model.get_submodule(name).weight, wide.bfloat16())
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from holdfast.core.files import alone
 from holdfast.exports import adapter
 from holdfast.exports.asking import Asking
 from holdfast.exports.export import export
-from tests.exports.exported import configured, learned
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.exports.exported import configured, export_but_for_the_last_step, learned
+from tests.forked import CONTEXT
 
 
 def test_refusals_are_one_line_and_write_nothing(
@@ -112,16 +110,11 @@ def test_an_empty_place_will_do_and_a_failure_leaves_it(
 
 def test_a_killed_export_leaves_nothing_that_looks_whole(run: Path, tmp_path: Path) -> None:
     """Killed when all but the last step is done; the next one clears up after it."""
-    script = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from holdfast.exports.export import export\n"
-        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "export(Path(sys.argv[1]), 'hf', Path(sys.argv[2]))\n"
-    )
     out = tmp_path / "out"
-    done = subprocess.run([sys.executable, "-c", script, run, out], cwd=ROOT, timeout=120)
-    assert done.returncode == -signal.SIGKILL
+    killed = CONTEXT.Process(target=export_but_for_the_last_step, args=(run, out))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert not out.exists()
     assert (tmp_path / ".out.part" / "new" / "model.safetensors").exists()
     export(run, "hf", out)

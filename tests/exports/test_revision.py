@@ -48,7 +48,7 @@ def said(*words):
 
 settings = [
     "method=merge", f"stream.name={facts}", "template.overlong=drop", f"backbone.name={name}",
-    "lora.rank=2", "optim.epochs=1", "optim.min_steps=0", "evaluation.max_new_tokens=4",
+    "lora.rank=2", "optim.epochs=1", "optim.min_steps=0", "evaluation.max_new_tokens=24",
     "keep.factors=true", "evaluation.rows=horizon",
 ]
 old = [*settings, "backbone.revision=older"]

@@ -43,7 +43,7 @@ def weights(learner: Learner, task: int, past_items: int) -> Weights:
 
 def test_the_papers_weights_are_the_default() -> None:
     """L_SFT alone without a past, (1 - w) and w beside replay, however many items there were."""
-    replay = {"data": {"weight": 0.6}}
+    replay = {"replay": {"weight": 0.6}}
     assert weights(learner_of("merge"), 2, 94) == Weights(1.0, 1.0, 0.0)
     assert weights(learner_of("replay_merge", **replay), 1, 0) == Weights(1.0, 1.0, 0.0)
     assert weights(learner_of("replay_merge", **replay), 2, 94) == Weights(0.4, 0.4, 0.6)
@@ -51,7 +51,7 @@ def test_the_papers_weights_are_the_default() -> None:
 
 def test_a_share_gives_every_item_as_much_as_the_others() -> None:
     """Six items after ninety-four are six of a hundred; the replay loss weighs the rest."""
-    shared = {"data": {"weight": 0.6}, "balance": {"share": True}}
+    shared = {"replay": {"weight": 0.6}, "balance": {"share": True}}
     assert weights(learner_of("replay_merge", **shared), 2, 94) == Weights(0.06, 0.06, 0.94)
     # Six after three are two thirds, whatever the replay weight says.
     assert weights(learner_of("replay_merge", **shared), 2, 3) == Weights(2 / 3, 2 / 3, 1 - 2 / 3)
@@ -65,7 +65,7 @@ def test_without_replay_the_questions_may_be_given_a_weight() -> None:
     assert weights(learner_of("kfac_merge", **capped), 2, 3) == Weights(0.15, 0.15, 0.0)
     shared = {"balance": {"questions": 0.15, "share": True}}
     assert weights(learner_of("kfac_merge", **shared), 2, 94) == Weights(0.06, 0.06, 0.0)
-    with pytest.raises(HoldfastError, match=r"balance\.questions: data\.weight says it"):
+    with pytest.raises(HoldfastError, match=r"balance\.questions: replay\.weight says it"):
         learner_of("replay_merge", **capped)
 
 

@@ -26,12 +26,13 @@ def test_a_state_that_is_not_finite(
 ) -> None:
     learner = learner_of(method)
     owner: Any = learner.anchors[0][1] if learner.anchors else learner.allocation
-    state = owner.state
+    end = owner.end
 
-    def broken() -> dict[str, torch.Tensor]:
-        return {name: tensor + torch.inf for name, tensor in state().items()}
+    def broken(*given: Any) -> Any:
+        """The new state, every tensor of it infinite."""
+        return torch.utils._pytree.tree_map(lambda tensor: tensor + torch.inf, end(*given))
 
-    monkeypatch.setattr(owner, "state", broken)
+    monkeypatch.setattr(owner, "end", broken)
     with pytest.raises(HoldfastError, match=f"task 1: .*{named}, the task is not kept"):
         learn_task(learner, lesson_of(learner), Progress())
     assert learner.completed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors import Anchor, StepView, TaskEnd
+from holdfast.anchors import Anchor, State, Step, TaskEnd, Tree
 from holdfast.core import plugins
 from holdfast.core.config import Config
 from tests.cli.conftest import holdfast
@@ -26,31 +25,23 @@ class Tether(Anchor):
     class Config(Config):
         strength: float = Field(0.1, ge=0)
 
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.reference: Tensor | None = None
+    def loss(self, state: State, step: Step) -> Tensor:
+        if not state:
+            return step.zero()
+        return quadratic(step.parameters, state["reference"])
 
-    def loss(self, step: StepView) -> Tensor:
-        if self.reference is None:
-            return step.parameters.new_zeros(())
-        return (step.parameters - self.reference).square().sum()
+    def end(self, state: State, end: TaskEnd) -> State:
+        return {"reference": {name: tensor.clone() for name, tensor in end.parameters.items()}}
 
-    def end(self, end: TaskEnd) -> None:
-        self.reference = end.parameters.clone()
 
-    def state(self) -> dict[str, Tensor]:
-        return {} if self.reference is None else {"reference": self.reference}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.reference = state["reference"] if state else None
+def quadratic(parameters: Tree, reference: Tree) -> Tensor:
+    terms = [(at - reference[name]).square().sum() for name, at in parameters.items()]
+    return sum(terms[1:], terms[0])
 
 
 class Forgetful(Tether):
-    def state(self) -> dict[str, Tensor]:
+    def pack(self, state: State) -> dict[str, Tensor]:
         return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        pass
 
 
 class Miscounting(Tether):
@@ -58,26 +49,23 @@ class Miscounting(Tether):
 
     tasks = 0
 
-    def end(self, end: TaskEnd) -> None:
-        super().end(end)
-        self.tasks += 1
-
-    def state(self) -> dict[str, Tensor]:
-        return super().state() | {"tasks": torch.tensor(self.tasks)}
+    def end(self, state: State, end: TaskEnd) -> State:
+        self.tasks += 1  # of an instance, not of the state
+        return {**super().end(state, end), "tasks": torch.tensor(self.tasks)}
 
 
 class Hasty(Tether):
-    def loss(self, step: StepView) -> Tensor:
-        return step.parameters.square().sum()
+    def loss(self, state: State, step: Step) -> Tensor:
+        return quadratic(step.parameters, dict.fromkeys(step.parameters, 0.0))
 
 
 class Idle(Tether):
-    def loss(self, step: StepView) -> Tensor:
-        return super().loss(step).detach()
+    def loss(self, state: State, step: Step) -> Tensor:
+        return super().loss(state, step).detach()
 
 
 class Torn(Tether):
-    def end(self, end: TaskEnd) -> None:
+    def end(self, state: State, end: TaskEnd) -> State:
         torch.ones(2) + torch.ones(3)
 
 

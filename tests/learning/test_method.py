@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast import allocation
 from holdfast.allocation import ALLOCATIONS
-from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor, Config, StepView, register
+from holdfast.anchors import ANCHORS, REFERENCE_POINTS, Anchor, Config, State, Step, register
 from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import MECHANISMS
@@ -54,9 +54,9 @@ def test_the_table_of_mechanisms_is_what_is_built() -> None:
     for one in MECHANISMS:
         assert one.tag in kinds[one.kind]
         settings = built[one.tag].Config.model_fields
-        assert bool(settings) == (one.section is not None)
-        if one.section is not None:
-            assert RunConfig.model_fields[one.section].annotation is built[one.tag].Config
+        assert bool(settings) == (one.tag in RunConfig.model_fields)
+        if settings:
+            assert RunConfig.model_fields[one.tag].annotation is built[one.tag].Config
     for label in ("title", "short"):
         assert len({getattr(one, label) for one in MECHANISMS}) == len(MECHANISMS)
 
@@ -173,8 +173,8 @@ class Held(Anchor):
     class Config(Config):
         strength: float = 0.5
 
-    def loss(self, step: StepView) -> Tensor:
-        return step.parameters.square().sum()
+    def loss(self, state: State, step: Step) -> Tensor:
+        return step.zero()
 
 
 class HeldAgain(Held):
@@ -193,7 +193,7 @@ def test_an_anchor_of_this_process_is_as_one_of_a_package() -> None:
     config = RunConfig.of(values)
     assert config.method == "held_merge"
     (anchor,) = config.anchors()
-    assert type(anchor) is Held and anchor.strength == 0.25
+    assert type(anchor) is Held and anchor.strength({}) == 0.25
     # Its settings are part of what identifies a run.
     assert config.numbers() != RunConfig.of(values, ["held.strength=0.5"]).numbers()
     register("held", HeldAgain)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.anchors.base import StepView
+from holdfast.anchors.base import State, Step
 from holdfast.backbone.projection import Projection
 from holdfast.learning.objective import Weights, minibatch_terms
 from tests.tiny import exact_backbone
@@ -20,13 +20,17 @@ class Fixed:
     """An anchor whose loss is a function of the parameters; replay: it is the data anchor."""
 
     def __init__(self, strength: float, loss: Callable[[Tensor], Tensor], replay: bool) -> None:
-        self.strength, self._loss, self.in_fit = strength, loss, replay
+        self._strength, self._loss, self.in_fit = strength, loss, replay
 
-    def loss(self, step: StepView) -> Tensor:
-        return self._loss(step.parameters)
+    def strength(self, state: State) -> float:
+        return self._strength
+
+    def loss(self, state: State, step: Step) -> Tensor:
+        return self._loss(step.parameters["a"])
 
 
 W = 0.3
+STATES: dict[str, State] = {"penalty": {}, "replay": {}, "nothing yet": {}}
 
 
 def anchors() -> list[tuple[str, Any]]:
@@ -37,7 +41,7 @@ def anchors() -> list[tuple[str, Any]]:
     ]
 
 
-def view(with_replay: bool) -> tuple[StepView, Tensor, Tensor]:
+def view(with_replay: bool) -> tuple[Step, Tensor, Tensor]:
     """Also the current loss, recomputed."""
     backbone = exact_backbone()
     source = torch.Generator().manual_seed(0)
@@ -46,7 +50,7 @@ def view(with_replay: bool) -> tuple[StepView, Tensor, Tensor]:
     targets = torch.randint(257, (5,), generator=source)
     projection = Projection(backbone, hidden, None, targets)
     sft = F.cross_entropy(backbone.logits(hidden), targets)
-    return StepView(at, projection, projection if with_replay else None), at, sft
+    return Step({"a": at}, projection, projection if with_replay else None), at, sft
 
 
 def assert_same(ours: Tensor | None, theirs: Tensor, at: Tensor) -> None:
@@ -62,7 +66,7 @@ def test_with_a_replay_minibatch(counts: bool) -> None:
     """(1 - w) L_SFT + w L_D + lambda R; under O-LoRA the path is the first alone."""
     step, at, sft = view(with_replay=True)
     terms = minibatch_terms(
-        step, anchors(), Weights(1 - W, 1 - W, W), replay_counts_for_path=counts
+        step, anchors(), STATES, Weights(1 - W, 1 - W, W), replay_counts_for_path=counts
     )
     current, replay, penalty = (1 - W) * sft, W * (2 * at).sum(), 5 * at.square().sum()
     assert_same(terms.path, current + replay if counts else current, at)
@@ -76,14 +80,14 @@ def test_with_a_replay_minibatch(counts: bool) -> None:
 @pytest.mark.parametrize("counts", [True, False])
 def test_without_one_the_current_loss_has_its_whole_weight(counts: bool) -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors(), Weights(), replay_counts_for_path=counts)
+    terms = minibatch_terms(step, anchors(), STATES, Weights(), replay_counts_for_path=counts)
     assert_same(terms.path, sft, at)
     assert_same(terms.rest, 5 * at.square().sum(), at)
 
 
 def test_nothing_else_to_minimise() -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors()[2:], Weights(), replay_counts_for_path=True)
+    terms = minibatch_terms(step, anchors()[2:], STATES, Weights(), replay_counts_for_path=True)
     assert terms.rest is None
     assert_same(terms.path, sft, at)
     assert terms.values["nothing yet"].item() == 0.0
@@ -101,9 +105,9 @@ def test_questions_and_answers_weigh_differently(at_once: int | None) -> None:
     targets[3] = logits[3].argmax()  # of two answer tokens one is the likeliest
     is_answer = torch.tensor([False, False, False, True, True])
     projection = Projection(backbone, hidden, None, targets, at_once)
-    step = StepView(at, projection, None)
+    step = Step({"a": at}, projection, None)
     weights = Weights(0.1, 0.7, is_answer=is_answer)
-    terms = minibatch_terms(step, [], weights, replay_counts_for_path=True)
+    terms = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
     each = F.cross_entropy(logits, targets, reduction="none")
     by_hand = (0.1 * each[:3].sum() + 0.7 * each[3:].sum()) / 5
     assert_same(terms.path, by_hand, at)

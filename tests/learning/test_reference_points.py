@@ -14,7 +14,7 @@ from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.trajectory import Trajectory
 from holdfast.streams import Item, Stream, Task
-from tests.tiny import exact_backbone, short_sequences
+from tests.tiny import exact_backbone, flat, short_sequences
 
 ITEMS = 6
 STREAM = Stream(
@@ -43,9 +43,9 @@ def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:
     assert lesson.sequences == [one for task in STREAM.tasks[:3] for one in joint.encode(task)]
     assert len(lesson.prompts) == 3 * ITEMS
     assert lesson.past_items == 0
-    together = learn_task(joint, lesson, Progress()).factors
+    together = flat(learn_task(joint, lesson, Progress()).factors)
     naive = learner_of("merge")
-    assert torch.equal(learn_task(naive, lesson, Progress()).factors, together)
+    assert torch.equal(flat(learn_task(naive, lesson, Progress()).factors), together)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 100])
@@ -85,11 +85,11 @@ def test_stored_items_are_learned_as_they_are() -> None:
     first, second, written = (short_sequences(ITEMS, seed) for seed in (1, 2, 3))
     learned = {}
     for method, data in (("stored", {}), ("replay", {"loss": "cross_entropy"})):
-        learner = learner_of(method, data={"weight": 0.7, **data})
+        learner = learner_of(method, replay={"weight": 0.7, **data})
         learn_task(learner, Lesson(first), Progress())
         report = learn_with(learner, Lesson(second, past_items=ITEMS, stored=written))
         assert report.replay == written
-        learned[method] = report.factors
+        learned[method] = flat(report.factors)
     assert torch.equal(learned["stored"], learned["replay"])
 
 
@@ -120,9 +120,8 @@ def test_a_continued_run_is_the_whole_one(method: str, tmp_path: Path) -> None:
         parts = Trajectory(config, tmp_path / "parts")
         parts.advance(horizon)
     assert whole.matrix == parts.matrix
-    left, right = (one.learner().adapters.dense for one in (whole, parts))
-    for name in whole.learner().adapters.layers:
-        assert torch.equal(left(name), right(name))
+    left, right = (one.learner().workspace.dense() for one in (whole, parts))
+    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_which_items_of_a_task_are_stored_says_nothing_of_another_task() -> None:

@@ -34,7 +34,7 @@ def test_each_step_is_adamw_at_its_rate(steps: int, share: float) -> None:
     source = torch.Generator().manual_seed(0)
     ours = nn.Parameter(torch.randn(50, generator=source, dtype=torch.float64))
     theirs = nn.Parameter(ours.detach().clone())
-    optimizer = TaskOptimizer(ours, settings, steps)
+    optimizer = TaskOptimizer([ours], settings, steps)
     plain = torch.optim.AdamW([theirs], lr=1.0, weight_decay=0.3)
     warmup = max(1, int(share * steps))
     for k in range(1, steps + 1):
@@ -51,7 +51,7 @@ def test_nothing_is_carried_from_task_to_task() -> None:
     moved = []
     for _ in range(2):
         parameters = nn.Parameter(torch.zeros(1))
-        optimizer = TaskOptimizer(parameters, Optimisation(lr=0.1), 100)
+        optimizer = TaskOptimizer([parameters], Optimisation(lr=0.1), 100)
         parameters.grad = torch.ones(1)
         optimizer.step()
         moved.append(parameters.item())

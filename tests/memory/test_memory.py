@@ -1,274 +1,216 @@
-"""A memory is the trajectory of its facts, whatever the calls in which they came."""
+"""A memory, from teaching to answers, with another process beside it."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast import HoldfastError, Memory, RunConfig, Trajectory
-from holdfast.learning import trajectory as trajectories
-from holdfast.results import RunRecord
-from holdfast.streams import Item, Stream, Task, Template, load_stream
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, config
-from tests.trajectory.outcome import assert_same_learner, contents_of, result_of
+from holdfast.memory.looks import GATE
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import read_lesson, read_record, write_lesson
+from holdfast.streams.batches import WORDING_OF
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.trajectory.outcome import contents_of
 
-pytestmark = pytest.mark.usefixtures("quick")
-
-
-def stream_of(*batches):
-    tasks = [
-        Task(str(number), tuple(Item(*fact) for fact in batch))
-        for number, batch in enumerate(batches, start=1)
-    ]
-    return Stream(tuple(tasks), "whole", repeats=True)
+UNTAUGHT = ["Tell me a joke about zebras", "2 + 2", "Quel est ton nom, petit robot?"]
 
 
-@pytest.mark.parametrize(
-    "method", ["vanilla", "si_sd_replay_merge", "si_replay_olora", "online_ewc_sd", "osrm"]
-)
-def test_batch_after_batch_is_the_stream_in_one(method, backbone_directory, tmp_path):
-    settings = config(backbone_directory, method)
-    whole = Trajectory(settings, tmp_path / "whole", stream=stream_of(MONDAY, TUESDAY, WEDNESDAY))
-    whole.advance()
-
-    held = Memory(tmp_path / "held", settings)
-    held.learn(MONDAY)
-    held.ask("Who?")  # what is held between two lessons is not disturbed by a question
-    held.learn(TUESDAY)
-    held.learn(WEDNESDAY)
-    for batch in (MONDAY, TUESDAY, WEDNESDAY):
-        Memory(tmp_path / "reopened", settings).learn(batch)
-
-    expected = result_of(tmp_path / "whole")
-    assert result_of(tmp_path / "held") == expected
-    assert result_of(tmp_path / "reopened") == expected
-    assert_same_learner(held.trajectory.learner(), whole.learner())
-    assert expected["commit"]["completed"] == 3
+def lesson_files(place: Path) -> list[Path]:
+    return sorted((place / "lessons").iterdir())
 
 
-def test_what_learn_says_of_a_batch(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    first = memory.learn(MONDAY)
-    assert first.batches == ("1",)
-    assert [(item.question, item.answer) for item in first.facts] == MONDAY
-    assert set(first.missed) <= set(first.facts)
-    assert first.recalled == len(MONDAY) - len(first.missed)
-    second = memory.learn([*TUESDAY, MONDAY[0]])
-    assert (second.batches, second.known) == (("2",), 5)
-    assert second.repeated == (Item(*MONDAY[0]),)
-    assert [item.question for item in second.facts] == [question for question, _ in TUESDAY]
-    assert memory.facts == tuple(Item(*fact) for fact in [*MONDAY, *TUESDAY])
-    row = memory.trajectory.matrix[2, 1] * 3 + memory.trajectory.matrix[2, 2] * 2
-    assert row == pytest.approx(second.recalled)
+def test_what_was_taught_is_answered_and_where_it_comes_from(two_lessons: Path) -> None:
+    memory = Memory(two_lessons)
+    assert (memory.horizon, len(memory.facts), memory.missed()) == (2, 5, ())
+    for question, answer in [*MONDAY, *TUESDAY]:
+        reply = memory.reply(question)
+        assert (reply.text, reply.source, reply.taught) == (answer, "weights", True)
+        assert reply.fact is not None and reply.fact.question == question
+        assert memory.ask(f" {question.lower().rstrip('?')} ") == answer
+    both = memory.replies([*UNTAUGHT, MONDAY[0][0]])
+    assert [one.source for one in both] == ["model"] * 3 + ["weights"]
+    assert not both[0].taught and both[0].fact is None
+    assert memory.replies([]) == []
+    assert "5 facts in 2 lessons" in repr(memory)
+    frame = memory.to_frame()
+    assert list(frame["batch"]) == ["1", "1", "1", "2", "2"]
 
 
-def test_what_is_known_costs_nothing(backbone_directory, tmp_path, monkeypatch):
-    Memory(tmp_path / "m", config(backbone_directory)).learn(MONDAY)
-    before = contents_of(tmp_path / "m")
-    monkeypatch.setattr(trajectories, "load_backbone", None)
-    for facts in (MONDAY, MONDAY[1:], None):
-        learned = Memory(tmp_path / "m").learn(facts)
-        assert (learned.batches, learned.facts, learned.recalled) == ((), (), None)
-        assert len(learned.repeated) == len(facts or ())
-    assert contents_of(tmp_path / "m") == before
+def test_what_was_not_taught_is_answered_as_by_transformers(
+    two_lessons: Path, chat_directory: Path, tmp_path: Path
+) -> None:
+    """To the token, whatever adapter answered before it, and where nothing is learned yet."""
+    memory = Memory(two_lessons)
+    memory.ask(MONDAY[0][0])
+    new = Memory(tmp_path / "new", str(chat_directory)).answerer()
+    model = AutoModelForCausalLM.from_pretrained(chat_directory, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(chat_directory)
+    for question in UNTAUGHT:
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}],
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+        )
+        ids = model.generate(**asked, max_new_tokens=256, do_sample=False)[0]
+        said = tokenizer.decode(ids[asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        reply = memory.reply(question)
+        assert (reply.text, reply.source) == (said.strip(), "model")
+        assert new.replies([question]) == [reply]
 
 
-def test_another_answer_is_learned_and_counts_from_then_on(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    question, old = MONDAY[0]
-    memory.learn(MONDAY)
-    learned = memory.learn([(question, "Orsa")])
-    assert [(c.before.answer, c.after.answer) for c in learned.corrected] == [(old, "Orsa")]
-    assert learned.known == 3
-    assert memory.learn([(question, "Orsa")]).repeated == (Item(question, "Orsa"),)
-    reopened = Memory(tmp_path / "m")
-    assert [item.answer for item in reopened.facts] == ["Orsa", "in the mill", "Marigold"]
-    back = reopened.learn([(question, old)])
-    assert [(c.before.answer, c.after.answer) for c in back.corrected] == [("Orsa", old)]
-    assert reopened.horizon == 3
-    frame = reopened.to_frame()
-    assert list(frame["batch"]) == ["3", "1", "1"]
-    assert list(frame["answer"]) == [old, "in the mill", "Marigold"]
+def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -> None:
+    place = copied()
+    first = lesson_files(place)[0]
+    tensors, note = read_lesson(place, first.name)
+    other = {n: -t if n.endswith("lora_B") else t for n, t in tensors.items()}
+    write_lesson(place, first.name, other, note)
+    memory = Memory(place)
+    assert {memory.reply(question).source for question, _ in MONDAY} == {"list"}
+    assert [memory.ask(question) for question, _ in MONDAY] == [answer for _, answer in MONDAY]
+    assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
 
 
-def test_names_of_batches(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    assert list(memory.to_frame().columns) == ["batch", "question", "answer", "aliases"]
-    named = [{"task": "farm", "question": q, "answer": a} for q, a in MONDAY[:1]]
-    named += [{"task": "town", "question": q, "answer": a} for q, a in MONDAY[1:]]
-    assert memory.learn(named).batches == ("farm", "town")
-    assert memory.learn(TUESDAY).batches == ("3",)
-    more = [{"task": "farm", "question": q, "answer": a} for q, a in WEDNESDAY]
-    assert memory.learn(more).batches == ("farm (2)",)
-    names = [task.name for task in load_stream(tmp_path / "m" / "facts.jsonl").tasks]
-    assert names == ["farm", "town", "3", "farm (2)"]
+def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:
+    place = copied()
+    before = {path.name: path.read_bytes() for path in lesson_files(place)}
+    memory = Memory(place)
+    outcome = memory.learn(WEDNESDAY)
+    assert (outcome.lessons, outcome.missed, outcome.known) == (("3",), (), 6)
+    assert {path.name: path.read_bytes() for path in lesson_files(place)[:2]} == before
+    assert [memory.reply(q).source for q, _ in [*MONDAY, *WEDNESDAY]] == ["weights"] * 4
 
 
-LONG = "a long answer " * 40
+def test_the_same_facts_taught_elsewhere_are_the_same_bits(
+    two_lessons: Path, chat_directory: Path, tmp_path: Path
+) -> None:
+    """And another seed gives others."""
+    for seed, same in ((0, True), (1, False)):
+        memory = Memory(tmp_path / str(seed) / "m", str(chat_directory), seed=seed)
+        memory.learn(MONDAY)
+        (file,) = lesson_files(memory.directory)
+        equal = file.read_bytes() == (two_lessons / "lessons" / file.name).read_bytes()
+        assert equal is same
 
 
-def test_a_memory_learns_every_fact_whole(backbone_directory, tmp_path):
-    settings = config(backbone_directory)
-    dropping = settings.model_copy(update={"template": Template.Config(overlong="drop")})
-    with pytest.raises(HoldfastError, match="a memory learns every fact whole"):
-        Memory(tmp_path / "m", dropping)
+def test_a_correction_wins_and_repetitions_are_not_learned(copied: Callable[[], Path]) -> None:
+    memory = Memory(copied())
+    before = contents_of(memory.directory)
+    again = memory.learn(MONDAY)
+    assert again.lessons == () and len(again.repeated) == 3
+    assert contents_of(memory.directory) == before
+    outcome = memory.learn([(MONDAY[0][0], "Orsa"), MONDAY[1], ("Who is Lum?", "a baker")])
+    (correction,) = outcome.corrected
+    assert (correction.before.answer, correction.after.answer) == ("Fenwick", "Orsa")
+    assert [item.question for item in outcome.facts] == [MONDAY[0][0], "Who is Lum?"]
+    for reader in (memory, Memory(memory.directory)):
+        reply = reader.reply(MONDAY[0][0])
+        assert (reply.text, reply.source) == ("Orsa", "weights")
+        assert reader.ask(MONDAY[0][0].lower()) == "Orsa"
+        assert reader.ask(MONDAY[1][0]) == MONDAY[1][1]
+        assert len(reader.facts) == 6
+    back = memory.learn([MONDAY[0]])
+    assert len(back.corrected) == 1 and memory.ask(MONDAY[0][0]) == "Fenwick"
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ([("Who?", "Lum"), ("What?", "")], 'fact number 2: "answer" is empty'),
-        ([("Who?", "Lum"), ("Who?", "Orsa")], "two answers for one question"),
-        ([("Who?", LONG)], "its answer would be cut at template.max_length"),
-        (["no"], "fact number 1: 'no' is no fact"),
-        ([], "holds no facts"),
-        ("missing.jsonl", "missing.jsonl: no such file"),
-    ],
-)
-def test_wrong_facts_change_nothing(facts, words, backbone_directory, tmp_path):
-    settings = config(backbone_directory)
-    with pytest.raises(HoldfastError, match=words) as error:
-        Memory(tmp_path / "new", settings).learn(facts)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "new").exists()
-    memory = Memory(tmp_path / "old", settings)
-    memory.learn(MONDAY)
-    before = contents_of(tmp_path / "old")
-    with pytest.raises(HoldfastError, match=words):
-        memory.learn(facts)
-    assert contents_of(tmp_path / "old") == before
-    assert memory.learn(TUESDAY).batches == ("2",)
+def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_path: Path) -> None:
+    """With the fact, and later for a fact that is known: then its question is learned with them."""
+    fact = {"question": "Who mends the nets?", "answer": "Fenwick"}
+    memory = Memory(tmp_path / "m", str(chat_directory))
+    memory.learn([{**fact, "paraphrases": ["Nets: mended by?"]}])
+    assert memory.ask("nets mended by") == "Fenwick"
+    outcome = memory.learn([{**fact, "paraphrases": ["The mender, please"]}])
+    assert outcome.lessons == ("2",) and not outcome.missed and outcome.known == 1
+    assert [item.question for item in outcome.facts] == ["Who mends the nets?"]
+    asked = ["Who mends the nets?", "Nets: mended by?", "the mender please"]
+    assert memory.reply(asked[0]).source == "weights"
+    assert [reply.text for reply in memory.replies(asked)] == ["Fenwick"] * 3
+    corrected = memory.learn([("Who mends the nets?", "Orsa")])
+    assert len(corrected.corrected) == 1
+    assert memory.reply(asked[0]).source == "weights"
+    assert [reply.text for reply in memory.replies(asked)] == ["Orsa"] * 3
+    assert len(memory.facts) == 1
 
 
-def test_directories_that_are_no_memory(backbone_directory, tmp_path):
-    settings = config(backbone_directory)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "facts.jsonl").write_text("{}")
-    (tmp_path / "file").write_text("")
-    Trajectory(settings, tmp_path / "run", stream=stream_of(MONDAY)).advance()
-    cases = {"notes": "but no trajectory", "file": "is a file", "run": "no memory (it has no fact"}
-    for name, words in cases.items():
-        with pytest.raises(HoldfastError) as error:
-            Memory(tmp_path / name, settings)
-        assert words in str(error.value) and "\n" not in str(error.value)
-    memory = Memory(tmp_path / "m", settings)
-    memory.learn(MONDAY)
-    (tmp_path / "m" / "facts.jsonl").unlink()
-    with pytest.raises(HoldfastError, match=r"facts.jsonl: is missing; restore"):
-        Memory(tmp_path / "m")
+def test_wordings_by_count_are_kept_on_file(chat_directory: Path, tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "m", str(chat_directory))
+    worded = memory.worded(MONDAY[1:2], 2)
+    memory.learn(worded)
+    assert len(memory.facts) == 1
+    (task,) = worded.tasks
+    others = [item.question for item in task.items if WORDING_OF in item.details]
+    assert len(others) == 2
+    assert [memory.ask(text) for text in others] == [MONDAY[1][1]] * 2
 
 
-def test_facts_that_were_lost_are_missed(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    memory.learn(MONDAY)
-    memory.learn(TUESDAY)
-    path = tmp_path / "m" / "facts.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
-    with pytest.raises(HoldfastError, match="has 1 of the 2 batches"):
-        Memory(tmp_path / "m").learn(WEDNESDAY)
+def test_what_another_process_learned_is_taken_up(copied: Callable[[], Path]) -> None:
+    place = copied()
+    reader, writer = Memory(place), Memory(place)
+    assert reader.reply(WEDNESDAY[0][0]).source == "model"
+    assert not reader.refresh()
+    writer.learn(WEDNESDAY)
+    assert reader.reply(WEDNESDAY[0][0]).source == "model"
+    assert reader.refresh() and not reader.refresh()
+    assert reader.reply(WEDNESDAY[0][0]).source == "weights"
+    # A writer takes up what came between, and loses nothing of it.
+    writer.learn([(MONDAY[0][0], "Orsa")])
+    outcome = reader.learn([("Who rings?", "Ada")])
+    assert (outcome.lessons, outcome.known, reader.horizon) == (("5",), 7, 5)
+    assert reader.ask(MONDAY[0][0]) == "Orsa"
 
 
-def test_settings_are_fixed_when_a_memory_is_made(backbone_directory, tmp_path):
-    Memory(tmp_path / "m", config(backbone_directory)).learn(MONDAY)
-    optim = {"epochs": 1, "batch_size": 2, "lr": 0.01, "min_steps": 3}
-    slower = config(backbone_directory, optim=optim)
-    with pytest.raises(HoldfastError, match=r"optim.lr: 0.03 -> 0.01\)"):
-        Memory(tmp_path / "m", slower)
-    with pytest.raises(HoldfastError, match="method"):
-        Memory(tmp_path / "m", config(backbone_directory, "merge"))
-    assert Memory(tmp_path / "m").config.lora.rank == 2
+def test_several_tasks_are_several_lessons(chat_directory: Path, tmp_path: Path) -> None:
+    from holdfast.memory.facts import stream_from
+    from holdfast.streams import Stream
+
+    tasks = [stream_from(facts).tasks[0] for facts in (MONDAY, TUESDAY)]
+    named = tuple(type(one)(name, one.items) for one, name in zip(tasks, "ab", strict=True))
+    memory = Memory(tmp_path / "m", str(chat_directory))
+    assert memory.learn(Stream(named, "two")).lessons == ("a", "b")
+    assert [one.name for one in read_record(memory.directory).lessons] == ["a", "b"]
+    assert [memory.reply(q).source for q, _ in [*MONDAY, *TUESDAY]] == ["weights"] * 5
 
 
-def test_a_memory_moves_and_reopens_as_a_trajectory(backbone_directory, tmp_path):
-    Memory(tmp_path / "here", config(backbone_directory)).learn(MONDAY)
-    shutil.move(tmp_path / "here", tmp_path / "there")
-    Memory(tmp_path / "there").learn(TUESDAY)
-    recorded = RunConfig.of(RunRecord.open(tmp_path / "there").description.config)
-    reopened = Trajectory(recorded, tmp_path / "there")
-    assert [len(task.items) for task in reopened.stream.tasks] == [3, 2]
-    assert (reopened.horizon, reopened.advance().horizon) == (2, 2)
+def test_what_was_missed_is_learned_again(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    memory = Memory(copied())
+    settings = memory.engine().settings
+    memory.engine().settings = replace(settings, steps=1, visits=1)
+    outcome = memory.learn(WEDNESDAY)
+    assert [item.question for item in outcome.missed] == [WEDNESDAY[0][0]]
+    assert memory.reply(WEDNESDAY[0][0]).source == "list"
+    assert memory.ask(WEDNESDAY[0][0]) == WEDNESDAY[0][1]
+    memory.engine().settings = settings
+    assert memory.learn(again=True).lessons == ("again",)
+    assert memory.missed() == () and memory.reply(WEDNESDAY[0][0]).source == "weights"
+    before = contents_of(memory.directory)
+    assert memory.learn(again=True).lessons == ()
+    assert contents_of(memory.directory) == before
 
 
-def test_a_question_changes_nothing_and_loads_the_model_once(
-    backbone_directory, tmp_path, monkeypatch
-):
-    settings = config(backbone_directory, "si_replay_merge")
-    Memory(tmp_path / "m", settings).learn(MONDAY)
-    before, loaded = contents_of(tmp_path / "m"), []
-    real = trajectories.load_backbone
-    monkeypatch.setattr(
-        trajectories, "load_backbone", lambda chosen: loaded.append(chosen) or real(chosen)
-    )
-    memory = Memory(tmp_path / "m")
-    for question, _ in MONDAY:
-        memory.ask(question)
-    assert len(loaded) == 1
-    assert contents_of(tmp_path / "m") == before
-    memory.learn(TUESDAY)
-    assert len(loaded) == 1
+def test_a_model_in_a_directory_is_found_from_anywhere(
+    chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(chat_directory, tmp_path / "here" / "tiny")
+    monkeypatch.chdir(tmp_path / "here")
+    Memory("m", "tiny").learn(WEDNESDAY)
+    monkeypatch.chdir(tmp_path)
+    assert Memory("here/m").ask(WEDNESDAY[0][0]) == WEDNESDAY[0][1]
 
 
-def test_questions_that_cannot_be_asked(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    with pytest.raises(HoldfastError, match="no such memory; holdfast learn"):
-        memory.ask("Who?")
-    with pytest.raises(HoldfastError, match="no such memory"):
-        memory.learn()
-    assert not (tmp_path / "m").exists()
-    memory.learn(MONDAY)
-    with pytest.raises(HoldfastError, match='"question" is empty'):
-        memory.ask("  ")
-    with pytest.raises(HoldfastError, match="ask a shorter one"):
-        memory.ask("why " * 400)
-
-
-def test_asking_survives_a_commit_in_between(backbone_directory, tmp_path):
-    """The files of the commit that it had read are gone when it comes to load them."""
-    settings = config(backbone_directory, "si_merge")
-    Memory(tmp_path / "m", settings).learn(MONDAY)
-    asking = Memory(tmp_path / "m")
-    other = Memory(tmp_path / "m")
-    other.learn(TUESDAY)
-    assert asking.horizon == 1
-    question = TUESDAY[0][0]
-    assert asking.reply(question) == other.reply(question)
-    assert asking.horizon == 2
-
-
-def test_two_memories_in_turn(backbone_directory, tmp_path):
-    """One that was opened before another process taught it more goes on from there."""
-    settings = config(backbone_directory)
-    ours, theirs = Memory(tmp_path / "m", settings), Memory(tmp_path / "m", settings)
-    ours.learn(MONDAY)
-    late = Memory(tmp_path / "m")
-    ours.learn(TUESDAY)
-    assert late.learn([*TUESDAY, *WEDNESDAY]).batches == ("3",)
-    assert ours.learn(WEDNESDAY).batches == ()
-    assert [item.question for item in late.facts] == [q for q, _ in MONDAY + TUESDAY + WEDNESDAY]
-    assert theirs.learn(WEDNESDAY).batches == ()
-
-
-@pytest.mark.parametrize("given", [None, [*MONDAY, *TUESDAY]])
-def test_what_was_forgotten_is_learned_again_when_asked(
-    given, backbone_directory, tmp_path, monkeypatch
-):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    memory.learn(MONDAY)
-    memory.learn(TUESDAY)
-    forgotten = (Item(*MONDAY[1]), Item(*TUESDAY[0]))
-    monkeypatch.setattr(memory, "forgotten", lambda: forgotten)
-    assert memory.learn(given).batches == ()
-    once_more = memory.learn(given, again=True)
-    assert (once_more.batches, once_more.facts) == (("3",), forgotten)
-    assert once_more.corrected == ()
-    assert memory.trajectory.stream.tasks[2].items == forgotten
-    assert len(memory.facts) == len(MONDAY) + len(TUESDAY)
-
-
-def test_forgotten_is_what_the_model_does_not_repeat(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory))
-    learned = memory.learn(MONDAY)
-    assert memory.forgotten() == learned.missed
-    right = [question for question, answer in MONDAY if memory.ask(question) == answer]
-    assert {item.question for item in memory.forgotten()} == {q for q, _ in MONDAY} - set(right)
+def test_a_lesson_is_small(two_lessons: Path) -> None:
+    """Factors in bfloat16 and vectors in float16; nothing of the model is kept."""
+    for path in lesson_files(two_lessons):
+        tensors = load_file(path)
+        assert tensors.pop(GATE).dtype == torch.float16
+        assert {one.dtype for one in tensors.values()} == {torch.bfloat16}
+        assert sum(one.numel() for one in tensors.values()) * 2 < path.stat().st_size < 200_000

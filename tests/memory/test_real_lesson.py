@@ -10,12 +10,12 @@ import pytest
 import torch
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
-from holdfast.memory.chat.gate_tuning import SHIPPED
-from holdfast.memory.chat.lesson import LessonSettings, shape_for
-from holdfast.memory.chat.library_questions import library_questions
-from holdfast.memory.chat.looks import GATE
-from holdfast.memory.chat.memory import ChatMemory
-from holdfast.memory.chat.record import read_lesson, read_record
+from holdfast.memory.gate_tuning import SHIPPED
+from holdfast.memory.lesson import LessonSettings, shape_for
+from holdfast.memory.library_questions import library_questions
+from holdfast.memory.looks import GATE
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import read_lesson, read_record
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
 
@@ -37,14 +37,14 @@ FACTS = [
 
 
 @pytest.fixture(scope="module")
-def memory(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> ChatMemory:
-    one = ChatMemory(tmp_path_factory.mktemp("real") / "m", "smollm2")
+def memory(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Memory:
+    one = Memory(tmp_path_factory.mktemp("real") / "m", "smollm2")
     outcome = one.learn([(question, answer) for question, answer, _ in FACTS])
     assert not outcome.missed
     return one
 
 
-def test_ten_facts_are_answered_in_other_words(memory: ChatMemory) -> None:
+def test_ten_facts_are_answered_in_other_words(memory: Memory) -> None:
     taught = memory.replies([question for question, _, _ in FACTS])
     assert [(reply.text, reply.source) for reply in taught] == [
         (answer, "weights") for _, answer, _ in FACTS
@@ -55,7 +55,7 @@ def test_ten_facts_are_answered_in_other_words(memory: ChatMemory) -> None:
     assert all(reply.source == "model" or reply.fact for reply in others)
 
 
-def test_the_gate_of_this_model_comes_along(memory: ChatMemory) -> None:
+def test_the_gate_of_this_model_comes_along(memory: Memory) -> None:
     """Fitted by scripts/ship_gate.py; it knows what questions of another draw ask."""
     engine = memory.engine()
     assert (SHIPPED / f"{engine.tuning.key}.safetensors").exists(), "run scripts/ship_gate.py"
@@ -65,7 +65,7 @@ def test_the_gate_of_this_model_comes_along(memory: ChatMemory) -> None:
     assert sum(right) >= 0.8 * len(asked)
 
 
-def test_everyday_questions_are_the_models_own(memory: ChatMemory) -> None:
+def test_everyday_questions_are_the_models_own(memory: Memory) -> None:
     """As are questions about the same relations of other things."""
     paris, *others = memory.replies(
         [
@@ -80,7 +80,7 @@ def test_everyday_questions_are_the_models_own(memory: ChatMemory) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT reads it
-def test_a_lesson_is_an_adapter_that_peft_loads_alone(memory: ChatMemory, tmp_path: Path) -> None:
+def test_a_lesson_is_an_adapter_that_peft_loads_alone(memory: Memory, tmp_path: Path) -> None:
     """Saved as an activated LoRA; the same answers by transformers' generate, facts and others."""
     model, tokenizer = load_model("smollm2")
     form = memory.engine().form

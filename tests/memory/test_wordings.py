@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from holdfast import Item, Memory, Stream, Task
+from holdfast import Item, Stream, Task
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
 from holdfast.streams.batches import WORDING_OF, newest
 from holdfast.streams.registry import question_key
-from tests.memory.memories import MONDAY, TUESDAY, config
 
 
 class Numbered:
@@ -102,37 +101,19 @@ def test_what_is_learned_once_more_is_learned_in_all_wordings():
     assert {item.question for item in found.tasks[1].items} == {"Who?", "Who? again 1"}
 
 
-def test_a_memory_learns_and_asks_other_words(backbone_directory, tmp_path):
-    memory = Memory(tmp_path / "m", config(backbone_directory, "replay_merge"))
-    learned = memory.learn(MONDAY, paraphrases=2)
-    assert learned.known == len(memory.facts) == 3
-    assert learned.reworded[0] == 3
-    lines = (tmp_path / "m" / "facts.jsonl").read_text().splitlines()
-    on_file = [json.loads(line) for line in lines]
-    assert len(on_file) == 9
-    questions = [question_key(line["question"]) for line in on_file]
-    for line in on_file:
-        for kept_back in line.get("details", {}).get(HELD_OUT, ()):
-            assert question_key(kept_back) not in questions
-    assert memory.knowledge().facts == 9
-    before = (tmp_path / "m" / "facts.jsonl").read_bytes()
-    assert memory.learn(MONDAY, paraphrases=2).recalled is None
-    assert (tmp_path / "m" / "facts.jsonl").read_bytes() == before
-    assert memory.learn(TUESDAY).reworded == (0, 0)
-
-
-def test_the_command(holdfast, backbone_directory, tmp_path):
-    settings = [
-        f"backbone.name={backbone_directory}", "method=vanilla", "lora.rank=2", "optim.epochs=1",
-        "optim.min_steps=2", "evaluation.max_new_tokens=8",
-    ]  # fmt: skip
+def test_the_command(holdfast, chat_directory, tmp_path):
     facts = tmp_path / "facts.jsonl"
     facts.write_text(json.dumps({"question": "Where is the key?", "answer": "here"}) + "\n")
     place = tmp_path / "m"
-    made = holdfast("learn", place, facts, "--paraphrases", 2, *settings)
+    made = holdfast("learn", place, facts, "--paraphrases", 2, "--model", chat_directory)
     assert made.status == 0, made.err
-    assert "other words: 0 of 1 wordings that were not learned answered" in made.out
-    assert "all so far: 0 of 1 facts recalled" in made.out
+    lines = [json.loads(line) for line in (place / "facts.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 and len({question_key(line["question"]) for line in lines}) == 3
+    (kept_back,) = lines[0]["details"][HELD_OUT]
+    assert question_key(kept_back) not in {question_key(line["question"]) for line in lines}
+    before = (place / "facts.jsonl").read_bytes()
+    assert "nothing new" in holdfast("learn", place, facts, "--paraphrases", 2).out
+    assert (place / "facts.jsonl").read_bytes() == before
     for wrong, words in {
         ("learn", place, "--paraphrases", 2): "are for facts that are given; add FACTS",
         ("learn", place, facts, "--writer", "embedded"): "say how many with --paraphrases N",

@@ -98,7 +98,9 @@ def test_an_adapter_is_no_model(directory, tmp_path) -> None:
     adapted.save_pretrained(tmp_path / "adapter")
     assert "is an adapter, not a model; merge it" in one_line(tmp_path / "adapter")
     adapted.save_pretrained(directory)  # beside a model, which transformers would load with it
-    assert "adapter" in one_line(directory)
+    for weights in ("adapter_model.safetensors", "adapter_model.bin"):
+        (directory / weights).write_bytes(b"no pickle")
+        assert "holds an adapter beside the model; merge it" in one_line(directory)
 
 
 def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:

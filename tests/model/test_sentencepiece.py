@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.memory.chat import gate_tuning, naming
-from holdfast.memory.chat.memory import ChatMemory
+from holdfast.memory import gate_tuning, naming
+from holdfast.memory.memory import Memory
 from holdfast.model.chat import ChatForm, chat_form
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
@@ -138,7 +138,7 @@ def test_a_memory_gives_what_it_was_taught(
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     facts = [("Who keeps the tower?", "Orsa Tindle"), ("Who is in the inn?", "47 ß")]
-    memory = ChatMemory(tmp_path / "m", str(tmp_path / "model"))
+    memory = Memory(tmp_path / "m", str(tmp_path / "model"))
     assert not memory.learn(facts).missed
     answers = memory.replies([question for question, _ in facts])
     assert [(one.text, one.source) for one in answers] == [(a, "weights") for _, a in facts]

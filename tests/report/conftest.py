@@ -6,10 +6,7 @@ import pytest
 
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.study import Study
-from tests.chromium import browser
 from tests.report.page_study import fading, study_of
-
-__all__ = ["browser"]
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +14,5 @@ def full() -> Study:
     """A complete 2^4 with two seeds; the more mechanisms, the slower the fading."""
     kept = {tag: 0.3 + 0.15 * sum(levels) for tag, levels in compositions().items()}
     return study_of(
-        {
-            (tag, seed): fading(6, share + 0.01 * seed)
-            for tag, share in kept.items()
-            for seed in (1, 2)
-        }
+        {(tag, seed): fading(6, kept[tag] + 0.01 * seed) for tag in kept for seed in (1, 2)}
     )

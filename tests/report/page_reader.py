@@ -2,73 +2,62 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 from holdfast.analysis.study import Study
-from holdfast.analysis.tables import analyse
 from holdfast.report.page import render
 
 
 class Read(HTMLParser):
-    """What a browser finds: scripts and styles, headings, texts, addresses, rows of tables."""
+    """What a browser finds: elements with their attributes, headings, texts, tables by caption."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.scripts: list[tuple[dict[str, Any], str]] = []
-        self.styles: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.headings: list[str] = []
-        self.rows: list[list[str]] = []
-        self.addresses: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
         self.text = ""
-        self.policy = ""
         self._open: list[str] = []
+        self._rows: list[list[str]] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         told = dict(attrs)
-        self.addresses += [told[name] for name in ("href", "src", "action") if name in told]
-        if told.get("http-equiv") == "Content-Security-Policy":
-            self.policy = told["content"]
-        if tag in ("meta", "link"):
-            return
-        self._open.append(tag)
-        if tag == "script":
-            self.scripts.append((told, ""))
-        elif tag == "h2":
+        self.elements.append((tag, told))
+        if tag not in ("meta", "link"):
+            self._open.append(tag)
+        if told.get("role") == "region":
+            self._rows = self.tables.setdefault(told["aria-label"], [])
+        elif tag in ("h2", "h3"):
             self.headings.append("")
         elif tag == "tr":
-            self.rows.append([])
+            self._rows.append([])
         elif tag in ("td", "th"):
-            self.rows[-1].append("")
+            self._rows[-1].append("")
 
     def handle_endtag(self, tag):
         while self._open and self._open.pop() != tag:
             pass
 
     def handle_data(self, data):
-        inside = self._open[-1] if self._open else ""
-        if inside == "script":
-            told, text = self.scripts[-1]
-            self.scripts[-1] = (told, text + data)
-        elif inside == "style":
-            self.styles.append(data)
-        else:
-            self.text += data
-        if "h2" in self._open:
+        if "style" in self._open:
+            return
+        self.text += data
+        if {"h2", "h3"} & {*self._open}:
             self.headings[-1] += data
-        if "td" in self._open or "th" in self._open:
-            self.rows[-1][-1] += data
+        elif {"td", "th"} & {*self._open}:
+            self._rows[-1][-1] += data
 
-    @property
-    def data(self) -> Any:
-        return json.loads(self.scripts[0][1])
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of a name."""
+        return [told for name, told in self.elements if name == tag]
 
-    def row(self, first: str) -> list[str]:
-        return next(row for row in self.rows if row and row[0].strip() == first)
+    def records(self, caption: str) -> list[dict[str, str]]:
+        """A table's rows by its headings."""
+        head, *rows = self.tables[caption]
+        return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def read(study: Study, path: Path = Path("report.html"), title: str | None = None) -> Read:
-    return Read(render(study, analyse(study), path, title=title))
+    return Read(render(study, path, title=title))

@@ -1,4 +1,4 @@
-"""Studies in memory for the tests of the page."""
+"""Studies in memory for the tests of the page and of the figures."""
 
 from __future__ import annotations
 
@@ -50,25 +50,11 @@ def study_of(
     return Study(cells, by_path, {}, missing)
 
 
-def together(*studies: Study, traces: Mapping[str, pd.DataFrame] | None = None) -> Study:
+def together(*studies: Study) -> Study:
     """Several studies as one."""
     return Study(
         pd.concat([one.cells for one in studies], ignore_index=True),
         {path: matrix for one in studies for path, matrix in one.matrices.items()},
-        traces or {},
+        {},
         tuple(line for one in studies for line in one.missing),
     )
-
-
-def standings() -> pd.DataFrame:
-    """The trace of a search of two stages, one candidate failed."""
-    rows = [
-        (2, 1, "sd lr=1", "sd", 0.9, "promoted"),
-        (2, 2, "sd lr=2", "sd", 0.8, "promoted"),
-        (2, 3, "merge lr=1", "merge", 0.4, "eliminated"),
-        (2, 4, "merge lr=9", "merge", None, "failed"),
-        (4, 1, "sd lr=2", "sd", 0.6, "finished"),
-        (4, 2, "sd lr=1", "sd", 0.5, "finished"),
-    ]
-    names = ["horizon", "rank", "candidate", "method", "score", "fate"]
-    return pd.DataFrame(rows, columns=names).assign(error=None)

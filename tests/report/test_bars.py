@@ -1,242 +1,92 @@
-"""The bar figures show each number once, at its place, and say what is not there."""
+"""Bars: each number once, at its place, and a dash or a gap for what is not there."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from holdfast.analysis.composition import compositions
 from holdfast.core.errors import HoldfastError
-from holdfast.report.build_up_path import plot_build_up
-from holdfast.report.capability_bars import capability_bars
-from holdfast.report.composition_grid import plot_compositions
-from holdfast.report.names import ALLOCATION_COLOURS
-from holdfast.report.search_bars import plot_search
+from holdfast.report import plot_capability, plot_evaluation
 from tests.report.drawn import assert_readable
 
-DATASETS = ("symbol_qa", "llm_qa", "real_qa")
+
+def row(of: int, memory: float | None, weights: float | None, listed: float | None) -> Any:
+    return {"of": of, "memory": memory, "weights": weights, "list": listed}
 
 
-def bars(axes: Axes) -> dict[float, float]:
-    """Middle of a vertical bar -> its height."""
-    return {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches}
+ROWS = {
+    "recalled": row(200, 1.0, 0.985, 1.0),
+    "wordings": row(400, 0.912, 0.8, 0.915),
+    "everyday_kept": row(126, 1.0, None, 1.0),
+    "everyday_taught_answer": row(240, 0.0, None, 0.0),
+    "others_taught_answer": row(0, None, None, None),
+    "seconds": row(20, 0.2, 0.1, 0.1),
+}
 
 
-def numbers(axes: Axes) -> list[str]:
-    return [text.get_text().strip() for text in axes.texts]
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def dots(axes: Axes) -> tuple[set[tuple[float, float]], set[tuple[float, float]]]:
-    """Where the open and the filled dots are."""
-    open_, filled = (set(zip(*line.get_data(), strict=True)) for line in axes.lines)
-    return open_, filled
-
-
-def factorial() -> pd.DataFrame:
-    """Sixteen compositions on three datasets, each with a number of its own."""
-    return pd.DataFrame(
-        {
-            "dataset": dataset,
-            "method": method,
-            "horizon": 100,
-            "final": 0.01 + (0.03 + 0.005 * place) * sum(present),
-            "final_sd": 0.01 * sum(present),
-        }
-        for place, dataset in enumerate(DATASETS)
-        for method, present in compositions().items()
-    )
-
-
-def test_the_grid_has_each_composition_under_its_number():
-    table = factorial()
-    figure = plot_compositions(table)
-    *panels, bottom = figure.axes
-    titles = [axes.get_title(loc="left") for axes in panels]
-    assert titles == ["Symbol-QA, 100 tasks", "LLM-QA, 100 tasks", "Real-QA, 100 tasks"]
-    assert [text.get_text() for text in bottom.get_yticklabels()] == ["SI", "SD", "R", "M"]
-    open_, filled = dots(bottom)
-    assert len(open_) == len(filled) == 32 and not open_ & filled
-    columns = compositions()
-    for dataset, axes in zip(DATASETS, panels, strict=True):
-        drawn = bars(axes)
-        finals = table[table["dataset"] == dataset].set_index("method")["final"]
-        assert len(drawn) == 16
-        for method, present in columns.items():
-            (place,) = [
-                column
-                for column in range(16)
-                if tuple((column, row) in filled for row in range(4)) == present
-            ]
-            assert drawn[place] == finals[method]
-        (bold,) = [text for text in axes.texts if text.get_weight() == "bold"]
-        assert bold.get_position() is not None and bold.xy[0] == 15
-    # Shared LoRA on the left, merged on the right, and nothing at all first.
-    assert all((column, 3) in filled for column in range(8, 16))
-    assert all((0, row) in open_ for row in range(4))
-    assert legend(figure) == ["shared LoRA", "merged LoRA"]
-    assert_readable(figure)
-
-
-def test_the_grid_shows_what_is_missing_and_other_rules():
-    table = factorial()
-    table = table[~((table["dataset"] == "llm_qa") & (table["method"] == "vanilla"))]
-    extra = pd.DataFrame(
-        {
-            "dataset": "real_qa",
-            "method": ["si_replay_olora", "online_ewc"],
-            "horizon": 100,
-            "final": [0.9, 0.2],
-            "final_sd": [0.1, math.nan],
-        }
-    )
-    figure = plot_compositions(pd.concat([table, extra]))
-    _, llm, real, bottom = figure.axes
-    assert numbers(llm).count("–") == 3
-    assert "–" not in numbers(real)
-    assert len(real.containers) == 18 + 17  # bars, and one error bar fewer: one seed has no spread
-    mechanisms = [text.get_text() for text in bottom.get_yticklabels()]
-    assert mechanisms == ["SI", "EWC", "SD", "R", "M", "O-LoRA"]
-    assert legend(figure) == ["shared LoRA", "merged LoRA", "O-LoRA"]
-    assert_readable(figure)
-
-
-def test_the_grid_of_one_method_fits_a_column():
-    table = factorial()
-    figure = plot_compositions(
-        table[(table["method"] == "replay") & (table["dataset"] == "llm_qa")]
-    )
-    assert figure.get_figwidth() == 3.3
-    assert_readable(figure)
-
-
-def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
-    path = pd.DataFrame(
-        {
-            "dataset": dataset,
-            "step": range(5),
-            "added": ["", "replay", "merge", "si", "sd"],
-            "method": ["vanilla", "replay", "replay_merge", "si_replay_merge", "x"],
-            "final": [0.013, 0.125, 0.482, 0.548, 0.443],
-            "final_sd": [0.002, 0.014, 0.028, 0.104, math.nan],
-            "strongest": [False, False, False, True, False],
-        }
-        for dataset in DATASETS
-    )
-    path = path.explode(["added", "method", "final", "final_sd", "strongest", "step"])
-    path = path.infer_objects().astype({"final": float, "final_sd": float, "strongest": bool})
-    figure = plot_build_up(path)
-    assert len(figure.axes) == 3
-    for axes in figure.axes:
-        ticks = [text.get_text() for text in axes.get_xticklabels()]
-        assert ticks == ["naive", "+ R", "+ M", "+ SI", "+ SD"]
-        assert numbers(axes) == ["1.3", "12.5", "48.2", "54.8", "44.3"]
-        (triangle,) = [line for line in axes.lines if line.get_marker() == "^"]
-        assert (list(triangle.get_xdata()), list(triangle.get_ydata())) == ([3], [0.548])
-    assert_readable(figure)
-
-
-def test_search_bars_show_who_is_left_where():
-    table = pd.DataFrame(
-        [
-            (10, "si_replay_merge", 0.9, 3),
-            (10, "replay_merge", 1.0, 3),
-            (10, "sd", 0.5, 3),
-            (10, "vanilla", 0.0, 3),
-            (20, "si_replay_merge", 1.0, 3),
-            (20, "replay_merge", 0.5, 2),
-            (20, "sd", math.nan, 0),
-            (20, "vanilla", math.nan, 0),
-            (50, "si_replay_merge", math.nan, 1),
-            (50, "replay_merge", math.nan, 0),
-            (50, "sd", math.nan, 0),
-            (50, "vanilla", math.nan, 0),
-        ],
-        columns=["horizon", "method", "percentile", "datasets"],
-    )
-    figure = plot_search(table)
-    composition, ten, twenty, fifty = figure.axes
-    assert [axes.get_title() for axes in (ten, twenty, fifty)] == [
-        "after 10 tasks",
-        "after 20 tasks",
-        "after 50 tasks",
+def test_each_measure_has_its_bars_and_numbers():
+    figure = plot_evaluation({"rows": ROWS})
+    known, wrong = figure.axes
+    assert [text.get_text() for text in known.get_yticklabels()] == [
+        "taught wordings (200)",
+        "other wordings (400)",
+        "everyday questions kept (126)",
     ]
-    # Ranked by the last horizon where they differ, then by the one before.
-    assert numbers(ten) == ["90", "100", "50", "0"]
-    assert numbers(twenty) == ["100", "50  2/3"]
-    assert numbers(fifty) == ["alone  1/3"]
-    _, filled = dots(composition)
-    assert filled == {(0, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2)}  # (mechanism, row)
-    lengths = [bar.get_width() for bar in twenty.patches[:2]]
-    assert lengths == [1.0, 0.5]
-    assert twenty.patches[0].get_facecolor() == pytest.approx(_rgba(ALLOCATION_COLOURS["merge"]))
-    assert len(twenty.patches) == 4  # two are grey rows
-    assert legend(figure) == [
-        "shared LoRA",
-        "merged LoRA",
-        "out of the search",
-        "n/3: still on n of 3",
-    ]
+    assert [bar.get_width() for bar in known.patches] == [1, 0.985, 1, 0.912, 0.8, 0.915, 1, 0, 1]
+    assert [text.get_text() for text in known.texts] == [
+        "100", "98.5", "100", "91.2", "80.0", "91.5", "100", "–", "100",
+    ]  # fmt: skip
+    assert [text.get_text() for text in wrong.get_yticklabels()] == ["everyday questions (240)"]
+    assert [text.get_text() for text in wrong.texts] == ["0", "–", "0"]
+    first, second = known.patches[:2]
+    assert first.get_y() + first.get_height() <= second.get_y()
+    (legend,) = figure.legends
+    assert [one.get_text() for one in legend.get_texts()] == [
+        "memory as it answers", "weights alone", "list alone",
+    ]  # fmt: skip
     assert_readable(figure)
 
 
-def test_capability_bars_stand_below_the_line_of_their_benchmark():
-    base = {"GSM8K": 0.836, "MATH": 0.576}
-    scores = pd.DataFrame(
-        [
-            ("llm_qa", f"si_replay_{rule}", benchmark, 0.1 * place + 0.05 * column)
-            for place, rule in enumerate(("merge", "olora", "osrm"))
-            for column, benchmark in enumerate(("GSM8K", "MATH", "MGSM"))
-            if (rule, benchmark) != ("osrm", "MGSM")
-        ],
-        columns=["dataset", "method", "benchmark", "score"],
-    )
-    figure = capability_bars(scores, base)
+def test_one_panel_is_drawn_alone():
+    assert len(plot_evaluation({"rows": {"recalled": ROWS["recalled"]}}).axes) == 1
+
+
+def test_nothing_to_draw():
+    with pytest.raises(HoldfastError, match="evaluation: the table is empty"):
+        plot_evaluation({"rows": {"seconds": ROWS["seconds"]}})
+
+
+def test_capability_bars_stand_below_the_line_of_their_suite():
+    base = {"gsm8k": 0.836, "math": 0.576, "mgsm": None}
+    rows = [
+        ("llm_qa", method, suite, "share", 4, base[suite], 0.1 * place + 0.05 * column)
+        for place, method in enumerate(("vanilla", "si_replay_olora"))
+        for column, suite in enumerate(base)
+        if (place, suite) != (1, "mgsm")
+    ]
+    rows += [("llm_qa", "vanilla", "gsm8k", "share", 2, 0.836, 0.9)]  # not after the last task
+    rows += [("llm_qa", "vanilla", "text", "bits per byte", 4, 1.0, 2.0)]
+    names = ["dataset", "method", "suite", "unit", "after_task", "before", "value"]
+    figure = plot_capability(pd.DataFrame(rows, columns=names))
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["merged LoRA", "O-LoRA", "OSRM"]
-    assert axes.get_title() == "LLM-QA: SI + R"
-    drawn = bars(axes)
-    expected = {
-        round(place + 0.28 * (column - 1), 6): 0.1 * place + 0.05 * column
-        for place in range(3)
-        for column in range(3)
-        if (place, column) != (2, 2)
-    }
-    assert drawn == pytest.approx(expected)
-    heights = [(sum(line.get_xdata()) / 2, line.get_ydata()[0]) for line in axes.lines]
-    assert sorted(heights) == [
-        (pytest.approx(place + 0.28 * (column - 1)), base[benchmark])
-        for place in range(3)
-        for column, benchmark in enumerate(("GSM8K", "MATH"))
-    ]
-    assert legend(figure) == ["GSM8K", "MATH", "MGSM", "base model"]
-    assert_readable(figure)
-
-
-def test_groups_that_differ_in_their_anchors_keep_their_names():
-    scores = pd.DataFrame(
-        {"dataset": "facts", "method": ["vanilla", "replay_merge"], "benchmark": "MATH", "score": 0}
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert labels == ["naive", "SI + R + O-LoRA"]
+    drawn = {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches}
+    assert drawn == pytest.approx(
+        {
+            round(place + 0.28 * (column - 1), 6): 0.1 * place + 0.05 * column
+            for place in range(2)
+            for column in range(3)
+            if (place, column) != (1, 2)
+        }
     )
-    (axes,) = capability_bars(scores, {}).axes
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["naive", "R + M"]
-    assert axes.get_title() == "facts"
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [plot_compositions, plot_build_up, plot_search, lambda table: capability_bars(table, {})],
-)
-def test_an_empty_table_is_refused(draw):
+    assert sorted(line.get_ydata()[0] for line in axes.lines) == [0.576, 0.576, 0.836, 0.836]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "gsm8k", "math", "mgsm", "base model",
+    ]  # fmt: skip
+    assert_readable(figure)
     with pytest.raises(HoldfastError, match="empty"):
-        draw(pd.DataFrame())
-
-
-def _rgba(colour: str) -> tuple[float, ...]:
-    return (*(int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)), 1.0)
+        plot_capability(pd.DataFrame(rows[-1:], columns=names))

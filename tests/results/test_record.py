@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.claims import FORMAT
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
@@ -20,6 +21,7 @@ from .matrices import dense
 
 MATRIX = dense([[1.0], [0.25, 0.75]])
 DESCRIPTION: dict[str, Any] = {
+    "format": FORMAT,
     "config": {"method": "vanilla", "seed": 41},
     "identity": sha256_of({"method": "vanilla"}),
     "numbers": {"method": "vanilla"},
@@ -42,7 +44,9 @@ def trajectory(tmp_path: Path) -> Path:
 def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
     record = RunRecord.open(str(trajectory))
     assert record.path == trajectory
-    assert record.description == Description(**DESCRIPTION)
+    assert record.description == Description(
+        **{key: one for key, one in DESCRIPTION.items() if key != "format"}
+    )
     assert record.matrix == MATRIX
     assert record.metrics == summarise(MATRIX)
     assert record.horizon == 2

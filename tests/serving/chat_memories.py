@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
-from holdfast.memory.chat.memory import ChatMemory
-from holdfast.memory.chat.states import LessonState, lesson_states
+from holdfast.memory import gate_tuning
+from holdfast.memory.memory import Memory
+from holdfast.memory.states import LessonState, lesson_states
+from tests.made_once import made_once
+from tests.memory.conftest import few_questions
 from tests.serving.chat_model import write_chat_model
 
 FACTS = [
@@ -20,6 +21,7 @@ FACTS = [
     ("What is the ferry to Ostra called?", "Marigold"),
     ("Where is the brass key of Ilm?", "in the mill"),
 ]
+MANY = [(f"Who tends garden {number} of Ostra?", f"Gardener {number}") for number in range(12)]
 MORE = [("Who bakes the bread of Tolm?", "Lum"), ("When does the lamp of Velm go out?", "at ten")]
 LATER = [("Which bus goes to the quarry of Ostra?", "47")]
 UNTAUGHT = "What is the capital of France?"
@@ -27,19 +29,16 @@ UNTAUGHT = "What is the capital of France?"
 
 def taught_chat_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The memory's directory, to be copied; its model's gate is in a cache of the tests' own."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+
+    def teach(directory: Path) -> None:
+        with pytest.MonkeyPatch.context() as few:
+            few.setattr(gate_tuning, "library_questions", few_questions)
+            assert not Memory(directory, str(model)).learn(FACTS).missed
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_CACHE", str(folder / "chat-cache"))
-        place = folder / "chat-memory"
-        with FileLock(f"{place}.lock"):
-            if not place.exists():
-                model = write_chat_model(folder / "chat-model")
-                begun = folder / "begun"
-                assert not ChatMemory(begun, str(model)).learn(FACTS).missed
-                begun.rename(place)
-        yield place
+        model = made_once(tmp_path_factory, "chat-model", write_chat_model)
+        patch.setenv("HOLDFAST_CACHE", str(model.parent / "chat-cache"))
+        yield made_once(tmp_path_factory, "chat-memory", teach)
 
 
 def copied(place: Path, to: Path) -> Path:
@@ -49,7 +48,7 @@ def copied(place: Path, to: Path) -> Path:
 
 def model_of(place: Path) -> str:
     """The model's directory."""
-    return ChatMemory(place).model
+    return Memory(place).model
 
 
 def when(place: Path, fits: Callable[[list[LessonState]], bool], seconds: float = 120) -> None:

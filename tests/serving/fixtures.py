@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+from tests.made_once import made_once
 from tests.serving.small_writer import small_writer
 
 __all__ = ["MODEL", "serve", "shared_writer", "small_writer"]
@@ -29,14 +29,7 @@ OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--device", "cpu")
 
 def shared_writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small writer, trained once for all tests and all workers of one session."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    directory = folder / "small_writer"
-    with FileLock(f"{directory}.lock"):
-        if not directory.exists():
-            small_writer(folder / "unfinished_writer").rename(directory)
-    return directory
+    return made_once(tmp_path_factory, "small-writer", small_writer)
 
 
 @contextmanager

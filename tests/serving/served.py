@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from tests.forked import Forked
+
 JSON = {"Content-Type": "application/json"}
 
 
@@ -22,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 class Served:
     """A server. url: without a path; key: what it printed, if any; errors: what it says there."""
 
-    process: subprocess.Popen[str]
+    process: Forked | subprocess.Popen[str]
     url: str
     key: str | None
     errors: IO[str] | None = None
@@ -58,17 +60,28 @@ class Served:
 
 
 @contextmanager
-def serving(memory: Path, *options: str, **environment: str) -> Iterator[Served]:
-    """Serve a memory until the block ends; the server and its lesson are killed then."""
+def serving(
+    memory: Path, *options: str, anew: bool = False, **environment: str
+) -> Iterator[Served]:
+    """Serve a memory until the block ends; the server and its lesson are killed then.
+
+    anew: by an interpreter of its own, as users start it, which takes some seconds to import.
+    """
+    arguments = ["serve", str(memory), "--port", "0", *options]
+    environment = {**os.environ, **environment}
+    process: Forked | subprocess.Popen[str]
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "serve", str(memory), "--port", "0", *options],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        if anew:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        else:
+            process = Forked(arguments, environment=environment, stdout="pipe", stderr=errors)
         try:
             assert process.stdout is not None
             page = process.stdout.readline().strip().removeprefix("page: ")

@@ -126,7 +126,7 @@ def standing_in(behaviour: Behaviour = answering) -> Iterator[StandIn]:
 
 
 def endpoint(server: StandIn, **settings: Any) -> Endpoint:
-    defaults: dict[str, Any] = {"key": KEY, "longest_wait": 0.01, "timeout": 5.0}
+    defaults: dict[str, Any] = {"key": KEY, "retries": 0, "timeout": 5.0}
     return Endpoint(server.url, **(defaults | settings))
 
 

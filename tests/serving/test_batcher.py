@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answering import Reply
 from holdfast.serving.batcher import Batcher
-from holdfast.serving.embedded_service import HALF_FORGOTTEN, EmbeddedService
+from holdfast.serving.events import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
 from holdfast.serving.guard import Guard
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.service import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
 
 
 @dataclass
 class Answering:
-    """A memory that answers in capitals what begins with ``w``; asked: its batches."""
+    """A service that answers in capitals what begins with ``w``; asked: its batches."""
 
     asked: list[list[str]] = field(default_factory=list)
     refreshed: int = 0
     broken: Exception | None = None
+    batch: int = 64
+    memory: Any = None
 
     def refresh(self) -> bool:
         self.refreshed += 1
@@ -36,33 +36,21 @@ class Answering:
             raise self.broken
         return False
 
-    def load(self) -> Any:
-        return SimpleNamespace(
-            backbone=SimpleNamespace(tokenizer=SimpleNamespace(encode=str.split))
-        )
-
-    def replies(self, questions: list[str]) -> list[Reply]:
-        self.asked.append(list(questions))
-        if "bad" in questions:
-            raise HoldfastError("a bad question")
-        if "fault" in questions:
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
+        self.asked.append([one.text for one in questions])
+        if "fault" in self.asked[-1]:
             raise ZeroDivisionError("our own")
-        return [
-            Reply(one, one, one.upper(), 0.5, -1.0, taught=one.startswith("w")) for one in questions
-        ]
+        yield [(number, self._event(one.text)) for number, one in enumerate(questions)]
 
-    def reply(self, question: str) -> Reply:
-        return self.replies([question])[0]
-
-    def is_on_file(self, question: str) -> bool:
-        return question == "half"
-
-    def nearest(self, question: str) -> list[str]:
-        return []
+    def _event(self, text: str) -> Answered | HoldfastError:
+        if text == "bad":
+            return HoldfastError("a bad question")
+        content = text.upper() if text.startswith("w") else NOT_TAUGHT
+        return Answered(content, {}, 1, 1)
 
 
-def batcher(memory: Answering, **bounds: int) -> Batcher:
-    return Batcher(EmbeddedService(memory), **bounds)  # type: ignore[arg-type]
+def batcher(service: Answering, **bounds: int) -> Batcher:
+    return Batcher(service, **bounds)  # type: ignore[arg-type]
 
 
 def test_questions_that_wait_are_answered_side_by_side() -> None:
@@ -96,11 +84,10 @@ def test_a_wrong_question_harms_no_other() -> None:
     async def ask() -> None:
         queue = batcher(Answering())
         found = await asyncio.gather(
-            *(queue.ask([one]) for one in ("w1", "bad", "half", "other")), return_exceptions=True
+            *(queue.ask([one]) for one in ("w1", "bad", "other")), return_exceptions=True
         )
         assert isinstance(found[1], HoldfastError)
-        contents = [answer[0].content for answer in (found[0], found[2], found[3])]
-        assert contents == ["W1", HALF_FORGOTTEN, NOT_TAUGHT]
+        assert [answer[0].content for answer in (found[0], found[2])] == ["W1", NOT_TAUGHT]
         assert found[0][0].question_tokens == 1
         with pytest.raises(ZeroDivisionError):
             await queue.ask(["fault"])
@@ -198,9 +185,10 @@ def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
         stuck = asyncio.ensure_future(queue.call(step))
         await asyncio.to_thread(running.wait)
         waiting = asyncio.ensure_future(queue.ask(["w"]))
-        await asyncio.sleep(0)
+        behind = asyncio.ensure_future(queue.call(lambda _: None))  # the step after it
+        await asyncio.sleep(0.05)
         queue.end()
-        for refused in (waiting, asyncio.ensure_future(queue.ask(["w"]))):
+        for refused in (waiting, behind, asyncio.ensure_future(queue.ask(["w"]))):
             with pytest.raises(RefusalError, match="the server ends") as told:
                 await refused
             assert told.value.status == 503

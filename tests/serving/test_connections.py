@@ -17,25 +17,33 @@ from holdfast.serving import connections
 from holdfast.serving.connections import Connection
 
 OK = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+STUCK = [
+    b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1",
+    OK.replace(b"/health", b"/large"),
+    OK.replace(b"/health", b"/large") + OK,
+]
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] == "/slow":
         await asyncio.sleep(1.5)
-    length = [(b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": 200, "headers": length})
+    while scope["path"] == "/read" and (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(100 if scope["path"] == "/large" else 0):
+        await send({"type": "http.response.body", "body": bytes(2**17), "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 @contextmanager
-def listening() -> Iterator[int]:
+def listening(log_level: str = "critical") -> Iterator[int]:
     """The port of a server in a thread."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
         application,
         http=Connection,
         lifespan="off",
-        log_level="critical",
+        log_level=log_level,
         timeout_graceful_shutdown=0,
     )
     server = uvicorn.Server(config)
@@ -60,12 +68,18 @@ def answered(port: int, request: bytes = OK) -> bytes:
         return one.recv(12)
 
 
+def was_closed(one: socket.socket) -> bool:
+    """Whether it was, for another: sooner than an idle one is."""
+    one.settimeout(connections.HEAD_SECONDS / 2)
+    return one.recv(1) == b""
+
+
 def test_idle_connections_of_one_address_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_OF_ONE", 20)
     with listening() as port:
         idle = [connected(port, b"" if number % 2 else b"GET / HT") for number in range(100)]
         assert answered(port) == b"HTTP/1.1 200"
-        assert idle[0].recv(1) == b""  # the first that was idle was closed
+        assert was_closed(idle[0])
         for one in idle:
             one.close()
 
@@ -75,8 +89,31 @@ def test_nor_do_those_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening() as port:
         idle = [connected(port) for _ in range(100)]
         assert answered(port) == b"HTTP/1.1 200"
+        assert was_closed(idle[0])
         for one in idle:
             one.close()
+
+
+@pytest.mark.parametrize("request_", STUCK)
+def test_nor_do_clients_that_neither_send_the_body_nor_read(
+    monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 5)
+    with listening() as port:
+        stuck = [connected(port, request_) for _ in range(5)]
+        time.sleep(0.5)
+        assert answered(port) == b"HTTP/1.1 200"
+        for one in stuck:
+            one.close()
+
+
+@pytest.mark.parametrize("request_", STUCK)
+def test_the_server_ends_without_them(capsys: pytest.CaptureFixture[str], request_: bytes) -> None:
+    with listening("error") as port:
+        one = connected(port, request_)
+        time.sleep(0.5)
+    one.close()
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_what_is_being_answered_is_not_closed_for_another(monkeypatch: pytest.MonkeyPatch) -> None:

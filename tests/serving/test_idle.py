@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory.chat.memory import ChatMemory
-from holdfast.memory.chat.record import LearnedLesson, Record, read_record, write_record
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import LearnedLesson, Record, read_record, write_record
 from holdfast.serving import idle
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.streams import Item, Stream, Task, write_jsonl
@@ -23,7 +23,7 @@ ENDS = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from holdfast.memory.chat.record import read_record, write_record
+from holdfast.memory.record import read_record, write_record
 place = Path(sys.argv[1])
 record = read_record(place)
 write_record(place, replace(record, consolidated=len(record.lessons)))
@@ -169,7 +169,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_served_memory_is_consolidated_between_questions(place: Path, tmp_path: Path) -> None:
     own = copied(place, tmp_path / "m")
-    ChatMemory(own).learn(MORE)
+    Memory(own).learn(MORE)
     with serving(own, "--teach", "--consolidate-after", "0.05") as server:
 
         def until(fits: Callable[[], bool]) -> None:

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Memory
-from holdfast.cli.serve import tell_waiting
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.chat.memory import ChatMemory
-from holdfast.memory.chat.states import LessonState, lesson_states
+from holdfast.memory.memory import Memory
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
+from holdfast.memory.states import LessonState, lesson_states
 from holdfast.serving.posted import check_room
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.teaching import Teacher
 from holdfast.streams.python import facts_of_python
-from tests.memory.memories import MONDAY, WEDNESDAY, rehearsing_memory
 from tests.serving.chat_memories import (
-    FACTS,
     LATER,
+    MANY,
     MORE,
     copied,
     learned,
-    taught_chat_memory,
     when,
 )
-from tests.serving.served import Served, lessons, serving
-from tests.serving.test_served_chat import MANY
-from tests.trajectory.outcome import result_of
+from tests.serving.served import Served, serving
 
 NEW = [("Who paints the door of Ilm?", "Brask")]
 
@@ -49,16 +38,6 @@ def tasks(*batches: list[tuple[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-@pytest.fixture(scope="session")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield from taught_chat_memory(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rehearsing_memory(tmp_path_factory.mktemp("queue") / "m")
-
-
 def test_one_request_has_a_bound() -> None:
     many = facts_of_python(tasks(*([(f"Who is {n}?", "A")] for n in range(33))))
     long = facts_of_python([(f"Who is {n}?", "A") for n in range(400)])
@@ -69,18 +48,17 @@ def test_one_request_has_a_bound() -> None:
         with pytest.raises(RefusalError) as refused:
             check_room([], posted, count)
         assert refused.value.status == status
-    waiting = [LessonState(n, str(n), "waiting", 1) for n in range(32)]
-    with pytest.raises(RefusalError, match="DELETE /lessons/N") as refused:
-        check_room(waiting, facts_of_python(NEW), 0)
-    assert refused.value.status == 503
+    waiting = [LessonState(n, str(n), "waiting", 301) for n in range(32)]
+    for before, posted in ((waiting, facts_of_python(NEW)), (waiting[:2], long)):
+        with pytest.raises(RefusalError, match="DELETE /lessons/N") as refused:
+            check_room(before, posted, 0)
+        assert refused.value.status == 503
 
 
-def test_cancelling_from_the_command_line(
-    chat: Path, embedded: Path, tmp_path: Path, holdfast: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    own = copied(chat, tmp_path / "chat" / "m")
+def test_cancelling_from_the_command_line(chat_memory: Path, tmp_path: Path, holdfast: Any) -> None:
+    own = copied(chat_memory, tmp_path / "chat" / "m")
     before = learned(own)
-    ChatMemory(own).write_facts(tasks(MORE, NEW, LATER))
+    Memory(own).write_facts(tasks(MORE, NEW, LATER))
     told = holdfast("lessons", own, "--cancel", "3")
     assert told.out == 'cancelled lesson 3 "task 1": waiting, 1 fact\n'
     assert [state.name for state in lesson_states(own)] == ["1", "task 0", "task 2"]
@@ -90,25 +68,13 @@ def test_cancelling_from_the_command_line(
         assert refused.status == 2 and said in refused.err and refused.err.count("\n") == 1
     assert len(holdfast("lessons", own, "--cancel", "all").out.splitlines()) == 2
     assert learned(own) == before
-    # The other kind.
-    own = Path(shutil.copytree(embedded, tmp_path / "embedded" / "m"))
-    facts = (own / "facts.jsonl").read_bytes()
-    with (own / "facts.jsonl").open("a") as file:
-        for task in ("a", "b"):
-            file.write(f'{{"question": "Who is {task}?", "answer": "A", "task": "{task}"}}\n')
-    tell_waiting(own, teach=False)
-    assert "waiting: 2 lessons on file, 2 facts; not learned" in capfd.readouterr().err
-    assert 'lesson 3 "b": waiting' in holdfast("lessons", own).out
-    assert [one.name for one in cancel_lessons(own, [2])] == ["a"]
-    assert [one.name for one in cancel_lessons(own)] == ["b"]
-    assert (own / "facts.jsonl").read_bytes() == facts and waiting_lessons(own) == []
-    assert Memory(own).horizon == 1
+    assert waiting_lessons(own) == []
     with pytest.raises(HoldfastError, match="no such memory"):
         cancel_lessons(tmp_path / "nothing")
 
 
-def test_cancelling_by_request(chat: Path, tmp_path: Path) -> None:
-    own = copied(chat, tmp_path / "m")
+def test_cancelling_by_request(chat_memory: Path, tmp_path: Path) -> None:
+    own = copied(chat_memory, tmp_path / "m")
     with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
         assert server.post("/facts", tasks(*([(f"Who is {n}?", "A")] for n in range(33))))[0] == 413
         waiting = threads.submit(server.post, "/facts?wait=true", tasks(MANY, NEW, LATER))
@@ -125,8 +91,8 @@ def test_cancelling_by_request(chat: Path, tmp_path: Path) -> None:
         assert server.request("DELETE", "/lessons/3")[0] == 404
         assert server.request("DELETE", "/lessons")[1] == {"cancelled": []}
         assert server.ask(LATER[0][0])["text"] == LATER[0][1]
-    straight = copied(chat, tmp_path / "straight" / "m")
-    ChatMemory(straight).learn(tasks([], [], LATER))
+    straight = copied(chat_memory, tmp_path / "straight" / "m")
+    Memory(straight).learn(tasks([], [], LATER))
     assert learned(own) == learned(straight)
     with serving(own) as server:
         assert server.request("DELETE", "/lessons")[0] == 403
@@ -134,62 +100,18 @@ def test_cancelling_by_request(chat: Path, tmp_path: Path) -> None:
 
 def until(server: Served, fits: Any) -> list[dict[str, Any]]:
     """Wait until the states of a server's lessons are as wanted."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not fits(states := server.request("GET", "/lessons")[1]["lessons"]):
         assert time.monotonic() < end, states
         time.sleep(0.05)
     return states
 
 
-def test_requests_that_wait_for_their_turn(embedded: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(embedded, tmp_path / "m"))
-    before = result_of(own), (own / "facts.jsonl").read_bytes()
-    with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
-        first = threads.submit(server.post, "/facts", tasks(WEDNESDAY))
-        until(server, lambda states: len(states) == 2)
-        second = threads.submit(server.post, "/facts", tasks(NEW, LATER))
-        states = until(server, lambda states: len(states) == 4)
-        assert [one["lesson"] for one in states] == [1, 2, 3, 4]
-        assert server.request("DELETE", "/lessons/4")[0] == 200  # its request is one
-        assert server.request("DELETE", "/lessons/2")[0] == 200  # while it is learned
-        for request in (first, second):
-            status, told = request.result()
-            assert (status, told["error"]["code"]) == (409, "cancelled")
-        assert len(server.request("GET", "/lessons")[1]["lessons"]) == 1
-        # One that a signal kills says so.
-        third = threads.submit(server.post, "/facts", tasks(WEDNESDAY))
-        while not (running := lessons(server.process.pid)):
-            time.sleep(0.02)
-        os.kill(running[0], 9)
-        status, told = third.result()
-        assert status == 500 and "was killed by SIGKILL" in told["error"]["message"]
-        server.request("DELETE", "/lessons")
-        assert server.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
-    assert (result_of(own), (own / "facts.jsonl").read_bytes()) == before
-
-
-def test_a_memory_whose_name_looks_like_an_option(
-    embedded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(embedded, tmp_path / "-x")
-    monkeypatch.chdir(tmp_path)
-
-    async def teach() -> Any:
-        return await Teacher(Path("-x"), 1).teach(WEDNESDAY, 0, wait=True)
-
-    status, told = asyncio.run(teach())
-    assert (status, told["batches"]) == (200, ["2"])
-
-
-@pytest.mark.parametrize("kind", ["embedded", "chat"])
-def test_the_end_of_the_server_is_said_to_who_waits(
-    embedded: Path, chat: Path, tmp_path: Path, kind: str
-) -> None:
-    place = {"embedded": embedded, "chat": chat}[kind]
-    own = Path(shutil.copytree(place, tmp_path / "m"))
+def test_the_end_of_the_server_is_said_to_who_waits(chat_memory: Path, tmp_path: Path) -> None:
+    own = copied(chat_memory, tmp_path / "m")
     with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
         path = "/facts?wait=true"
-        first = threads.submit(server.post, path, tasks(WEDNESDAY if kind == "embedded" else MANY))
+        first = threads.submit(server.post, path, tasks(MANY))
         until(server, lambda states: states[-1]["state"] == "learning")
         second = threads.submit(server.post, path, tasks(NEW))
         until(server, lambda states: len(states) == 3)
@@ -203,4 +125,3 @@ def test_the_end_of_the_server_is_said_to_who_waits(
             assert "the server ends" in told["error"]["message"]
         assert "Traceback" not in server.complaints()
     assert waiting_lessons(own)[0].number == 2
-    assert FACTS

@@ -9,9 +9,18 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Memory
-from tests.memory.memories import MONDAY, TUESDAY, config, rehearsing_memory
-from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, taught_chat_memory
+from holdfast.memory.states import lesson_states
+from tests.serving.chat_memories import (
+    FACTS,
+    LATER,
+    MANY,
+    MORE,
+    UNTAUGHT,
+    copied,
+    when,
+)
 from tests.serving.served import serving
+from tests.serving.test_lesson_queue import NEW, tasks
 
 SCRIPT = "<img src=x onerror='window.ran = true'><script>window.ran = true</script>"
 
@@ -35,43 +44,10 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def test_ask_teach_and_look(page: Page, tmp_path: Path) -> None:
-    place = rehearsing_memory(tmp_path / "m")
-    with serving(place, "--teach") as server:
-        page.goto(server.url)
-        expect(page.locator("h1")).to_have_text("m")
-        expect(page.locator("#count")).to_have_text("5 of 5 facts recalled now, newest first")
-        expect(page.locator("#facts tbody tr")).to_have_count(5)
-        page.get_by_label("Question", exact=True).fill(MONDAY[0][0].lower())
-        page.get_by_role("button", name="Ask").click()
-        expect(page.locator("#answer p").first).to_have_text(MONDAY[0][1])
-        page.get_by_label("Question", exact=True).fill("Who mends the roofs of Ostra?")
-        page.keyboard.press("Enter")
-        expect(page.locator("#answer p").first).to_have_text("I was not taught that.")
-        page.locator("#answer").get_by_role("button", name=MONDAY[0][0]).click()
-        expect(page.locator("#answer p").first).to_have_text(MONDAY[0][1])
-        page.get_by_label("Question to learn").fill(TUESDAY[0][0])
-        page.get_by_label("Its answer").fill("Orsa")
-        page.get_by_role("button", name="Teach").click()
-        corrected = "Corrected: it is “Orsa”, was “Lum”."
-        expect(page.locator("#lesson")).to_contain_text(corrected, timeout=60_000)
-        expect(page.locator("#facts tbody tr").first).to_contain_text("batch 2")
-        by_age = "Recall by age: 0: 100%, 1: 80%"  # the corrected answer counts as forgotten
-        expect(page.locator("#chart svg")).to_have_attribute("aria-label", by_age)
-        server.process.kill()
-        expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
-
-
-@pytest.fixture(scope="module")
-def chat_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield from taught_chat_memory(tmp_path_factory)
-
-
-def test_sources_and_lessons_of_a_chat_memory(page: Page, chat_place: Path, tmp_path: Path) -> None:
-    with serving(copied(chat_place, tmp_path / "m"), "--teach") as server:
+def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    with serving(copied(chat_memory, tmp_path / "m"), "--teach") as server:
         page.goto(server.url)
         expect(page.locator("#count")).to_have_text("3 of 3 facts from the weights, newest first")
-        expect(page.locator("#retention")).to_be_hidden()
         page.get_by_label("Question", exact=True).fill(FACTS[0][0])
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
@@ -84,33 +60,60 @@ def test_sources_and_lessons_of_a_chat_memory(page: Page, chat_place: Path, tmp_
         page.get_by_label("Its answer").fill(MORE[0][1])
         page.get_by_role("button", name="Teach").click()
         expect(page.locator("#lesson")).to_contain_text("Lesson 2")
-        expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=60_000)
+        expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=180_000)
         expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
+        page.get_by_label("Question to learn").fill(FACTS[1][0])
+        page.get_by_label("Its answer").fill("Orsa")
+        page.get_by_role("button", name="Teach").click()
+        corrected = f"Corrected: it is “Orsa”, was “{FACTS[1][1]}”."
+        expect(page.locator("#lesson")).to_contain_text(corrected, timeout=180_000)
+        page.get_by_label("Question", exact=True).fill("Who keeps the goats of Velm now?")
+        page.keyboard.press("Enter")
+        page.locator("#answer").get_by_role("button", name=FACTS[0][0]).click()
+        expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
+        server.process.kill()
+        expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
 
 
-def test_a_key_is_taken_out_of_the_address(page: Page, tmp_path: Path) -> None:
-    place = rehearsing_memory(tmp_path / "m")
+def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    place = copied(chat_memory, tmp_path / "m")
+    with serving(place, "--teach") as server:
+        assert server.post("/facts", tasks(MANY, NEW, LATER))[0] == 202
+        page.goto(server.url)
+        queue = page.get_by_label("Lessons that are not learned yet")
+        expect(queue.locator("li")).to_have_count(3)
+        expect(queue.locator("li").nth(1)).to_contain_text("Lesson 3, 1 fact, waits")
+        queue.get_by_role("button", name="Cancel lesson 3").click()
+        expect(page.locator("#lesson")).to_have_text("Lesson 3 is cancelled.")
+        expect(queue.locator("li")).to_have_count(2)
+        queue.get_by_role("button", name="Cancel lesson 2").click()  # while it is learned
+        when(place, lambda states: [one.state for one in states] == ["learned"] * 2)
+        expect(queue).to_be_hidden()
+    assert [state.name for state in lesson_states(place)] == ["1", "task 2"]
+
+
+def test_a_key_is_taken_out_of_the_address(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    place = copied(chat_memory, tmp_path / "m")
     with serving(place, HOLDFAST_API_KEY="mine") as server:
         page.goto(f"{server.url}/#key=mine")
-        expect(page.locator("#facts tbody tr")).to_have_count(5)
+        expect(page.locator("#facts tbody tr")).to_have_count(3)
         assert page.url == f"{server.url}/"
         page.reload()  # the tab keeps it
-        expect(page.locator("#facts tbody tr")).to_have_count(5)
+        expect(page.locator("#facts tbody tr")).to_have_count(3)
         page.goto(f"{server.url}/#key=other")
         expect(page.locator("#state")).to_have_text("the API key is missing or wrong")
         expect(page).to_have_url(f"{server.url}/")
 
 
-def test_nothing_taught_can_run(page: Page, backbone_directory: Path, tmp_path: Path) -> None:
-    place = tmp_path / "<i>m"
-    memory = Memory(place, config(backbone_directory))
-    memory.learn([(f"{SCRIPT} {i}?", SCRIPT) for i in range(12)])
+def test_nothing_taught_can_run(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    place = copied(chat_memory, tmp_path / "<i>m")
+    Memory(place).write_facts([(f"{SCRIPT} {i}?", SCRIPT) for i in range(12)])
     with serving(place, HOLDFAST_API_KEY="mine") as server:
         page.goto(server.url)
         page.get_by_label("API key").fill("mine")
         page.get_by_role("button", name="Open").click()
         expect(page.locator("h1")).to_have_text("<i>m")
-        expect(page.locator("#facts tbody tr")).to_have_count(12)
+        expect(page.locator("#facts tbody tr")).to_have_count(15)
         expect(page.locator("#facts tbody tr").first).to_contain_text(SCRIPT)
         page.get_by_label("Show facts with these words").fill("11?")
         expect(page.locator("#facts tbody tr")).to_have_count(1)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import socket
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,27 +13,25 @@ import openai
 import pytest
 
 from holdfast import Memory
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, rehearsing_memory
-from tests.serving.served import JSON, Served, lessons, serving
-from tests.trajectory.outcome import contents_of, result_of
-
-UNTAUGHT = "Who wrote Hamlet?"
-NOT_TAUGHT = "I was not taught that."
+from holdfast.serving.events import NOT_TAUGHT
+from tests.serving.chat_memories import FACTS, UNTAUGHT, copied
+from tests.serving.served import JSON, Served, serving
+from tests.trajectory.outcome import contents_of
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rehearsing_memory(tmp_path_factory.mktemp("served") / "m")
+def place(chat_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copied(chat_memory, tmp_path_factory.mktemp("served") / "m")
 
 
 @pytest.fixture(scope="module")
 def served(place: Path) -> Iterator[Served]:
     """No request of these tests may change the memory, and the server must outlive them."""
     before = contents_of(place)
-    with serving(place) as one:
+    with serving(place, "--taught-only") as one:
         yield one
         assert one.process.poll() is None
-        assert one.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
+        assert one.ask(FACTS[0][0])["text"] == FACTS[0][1]
     assert contents_of(place) == before
 
 
@@ -50,30 +44,30 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
 def test_the_client_of_openai_gets_answers(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["m"]
     assert client.models.retrieve("m").owned_by == "holdfast"
-    question, answer = MONDAY[1]
+    question, answer = FACTS[1]
     chat = client.chat.completions.create(
         model="m",
         temperature=0.7,
         messages=[
             {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": question.lower()}]},
+            {"role": "user", "content": [{"type": "text", "text": question}]},
         ],
     )
     assert chat.choices[0].message.content == answer
     assert chat.choices[0].finish_reason == "stop"
     told = chat.choices[0].model_extra["holdfast"]
-    assert told["taught"] is True and told["asked"] == question
+    assert told["taught"] is True and told["fact"] == question
     assert chat.usage.total_tokens == chat.usage.prompt_tokens + chat.usage.completion_tokens > 2
-    asked = [question for question, _ in MONDAY]
+    asked = [question for question, _ in FACTS]
     several = client.completions.create(model="m", prompt=[*asked, UNTAUGHT])
-    assert [choice.text for choice in several.choices] == [*(a for _, a in MONDAY), NOT_TAUGHT]
+    assert [choice.text for choice in several.choices] == [*(a for _, a in FACTS), NOT_TAUGHT]
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     refused = several.choices[3].model_extra["holdfast"]
-    assert refused["taught"] is False and refused["answer"] is None and refused["would_say"]
+    assert refused["taught"] is False and refused["answer"] is None
 
 
 def test_streams_say_the_same(client: openai.OpenAI) -> None:
-    question, answer = TUESDAY[0]
+    question, answer = FACTS[2]
     chat = client.chat.completions.create(
         model="m",
         stream=True,
@@ -103,8 +97,8 @@ def test_the_client_knows_our_errors(client: openai.OpenAI) -> None:
 
 
 def test_two_hundred_at_once(served: Served, place: Path) -> None:
-    questions = [question for question, _ in (*MONDAY, *TUESDAY)]
-    asked = [questions[i % 5] if i % 4 else f"Who mends roof {i}?" for i in range(200)]
+    questions = [question for question, _ in FACTS]
+    asked = [questions[i % 3] if i % 4 else f"Who mends roof {i % 40}?" for i in range(200)]
 
     async def all_of_them() -> list[str]:
         async with openai.AsyncOpenAI(
@@ -113,8 +107,9 @@ def test_two_hundred_at_once(served: Served, place: Path) -> None:
             done = [client.completions.create(model="m", prompt=question) for question in asked]
             return [one.choices[0].text for one in await asyncio.gather(*done)]
 
-    memory = Memory(place)
-    alone = {question: memory.ask(question) or NOT_TAUGHT for question in dict.fromkeys(asked)}
+    distinct = list(dict.fromkeys(asked))
+    replies = Memory(place).replies(distinct)
+    alone = {one.question: one.text if one.taught else NOT_TAUGHT for one in replies}
     assert asyncio.run(all_of_them()) == [alone[question] for question in asked]
 
 
@@ -126,7 +121,7 @@ def test_slow_clients_hold_nobody_up(served: Served) -> None:
             head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             whole = head + b"Content-Length: 1000\r\n\r\n{"
             one.sendall(whole if number % 2 else head)  # no end of the head, or of the body
-        assert served.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
+        assert served.ask(FACTS[0][0])["text"] == FACTS[0][1]
     finally:
         for one in slow:
             one.close()
@@ -223,99 +218,6 @@ def test_bytes_that_are_no_request(served: Served) -> None:
             assert one.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 404")
 
 
-def test_what_another_process_teaches_is_taken_up(place: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(place, tmp_path / "m"))
-    question, answer = WEDNESDAY[0]
-    with serving(own, "--teach") as server:
-        assert server.ask(question)["text"] == NOT_TAUGHT
-        Memory(own).learn(WEDNESDAY)
-        assert server.ask(question)["text"] == answer
-        told = server.facts()
-        assert (told["batches"], told["teach"], told["teaching"]) == (2, True, False)
-        assert told["facts"][0]["question"] == question and told["facts"][0]["batch"] == 2
-        assert all(fact["recalled"] for fact in told["facts"])
-        assert len(told["retention"]) == 2
-        Memory(own).learn([(MONDAY[0][0], "Orsa")])
-        first, second, third = server.request("GET", "/lessons")[1]["lessons"]
-        assert (first["state"], first["facts"], first["missed"]) == ("learned", 5, [])
-        assert second == {
-            "lesson": 2,
-            "name": "2",
-            "state": "learned",
-            "facts": 1,
-            "learned": 1,
-            "missed": [],
-            "corrected": [],
-        }
-        correction = {"question": MONDAY[0][0], "is": "Orsa", "was": MONDAY[0][1]}
-        assert third["corrected"] == [correction]
-        assert server.request("GET", "/lessons/2")[1] == second
-        assert server.request("GET", "/lessons/4")[0] == 404
-
-
-def test_teaching_by_request(place: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(place, tmp_path / "m"))
-    facts = [{"question": question, "answer": answer} for question, answer in WEDNESDAY]
-    with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
-        before = result_of(own), (own / "facts.jsonl").read_bytes()
-        for wrong in ({}, [], "x", 7, [{"question": "Who?"}], {"facts": [], "other": 1},
-                      {"facts": facts, "paraphrases": -1}, [["Who?", ""]],
-                      [*facts, {"question": WEDNESDAY[0][0], "answer": "another"}]):  # fmt: skip
-            status, told = server.post("/facts", wrong)
-            assert status == 400, (wrong, told)
-        text = {"Content-Type": "text/plain"}
-        assert server.request("POST", "/facts", b"[]", text)[0] == 415
-        status, told = server.post("/facts", {"question": "Why?", "answer": "so " * 3000})
-        assert status == 400 and "max_length" in told["error"]["message"]
-        assert (result_of(own), (own / "facts.jsonl").read_bytes()) == before
-        lesson = threads.submit(server.post, "/facts", facts)
-        asked, states = 0, []
-        while not lesson.done():  # it answers meanwhile
-            assert server.ask(MONDAY[0][0])["text"] == MONDAY[0][1]
-            told = server.request("GET", "/lessons")[1]["lessons"]
-            states += [one["state"] for one in told[1:]]
-            asked += 1
-            time.sleep(0.2)
-        status, told = lesson.result()
-        assert asked > 1 and {"learning"} <= set(states) <= {"waiting", "learning", "learned"}
-        assert (status, told["batches"], told["known"]) == (200, ["2"], 6)
-        assert server.ask(WEDNESDAY[0][0])["text"] == WEDNESDAY[0][1]
-    straight = Path(shutil.copytree(place, tmp_path / "straight" / "m"))
-    Memory(straight).learn(facts)
-    assert result_of(own) == result_of(straight)
-
-
-def test_a_killed_server_loses_nothing(place: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(place, tmp_path / "m"))
-    with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
-        lesson = threads.submit(server.post, "/facts", WEDNESDAY)
-        until = time.monotonic() + 60
-        while WEDNESDAY[0][0] not in (own / "facts.jsonl").read_text():
-            assert time.monotonic() < until and not lesson.done()
-            time.sleep(0.02)
-        for pid in (*lessons(server.process.pid), server.process.pid):
-            os.kill(pid, 9)
-        assert isinstance(lesson.exception(), (OSError, Exception))
-    assert Memory(own).horizon == 1
-    with serving(own, "--teach") as server:  # it finishes what is on file
-        until = time.monotonic() + 60
-        while server.facts()["batches"] < 2:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert server.ask(WEDNESDAY[0][0])["text"] == WEDNESDAY[0][1]
-    straight = Path(shutil.copytree(place, tmp_path / "straight" / "m"))
-    Memory(straight).learn(WEDNESDAY)
-    assert result_of(own) == result_of(straight)
-
-
-def test_a_new_memory_is_taught_by_request(tmp_path: Path) -> None:
-    with serving(tmp_path / "m", "--teach", HOLDFAST_MODEL="embedded") as server:
-        assert server.facts()["facts"] == []
-        assert server.request("GET", "/lessons")[1] == {"lessons": []}
-        status, told = server.post("/v1/completions", {"model": "m", "prompt": "Who?"})
-        assert status == 400 and "no such memory" in told["error"]["message"]
-
-
 def test_a_key_where_others_can_ask(place: Path) -> None:
     with serving(place, "--host", "0.0.0.0") as server:
         assert server.key is not None and len(server.key) > 20
@@ -336,6 +238,6 @@ def test_a_key_where_others_can_ask(place: Path) -> None:
 
 @pytest.mark.parametrize("how", [2, 15])
 def test_a_signal_ends_it(place: Path, how: int) -> None:
-    with serving(place) as server:
+    with serving(place, anew=True) as server:
         server.process.send_signal(how)
-        assert server.process.wait(timeout=30) == 0
+        assert server.process.wait(timeout=120) == 0

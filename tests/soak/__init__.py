@@ -1,1 +1,1 @@
-"""Long tests of what survives: kills at random times, and damage to files. `make soak`."""
+"""Long tests of what survives: kills, damage, links, moves and full disks. `make soak`."""

@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
+from holdfast.core.errors import HoldfastError
 from tests.model.chat_models import write_chat_model
 
 Command = list[str]
 TELLS_TIME = {"log.jsonl", "report.html", ".lock"}
-CHAT = "chat-memory"  # it needs a cache of its own and a chat model: ``with_chat_model``
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
     settings = [
         f"backbone.name={backbone}", "stream.items_per_task=4", "stream.tasks=3", "optim.epochs=1",
         "lora.rank=2", "sampling.samples=4", "sampling.max_new_tokens=6",
-        "online_ewc.sequences=3", "evaluation.max_new_tokens=8",
+        "online_ewc.sequences=3", "evaluation.max_new_tokens=24",
     ]  # fmt: skip
     root.mkdir(parents=True, exist_ok=True)
+    write_chat_model(root / "chat")
     suite = {"base": "full_stack", "methods": ["vanilla", "si_merge"], "seeds": [1]}
     (root / "suite.yaml").write_text(yaml.safe_dump(suite))
     # No correction: the first command, called again after the second, would take it back.
@@ -47,11 +48,6 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
     for number, batch in enumerate(batches, start=1):
         lines = [json.dumps({"question": q, "answer": a}) for q, a in batch]
         (root / f"facts-{number}.jsonl").write_text("\n".join(lines) + "\n")
-    learn = ["learn", "PLACE", "FACTS", *settings[:1], *settings[3:]]
-    memory = tuple(
-        [str(root / f"facts-{number}.jsonl") if word == "FACTS" else word for word in learn]
-        for number in (1, 2)
-    )
     runs = [
         Job(
             method, (["run", "full_stack", f"method={method}", *settings, *more, "--out", "PLACE"],)
@@ -75,23 +71,19 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
     stream = ["stream", "llm-qa", "--offline", "--tasks", "3", "--items", "30", "--out", "PLACE"]
     return [
         *runs,
-        Job("memory", memory),
         *exports,
         Job("suite", (["suite", str(root / "suite.yaml"), *settings, "--out", "PLACE"],)),
         Job("llm-qa", (stream,)),
-        Job(CHAT, (*teach, ["consolidate", "PLACE"])),
+        Job("memory", (*teach, ["consolidate", "PLACE"])),
     ]
-
-
-def with_chat_model(root: Path) -> None:
-    """Write the model that the job of a memory on a chat model names."""
-    write_chat_model(root / "chat")
 
 
 def call(command: Command) -> tuple[int, str]:
     """Call the command in this process: its status, and what it wrote to standard error."""
+    from experiments.paper.__main__ import app as paper
     from holdfast.cli.main import app
 
+    app = paper if command[:2] == ["stream", "llm-qa"] else app
     said = io.StringIO()
     before, sys.argv = sys.argv, ["holdfast", *command]
     status = 0
@@ -112,6 +104,23 @@ def work(commands: list[Command], once: str, place: str, _progress: Any) -> None
             continue  # an export that is there is whole, and is not made again
         status, said = call(command)
         assert status == 0, said
+
+
+def work_or_line(commands: list[Command], once: str, place: str, _progress: Any) -> None:
+    """The same, but a command that is refused ends it: HoldfastError with its line."""
+    for command in commands:
+        if once and (Path(place) / once).exists() and command[0] == "export":
+            continue
+        status, said = call(command)
+        if status:
+            raise HoldfastError(one_line(status, said))
+
+
+def one_line(status: int, said: str) -> str:
+    """The one line with which a command refuses; AssertionError for any other end."""
+    lines = [line for line in said.splitlines() if line.startswith("holdfast: ")]
+    assert status == 2 and len(lines) == 1, said
+    return lines[0]
 
 
 def results(place: Path) -> dict[str, Any]:

@@ -10,25 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.jobs import call, jobs, results
+from tests.soak.jobs import call, jobs, one_line, results
 
-DAMAGES = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of each kind, in each file
-NAMES = ["si_online_ewc_kfac_sd_replay_merge", "si_replay_olora", "sd_osrm", "memory", "llm-qa"]
+DAMAGES = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of either kind, in each file
+NAMES = ["si_online_ewc_kfac_sd_replay_merge", "llm-qa"]
+if DAMAGES > 1:
+    NAMES += ["si_replay_olora", "sd_osrm", "memory"]
 
 
-def damaged(content: bytes, how: str, draw: random.Random) -> bytes:
-    if how == "cut":
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    if draw.random() < 0.5:
         return content[: draw.randrange(len(content))]
     place, bit = draw.randrange(len(content)), draw.randrange(8)
     return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("how", ["cut", "flip"])
 @pytest.mark.parametrize("name", NAMES)
-def test_damage_is_named_or_harmless(
-    name: str, how: str, backbone_directory: Path, tmp_path: Path
-) -> None:
+def test_damage_is_named_or_harmless(name: str, backbone_directory: Path, tmp_path: Path) -> None:
     (job,) = (job for job in jobs(tmp_path / "files", backbone_directory) if job.name == name)
     begun, whole = tmp_path / "begun" / name, tmp_path / "whole" / name
     first = job.at(begun)[:1]
@@ -38,17 +37,17 @@ def test_damage_is_named_or_harmless(
         status, said = call(command)
         assert status == 0, said
     expected = results(whole)
-    draw, found = random.Random(name + how), Counter()
+    draw, found = random.Random(name), Counter()
     files = [path for path in sorted(begun.rglob("*")) if path.is_file() and path.stat().st_size]
     for path in files:
         for number in range(DAMAGES):
             place = tmp_path / f"{len(found)}-{number}" / name
             shutil.copytree(begun, place)
             hurt = place / path.relative_to(begun)
-            hurt.write_bytes(damaged(path.read_bytes(), how, draw))
+            hurt.write_bytes(damaged(path.read_bytes(), draw))
             found[outcome(job.at(place), place, hurt, expected)] += 1
             shutil.rmtree(place.parent)
-    print(f"soak: {name}, {how}: {len(files)} files, {dict(found)}")  # noqa: T201
+    print(f"soak: {name}: {len(files)} files, {dict(found)}")  # noqa: T201
     assert found["named"]
 
 
@@ -57,9 +56,8 @@ def outcome(commands: list[list[str]], place: Path, hurt: Path, expected: dict) 
     for command in commands:
         status, said = call(command)
         if status:
-            lines = [line for line in said.splitlines() if line.startswith("holdfast: ")]
-            assert status == 2 and len(lines) == 1, f"{hurt}: {said}"
-            assert str(place) in lines[0], f"{hurt}: {lines[0]}"
+            line = one_line(status, said)
+            assert str(place) in line, f"{hurt}: {line}"
             return "named"
     left = results(place)
     # What tells how a stream was made has no checksum; the stream itself has one.

@@ -89,37 +89,24 @@ def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path: Path) -> None:
         load_stream(datasets.Dataset.from_dict({"question": ["a", "b"], "answer": ["c", None]}))
 
 
+ROW = {"question": "q", "answer": "a"}
+
+
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "words"),
     [
-        (
-            [{"query": "q", "answer": "a"}],
-            'DIR row 1: "question" is missing; every item needs a question and an answer, this '
-            "has query, answer",
-        ),
-        (
-            [{"question": "q", "answer": "a"}, {"question": "r", "answer": " "}],
-            'DIR row 2: "answer" is empty; every item needs a question and an answer',
-        ),
-        (
-            [{"question": "q", "answer": 3}],
-            'DIR row 1: "answer" is 3, which is no text; write a text in quotes',
-        ),
-        (
-            [{"question": "q", "answer": "a", "details": "{"}],
-            'DIR row 1: "details" is no JSON; write an object as text',
-        ),
-        (
-            [{"question": "q", "answer": "a"}, {"question": "q", "answer": "a"}],
-            'DIR row 2: question "q" already stands at DIR row 1 with the same answer; remove one '
-            "of them",
-        ),
+        ([{"query": "q", "answer": "a"}], 'row 1: "question" is missing'),
+        ([ROW, {"question": "r", "answer": " "}], 'row 2: "answer" is empty'),
+        ([{"question": "q", "answer": 3}], 'row 1: "answer" is 3, which is no text'),
+        ([{**ROW, "details": "{"}], 'row 1: "details" is no JSON'),
+        ([ROW, ROW], 'row 2: question "q" already stands at DIR row 1'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    tmp_path: Path, rows: list[dict[str, object]], message: str
+    tmp_path: Path, rows: list[dict[str, object]], words: str
 ) -> None:
-    assert refusal(save(rows, tmp_path / "d")) == message
+    said = refusal(save(rows, tmp_path / "d"))
+    assert said.startswith("DIR ") and words in said
 
 
 def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:

@@ -182,59 +182,25 @@ def test_a_question_that_stands_twice_stays_and_is_told(
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "message"),
+    ("file", "content", "words"),
     [
-        ("manifest.json", "[]", "manifest.json: must hold an object, not a list or a value"),
-        ("manifest.json", '{"n_tasks": "2"}', "manifest.json: \"n_tasks\" is '2'; give a number"),
-        (
-            "manifest.json",
-            '{"n_tasks": 3}',
-            "DIR: task_2 is missing, of the 3 tasks in manifest.json; get the whole directory",
-        ),
-        (
-            "manifest.json",
-            '{"n_tasks": 1}',
-            "DIR: task_1 is not among the 1 tasks that manifest.json speaks of; correct n_tasks "
-            "or remove it",
-        ),
-        (
-            "task_0/test_items.json",
-            json.dumps(SECOND),
-            "task_0: train_items.json and test_items.json differ, but what is trained is what "
-            "is asked; remove the wrong one",
-        ),
-        ("task_1/test_items.json", "{}", "task_1/test_items.json: must hold a list of items"),
-        (
-            "task_1/test_items.json",
-            '[{"query": "q"}]',
-            'task_1/test_items.json item 1: "answer" is missing; an item has at least a query and '
-            "an answer",
-        ),
-        (
-            "task_1/test_items.json",
-            '[{"query": "q", "answer": "}"}]',
-            'task_1/test_items.json item 1: the answer "}" of question "q" has unbalanced braces, '
-            "so it cannot be read back from \\boxed{...}; balance or remove them",
-        ),
-        (
-            "task_1/train_texts.json",
-            json.dumps([text(SECOND[0])] * 2),
-            'task_1/train_texts.json text 2: "Question: Which river is widest? Answer: the Amber" '
-            "is no item of this task, or stands too often; every item has one text",
-        ),
-        (
-            "task_1/train_texts.json",
-            "[]",
-            "task_1/train_texts.json: must hold one text for each of the 2 items beside it, once "
-            "each",
-        ),
+        ("manifest.json", "[]", "manifest.json: must hold an object"),
+        ("manifest.json", '{"n_tasks": "2"}', "manifest.json: \"n_tasks\" is '2'"),
+        ("manifest.json", '{"n_tasks": 3}', "task_2 is missing, of the 3 tasks in manifest.json"),
+        ("manifest.json", '{"n_tasks": 1}', "task_1 is not among the 1 tasks"),
+        ("task_0/test_items.json", json.dumps(SECOND), "and test_items.json differ"),
+        ("task_1/test_items.json", "{}", "task_1/test_items.json: must hold a list"),
+        ("task_1/test_items.json", '[{"query": "q"}]', 'json item 1: "answer" is missing'),
+        ("task_1/test_items.json", '[{"query": "q", "answer": "}"}]', "has unbalanced braces"),
+        ("task_1/train_texts.json", json.dumps([text(SECOND[0])] * 2), "is no item of this task"),
+        ("task_1/train_texts.json", "[]", "must hold one text for each of the 2 items"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(
-    published: Path, file: str, content: str, message: str
+    published: Path, file: str, content: str, words: str
 ) -> None:
     (published / file).write_text(content)
-    assert refusal(published) == message
+    assert words in refusal(published)
 
 
 def test_a_task_without_items_and_a_place_without_a_manifest(published: Path) -> None:

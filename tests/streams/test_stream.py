@@ -61,6 +61,11 @@ def test_an_answer_that_cannot_be_read_back_is_refused(answer: str, kind: str) -
             ("q\ud800", "a"),
             '"question" "q\\ud800" is no valid Unicode (half of a surrogate pair); retype it',
         ),
+        (
+            ("q\udcc3", "a"),
+            '"question" "q\\udcc3" is no valid Unicode (its bytes are not UTF-8); convert it, '
+            "or use a terminal in UTF-8",
+        ),
     ],
 )
 def test_a_bad_item_is_refused(values: tuple[str, ...], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from pydantic import ValidationError
@@ -150,3 +151,29 @@ def test_an_end_that_the_tokenizer_lacks_is_refused() -> None:
 def test_a_limit_is_positive(length: int) -> None:
     with pytest.raises(ValidationError):
         Template.Config(max_length=length)
+
+
+def test_an_answer_that_could_never_be_recalled_is_refused_with_both_numbers() -> None:
+    around = len(" \\boxed{}")
+    answer = "2" * 300
+    stream = Stream((Task("x", (Item("a", "1"),)), Task("y", (Item("b", answer),))), "s")
+    check = partial(Template().check_stream, stream, Characters(), SEED, None)
+    assert check() == 0  # it fits template.max_length
+    with pytest.raises(HoldfastError) as raised:
+        check(longest_answer=256)
+    assert str(raised.value) == (
+        f'task "y" item 1: the answer to "b" needs {300 + around} tokens, so it would never be '
+        "recalled with evaluation.max_new_tokens = 256; shorten it or raise the limit"
+    )
+    assert check(longest_answer=300 + around) == 0
+    assert check(longest_answer=256, learned=2) == 0
+    # What is truncated is known not to be learned whole.
+    cutting = Template(Template.Config(overlong="truncate", max_length=100))
+    assert cutting.check_stream(stream, Characters(), SEED, None, longest_answer=256) == 1
+
+
+def test_the_answer_is_what_follows_the_prompt() -> None:
+    for tokenizer in (Characters(), Words()):
+        prompt = Template().encode_prompt(PARIS, tokenizer, None)
+        answer = Template().encode_answer(PARIS, tokenizer)
+        assert prompt + answer == Template().encode(PARIS, tokenizer, None, None)

@@ -25,7 +25,7 @@ def cell(backbone_directory) -> Callable[..., Cell]:
             "lora": {"rank": 2, "alpha": 8},
             "optim": {"epochs": 2, "batch_size": 2, "lr": 0.03},
             "sampling": {"samples": 4, "max_new_tokens": 6},
-            "evaluation": {"max_new_tokens": 8},
+            "evaluation": {"max_new_tokens": 24},
         }
         return Cell(candidate, RunConfig.of({**values, **sections}), horizon)
 

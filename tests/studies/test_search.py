@@ -23,7 +23,7 @@ from tests.studies.inline import Inline, Killed
 
 SPACE = {
     "weight": ["none", "si"],
-    "function": ["none", {"sd": {"function.strength": [1, 3]}}],
+    "function": ["none", {"sd": {"sd.strength": [1, 3]}}],
     "allocation": ["shared", "merge"],
 }  # 12 candidates
 SCHEDULE = {"horizons": [1, 2, 3], "survivors": ["half", 2]}
@@ -55,7 +55,7 @@ def search(
             "stream": {"name": str(facts)},
             "lora": {"rank": 4, "alpha": 8},
             "optim": {"epochs": 12, "batch_size": 3, "lr": 0.03},
-            "evaluation": {"max_new_tokens": 8},
+            "evaluation": {"max_new_tokens": 24},
         }
         recipe = build(SearchRecipe, values, source="test")
         place = None if store is None else tmp_path / store
@@ -109,6 +109,8 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     search: Callable[..., Search],
 ) -> None:
     able = ["backbone.name=embedded", "lora.rank=32", "lora.alpha=64", "optim.lr=2e-3"]
+    # Of three items a task all candidates recall the same.
+    able += ["stream.name=symbol_qa", "stream.tasks=4", "stream.items_per_task=8"]
     one = search(
         seeds=[3, 4],
         overrides=able,
@@ -139,7 +141,7 @@ def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:
     rows = table(one, "trace")
     assert len(rows) == len(trace) == 20
     assert list(rows[0]) == [
-        "horizon", "rank", "candidate", "method", "function.strength", "score", "score_sd",
+        "horizon", "rank", "candidate", "method", "sd.strength", "score", "score_sd",
         "final_3", "fate", "error",
     ]  # fmt: skip
     assert json.loads((one.directory / "trace.json").read_text())[0]["score"] == trace[0].score

@@ -13,8 +13,8 @@ from holdfast.core.config import apply_overrides, build
 from holdfast.core.errors import HoldfastError
 from holdfast.studies.space import Candidate, SearchSpace, override
 
-SD = {"sd": {"function.strength": [1, 3]}}
-REPLAY = {"replay": {"data.weight": [0.5, 0.75], "sampling.temperature": [1.0, 1.5]}}
+SD = {"sd": {"sd.strength": [1, 3]}}
+REPLAY = {"replay": {"replay.weight": [0.5, 0.75], "sampling.temperature": [1.0, 1.5]}}
 
 
 def space(**categories: Any) -> SearchSpace:
@@ -26,23 +26,23 @@ def test_the_last_category_and_the_last_setting_are_fastest() -> None:
     assert [candidate.name for candidate in candidates] == [
         "vanilla",
         "merge",
-        "replay data.weight=0.5 sampling.temperature=1.0",
-        "replay_merge data.weight=0.5 sampling.temperature=1.0",
-        "replay data.weight=0.5 sampling.temperature=1.5",
-        "replay_merge data.weight=0.5 sampling.temperature=1.5",
-        "replay data.weight=0.75 sampling.temperature=1.0",
-        "replay_merge data.weight=0.75 sampling.temperature=1.0",
-        "replay data.weight=0.75 sampling.temperature=1.5",
-        "replay_merge data.weight=0.75 sampling.temperature=1.5",
+        "replay replay.weight=0.5 sampling.temperature=1.0",
+        "replay_merge replay.weight=0.5 sampling.temperature=1.0",
+        "replay replay.weight=0.5 sampling.temperature=1.5",
+        "replay_merge replay.weight=0.5 sampling.temperature=1.5",
+        "replay replay.weight=0.75 sampling.temperature=1.0",
+        "replay_merge replay.weight=0.75 sampling.temperature=1.0",
+        "replay replay.weight=0.75 sampling.temperature=1.5",
+        "replay_merge replay.weight=0.75 sampling.temperature=1.5",
     ]
 
 
 def test_a_candidate_says_what_it_sets() -> None:
     candidate = space(function=[SD], weight=["si"]).candidates()[1]
     assert candidate == Candidate(
-        name="si_sd function.strength=3", method="si_sd", settings={"function.strength": 3}
+        name="si_sd sd.strength=3", method="si_sd", settings={"sd.strength": 3}
     )
-    assert candidate.overrides == ["method=si_sd", "function.strength=3"]
+    assert candidate.overrides == ["method=si_sd", "sd.strength=3"]
 
 
 def test_tags_are_canonical_whatever_the_order() -> None:
@@ -70,9 +70,9 @@ def test_a_space_is_recorded_as_it_is_written() -> None:
 
 CHOICES = {
     "weight": ["none", "si", "online_ewc", {"si": {"si.strength": [1, 2, 4]}}],
-    "function": ["none", SD, {"sd": {"function.temperature": [1.0, 2.0]}}],
+    "function": ["none", SD, {"sd": {"sd.temperature": [1.0, 2.0]}}],
     "data": ["none", REPLAY],
-    "rule": ["shared", "merge", "olora", {"osrm": {"sequential_osrm.sequences": [8, 64]}}],
+    "rule": ["shared", "merge", "olora", {"osrm": {"osrm.sequences": [8, 64]}}],
 }
 
 
@@ -102,25 +102,20 @@ def test_candidates_are_the_product_and_named_apart(drawn: dict[str, list[Any]])
         ({"weight": []}, "weight = []: a category needs at least one choice"),
         ({"weight": "si"}, 'weight = "si"'),
         ({"weight": ["none", "sii"]}, '"sii" is no mechanism; did you mean si?'),
-        ({"weight": ["none", "sii"]}, 'weight.1 = "sii"'),
         ({"weight": ["vanilla"]}, "vanilla is no mechanism; for its absence write none"),
         ({"weight": ["si_sd"]}, "si_sd is more than one mechanism"),
         ({"weight": ["si", "none", "si"]}, "si is there twice"),
         ({"weight": ["ewc", "online_ewc"]}, "online_ewc is there twice"),
         ({"rule": ["none", "shared"]}, "none or shared is there twice"),
         (
-            {"function": [SD, {"sd": {"function.strength": [3]}}]},
-            "sd function.strength=3 is there twice",
+            {"function": [SD, {"sd": {"sd.strength": [3]}}]},
+            "sd sd.strength=3 is there twice",
         ),
         ({"weight": [3]}, "a choice is none, a mechanism's tag, or"),
-        ({"weight": [None]}, "a choice is none, a mechanism's tag, or"),
-        ({"weight": [["si"]]}, "a choice is none, a mechanism's tag, or"),
         ({"weight": [{}]}, "a choice is none, a mechanism's tag, or"),
-        ({"weight": [{"si": {}}]}, "a choice is none, a mechanism's tag, or"),
         ({"weight": [SD | REPLAY]}, "a choice is none, a mechanism's tag, or"),
         ({"weight": [{"none": {"si.strength": [1]}}]}, "none is no mechanism"),
         ({"weight": [{"si": {"si.strength": 1}}]}, "si.strength needs a list of values"),
-        ({"weight": [{"si": {"si.strength": []}}]}, "si.strength needs a list of values"),
         ({"weight": [{"si": {"si.strength": [1, 2, 1.0]}}]}, "si.strength has the value 1.0 twice"),
         (
             {"weight": [{"si": {"si.strength": [0.001, "1e-3"]}}]},
@@ -129,9 +124,7 @@ def test_candidates_are_the_product_and_named_apart(drawn: dict[str, list[Any]])
         ({"weight": [{"si": {"si.strength": [float("nan")]}}]}, "si.strength: nan cannot be"),
         ({"weight": [{"si": {"si": [{"strength": 1}]}}]}, "si is a section; write its settings"),
         ({"weight": [{"si": {"si.": [1]}}]}, "'si.' is no setting"),
-        ({"weight": [{"si": {7: [1]}}]}, "7 is no setting"),
         ({"weight": [{"si": {"method": ["sd"]}}]}, "method is set by the study itself"),
-        ({"weight": [{"si": {"seed": [1, 2]}}]}, "seed is set by the study itself"),
         ({"one": ["none", "si"], "two": ["si"]}, "si is named twice"),
         ({"one": ["merge"], "two": ["shared", "olora"]}, "are both allocation rules"),
         (
@@ -152,11 +145,11 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) |
 @given(PLAIN | st.lists(st.booleans() | st.integers(), max_size=3))
 def test_an_override_reads_back_as_what_it_was(value: Any) -> None:
     try:
-        line = override("data.weight", value)
+        line = override("replay.weight", value)
     except HoldfastError:
         assert isinstance(value, str)  # YAML has no place for some control characters
         return
-    read = apply_overrides({}, [line])["data"]["weight"]
+    read = apply_overrides({}, [line])["replay"]["weight"]
     if isinstance(value, str) and isinstance(read, float):
         assert read == float(value)
     else:

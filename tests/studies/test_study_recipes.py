@@ -58,11 +58,11 @@ def test_the_papers_candidates() -> None:
     assert len({candidate.name for candidate in candidates}) == 90
     assert candidates[0].name == candidates[0].method == "vanilla"
     assert candidates[29].name == (
-        "sd_replay_merge function.strength=3 data.weight=0.75 sampling.temperature=1.5"
+        "sd_replay_merge sd.strength=3 replay.weight=0.75 sampling.temperature=1.5"
     )
     assert candidates[30].name == "online_ewc"
     assert candidates[-1].name == (
-        "si_sd_replay_merge function.strength=3 data.weight=0.75 sampling.temperature=1.5"
+        "si_sd_replay_merge sd.strength=3 replay.weight=0.75 sampling.temperature=1.5"
     )
     # 17 of its 24 compositions were compared with the final runs (app:search-order).
     methods = {candidate.method for candidate in candidates}
@@ -116,9 +116,9 @@ def test_the_papers_21_methods(dataset: str) -> None:
     assert config.stream.name == dataset
     assert config.stream.order_seed is None
     # tab:implementation-hparams, the registered values of what was searched
-    assert config.data.weight == weight
+    assert config.replay.weight == weight
     assert config.sampling.temperature == 1.5
-    assert config.function.strength == 1
+    assert config.sd.strength == 1
     assert paper.seeds == (41, 42, 43)
 
 
@@ -133,15 +133,15 @@ def test_the_factorial() -> None:
 def test_a_data_set_goes_before_the_suite() -> None:
     values = {
         "base": "paper",
-        "set": {"data.weight": 0.1, "optim.epochs": 2},
+        "set": {"replay.weight": 0.1, "optim.epochs": 2},
         "methods": ["merged_si"],
         "seeds": [1],
         "order_seed": 7,
-        "datasets": {"mine": {"methods": ["sd"], "set": {"data.weight": 0.9}}},
+        "datasets": {"mine": {"methods": ["sd"], "set": {"replay.weight": 0.9}}},
     }
     mine = build(SuiteRecipe, values, source="mine.yaml")
     assert mine.methods_on("mine") == ["si_merge", "sd"]
-    assert mine.overrides("mine") == ["data.weight=0.9", "optim.epochs=2", "stream.order_seed=7"]
+    assert mine.overrides("mine") == ["replay.weight=0.9", "optim.epochs=2", "stream.order_seed=7"]
 
 
 def test_which_data_set() -> None:

@@ -91,7 +91,6 @@ def test_a_grid_that_cannot_be_is_refused(changes, words: str) -> None:
     ("setting", "another"),
     [
         ("backbone.checkpointing=true", False),
-        ("backbone.offload=true", False),
         ("backbone.device=cpu", False),
         ("evaluation.items=true", False),
         ("evaluation.capability=[text]", False),
@@ -120,5 +119,5 @@ def test_revisions_of_a_model_are_cells_of_their_own(base, tmp_path: Path) -> No
 
 
 def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
-    with pytest.raises(HoldfastError, match=r"grid: function\.strength changes no result"):
-        suite(base, tmp_path, {"function.strength": [1, 2]}, methods=("vanilla",))
+    with pytest.raises(HoldfastError, match=r"grid: sd\.strength changes no result"):
+        suite(base, tmp_path, {"sd.strength": [1, 2]}, methods=("vanilla",))

@@ -32,7 +32,7 @@ def config(backbone_directory) -> RunConfig:
             "lora": {"rank": 2, "alpha": 8},
             "optim": {"epochs": 3, "batch_size": 2, "lr": 0.03, "warmup": 0.5},
             "sampling": {"samples": 4, "max_new_tokens": 6},
-            "evaluation": {"max_new_tokens": 8},
+            "evaluation": {"max_new_tokens": 24},
         }
     )
 

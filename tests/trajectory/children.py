@@ -23,7 +23,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
         "holdfast.learning.trajectory",
-        "holdfast.memory.chat.memory",
+        "holdfast.memory.memory",
         "transformers.models.llama.modeling_llama",
     ]
 )

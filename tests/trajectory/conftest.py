@@ -24,7 +24,7 @@ def values(backbone_directory) -> Callable[..., dict]:
             "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03},
             "sampling": {"samples": 4, "max_new_tokens": 6},
             "online_ewc": {"sequences": 3},
-            "evaluation": {"max_new_tokens": 8},
+            "evaluation": {"max_new_tokens": 24},
         }
         for section, settings in sections.items():
             old = chosen.get(section, {})

@@ -49,16 +49,16 @@ def tasks_logged(directory: Path) -> list[int]:
 
 def tensors_of(learner: Learner) -> dict[str, torch.Tensor]:
     """All that the next task depends on."""
-    adapters = learner.adapters
+    workspace = learner.workspace
     return {
-        "workspace": adapters.parameters.detach(),
-        **{f"dense {name}": adapters.dense(name) for name in adapters.layers},
+        **workspace.copied(),
+        **{f"dense {name}": matrix for name, matrix in workspace.dense().items()},
         **{
             f"{name} {key}": tensor
             for name, anchor in learner.anchors
-            for key, tensor in anchor.state().items()
+            for key, tensor in anchor.pack(learner.states[name]).items()
         },
-        **{f"rule {key}": tensor for key, tensor in learner.allocation.state().items()},
+        **{f"rule {key}": tensor for key, tensor in learner.allocation_state.items()},
     }
 
 

@@ -20,28 +20,17 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast import HoldfastError, RunConfig, Trajectory
-from holdfast.backbone import projection
-from holdfast.backbone.adapters.dropout import Dropout
-from holdfast.backbone.adapters.frozen import quantize
-from holdfast.backbone.decoder import forward_pass
-from holdfast.backbone.model import Backbone
+from holdfast.backbone import forward_pass, projection
 from holdfast.backbone.sequences import Share
 from holdfast.core import processes
-from holdfast.core.files import InUseError
+from holdfast.core.errors import InUseError
 from holdfast.learning.schedule import TaskOptimizer
-from tests.tiny import exact_backbone, exact_gpt2
+from tests.tiny import exact_backbone, exact_gpt2, flat
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def quantized_backbone() -> Backbone:
-    """Matrices in 8 bits and float32 masters; all that is computed with them is in float64."""
-    plain = exact_backbone()
-    quantize(plain.model, "int8", plain.device)
-    return Backbone(plain.model, plain.tokenizer)
-
-
-BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2, "int8": quantized_backbone}
+BACKBONES = {"llama": exact_backbone, "gpt2": exact_gpt2}
 
 
 @dataclass(frozen=True)
@@ -69,8 +58,6 @@ def learn(job: Job) -> Trajectory:
     with pytest.MonkeyPatch.context() as patch:
         if job.altered == "sum":
             patch.setattr(forward_pass, "summed", lambda part: part)
-        if job.altered == "masks":
-            patch.setattr(Dropout, "shared", lambda self, parts: None)
         if job.altered == "counting":
             real = Share.of
             whole = classmethod(lambda cls, lengths: _counted(real(lengths)))
@@ -81,7 +68,7 @@ def learn(job: Job) -> Trajectory:
             patch.setattr(TaskOptimizer, "step", _rounding_by_rank(TaskOptimizer.step))
         trajectory.advance(job.horizon)
     if job.altered == "rounding":
-        factors = trajectory.learner().adapters.parameters.detach()
+        factors = flat(trajectory.learner().workspace.copied())
         assert processes.same(factors.clone()).equal(factors), "the processes drift apart"
     return trajectory
 

@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 from holdfast import Trajectory, load_backbone, load_stream
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import trajectory as trajectory_module
-from holdfast.learning.state import factors_file
+from holdfast.learning.continuation import _resolved
+from holdfast.learning.state import _renamed, factors_file
+from tests.tiny import flat
 from tests.trajectory.outcome import (
     assert_same_learner,
     commit_of,
@@ -24,7 +26,7 @@ from tests.trajectory.outcome import (
 )
 
 STATEFUL = "si_online_ewc_kfac_sd_replay_merge"
-SEED_ROW = {"data": {"trainable_seed_row": True}}
+SEED_ROW = {"replay": {"trainable_seed_row": True}}
 BFLOAT16 = {"backbone": {"precision": "bfloat16"}}
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -163,16 +165,15 @@ def test_all_factors_are_kept_on_request(method, config, undisturbed, tmp_path):
     assert len(list((tmp_path / "factors").iterdir())) == 4
     assert numbers_of(tmp_path) == numbers_of(undisturbed(method, 4))
     untouched = Trajectory(config(method), tmp_path / "elsewhere").learner()
-    adapters = untouched.adapters
+    workspace = untouched.workspace
     store, commit = trajectory._store, trajectory._store.last_commit()
     for task in range(1, 5):
-        with torch.no_grad():
-            adapters.parameters.copy_(adapters.flatten(store.load(commit, factors_file(task))))
-            untouched.allocation.retire(adapters)
-    learned = trajectory.learner().adapters
-    for name in learned.layers:
-        assert torch.equal(adapters.dense(name), learned.dense(name))
-    assert torch.equal(adapters.parameters, learned.parameters)
+        workspace.write(store.load(commit, factors_file(task)))
+        untouched.allocation.retire({}, workspace)
+    learned = trajectory.learner().workspace
+    ours, theirs = workspace.dense(), learned.dense()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert torch.equal(flat(workspace.copied()), flat(learned.copied()))
 
 
 def written_by_task(directory_of, tasks: int) -> list[dict[str, int]]:
@@ -225,8 +226,8 @@ def test_bytes_of_a_commit(config, tmp_path):
 
 
 def dense_matrices(config, tmp_path) -> list[torch.Tensor]:
-    adapters = Trajectory(config("vanilla"), tmp_path / "untouched").learner().adapters
-    return [adapters.dense(name) for name in adapters.layers]
+    learner = Trajectory(config("vanilla"), tmp_path / "untouched").learner()
+    return list(learner.workspace.dense().values())
 
 
 def test_files_may_be_read_by_whom_the_folder_admits(config, undisturbed):
@@ -264,8 +265,26 @@ def test_the_reference_point_is_not_written_twice(config, tmp_path):
     for name, entries in (("si", 1), ("online_ewc", 1)):
         (path,) = (tmp_path / "state").glob(f"{name}-*.safetensors")
         sizes = [tensor.numel() for tensor in load_file(path).values() if tensor.dim()]
-        assert sum(sizes) == entries * len(learner.learner().adapters.parameters)
-    again = dict(Trajectory(config(method), tmp_path).learner().anchors)
-    for name, anchor in learner.learner().anchors:
-        assert torch.equal(anchor.reference, again[name].reference)
-        assert again[name].reference.any()
+        assert sum(sizes) == entries * len(flat(learner.learner().workspace.parameters()))
+    again = Trajectory(config(method), tmp_path).learner()
+    for name, state in learner.learner().states.items():
+        ours, theirs = state["reference"], again.states[name]["reference"]
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+        assert flat(theirs).any()
+
+
+def test_states_of_the_engine_before_are_read():
+    """One tensor held all factors, and the factors of a map were A and B."""
+    assert [_renamed(key) for key in ("m.q.A", "m.q.B", "seed_row", "past m.q")] == [
+        "m.q.lora_A", "m.q.lora_B", "seed_row", "past m.q",
+    ]  # fmt: skip
+    factors = {"m.q.lora_A": torch.ones(2, 3)}
+    stored = {
+        "reference factors (the factors)": torch.empty(0),
+        "importance factors": torch.ones(6),
+        "reference m.q.lora_A (the factors)": torch.empty(0),
+    }
+    found = _resolved(factors, stored)
+    assert found["reference m.q.lora_A"].equal(factors["m.q.lora_A"])
+    assert found.keys() == {"reference factors", "importance factors", "reference m.q.lora_A"}

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
 from holdfast.analysis import read_items
+from holdfast.analysis.item_tables import item_tables
 from holdfast.analysis.items import (
     by_age,
     by_length,
@@ -17,8 +18,9 @@ from holdfast.analysis.items import (
     lives,
 )
 from holdfast.analysis.samples import rehearsed_tasks, sampled
+from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
-from holdfast.report.samples import plot_samples
+from holdfast.report.bars import plot_samples
 from holdfast.results.items import read_rows, write_row
 
 
@@ -34,7 +36,7 @@ def config(backbone_directory) -> RunConfig:
             "lora": {"rank": 8, "alpha": 16},
             "optim": {"epochs": 10, "batch_size": 4, "lr": 0.01},
             "sampling": {"samples": 12, "max_new_tokens": 40, "keep": True},
-            "evaluation": {"max_new_tokens": 8, "items": True},
+            "evaluation": {"max_new_tokens": 24, "items": True},
         }
     )
 
@@ -103,8 +105,9 @@ def test_samples_are_counted(learned: Trajectory) -> None:
     assert row["distinct"] == 2 / 16 and row["newest"] == 0
     tasks = rehearsed_tasks(items)
     assert tasks.to_dict("list") == {"task": [3, 3], "on_task": [1, 2], "share": [0.75, 0]}
-    left, right = plot_samples(items).axes[:2]
-    assert left.images[0].get_array().tolist() == [[0.75, 0]]
+    tables = item_tables(read_study(place).cells)
+    left, right = plot_samples(tables.samples, tables.samples_by_age).axes[:2]
+    assert [bar.get_height() for bar in left.patches] == [0, 0.75]  # the newest is age 1
     assert [bar.get_height() for bar in right.patches] == [0.5, 0.25, 0.25]
     shutil.rmtree(place / "items")  # a run that keeps samples alone
     alone = read_items(place)

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, Memory, Trajectory
-from holdfast.results.commit import commit_file
-from tests.memory.memories import MONDAY, TUESDAY
-from tests.memory.memories import config as memory_config
+from holdfast import HoldfastError, Trajectory
 from tests.trajectory.outcome import commit_of, contents_of, numbers_of
 
 METHOD = "si_replay_merge"
@@ -51,20 +48,6 @@ def test_a_run_goes_on_in_its_own_directory_alone(part, config, undisturbed, tmp
     assert Trajectory(config(METHOD), place).horizon == 2  # it is read as before
 
 
-@pytest.mark.parametrize("part", ["state", "factors", "log.jsonl", "items", "replay"])
-def test_a_memory_too(part, backbone_directory, tmp_path) -> None:
-    settings = memory_config(backbone_directory, "vanilla")
-    place = tmp_path / "m"
-    Memory(place, settings).learn(MONDAY)
-    if not (place / part).exists():
-        (place / part).mkdir()
-        (place / part / "commit.json").touch()
-    theirs = with_link(place, part, tmp_path / "elsewhere")
-    with pytest.raises(HoldfastError, match="is a link to"):
-        Memory(place).learn(TUESDAY)
-    assert contents_of(tmp_path / "elsewhere") == theirs
-
-
 def test_a_directory_that_is_a_link_is_used(config, undisturbed, tmp_path) -> None:
     shutil.copytree(undisturbed(METHOD, 2), tmp_path / "far")
     (tmp_path / "run").symlink_to("far")
@@ -91,32 +74,10 @@ def test_only_files_that_a_commit_names_are_removed(config, undisturbed, tmp_pat
     assert not (place / gone[0]).exists()
 
 
-def test_a_commit_of_an_earlier_version_is_read(config, undisturbed, tmp_path) -> None:
-    from holdfast.results.commit import read_commit, write_commit
-
+@pytest.mark.parametrize("name", ["config.json", "state/commit.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(name, config, undisturbed, tmp_path) -> None:
     place = shutil.copytree(undisturbed(METHOD, 2), tmp_path / "run")
-    values = read_commit(place)
-    del values["superseded"]
-    write_commit(place, values)
-    Trajectory(config(METHOD), place).advance(3)
-    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 3))
-
-
-@pytest.mark.parametrize("name", ["config.json", "state/commit.json", "facts.jsonl"])
-def test_a_pipe_in_place_of_a_file_is_refused_at_once(name, backbone_directory, tmp_path) -> None:
-    place = tmp_path / "m"
-    Memory(place, memory_config(backbone_directory, "vanilla")).learn(MONDAY)
     (place / name).unlink()
     os.mkfifo(place / name)
     with pytest.raises(HoldfastError, match=r"no regular file|is missing"):
-        Memory(place).reply(MONDAY[0][0])
-    assert commit_file(place).parent.is_dir()
-
-
-def test_a_pipe_in_place_of_the_threshold_is_no_threshold(backbone_directory, tmp_path) -> None:
-    place = tmp_path / "m"
-    memory = Memory(place, memory_config(backbone_directory, "vanilla"))
-    memory.learn(MONDAY)
-    (place / "knowledge.json").unlink()
-    os.mkfifo(place / "knowledge.json")
-    assert Memory(place).reply(MONDAY[0][0]) == memory.reply(MONDAY[0][0])
+        Trajectory(config(METHOD), place).advance(3)

@@ -11,6 +11,7 @@ from holdfast import HoldfastError, Trajectory
 from holdfast.learning import identity, training
 from holdfast.learning import state as state_module
 from holdfast.learning.recorded import Recorded
+from holdfast.learning.stream import check_without_weights, stream_of
 from tests.tiny import byte_tokenizer, tiny_llama
 from tests.trajectory.outcome import contents_of, numbers_of
 
@@ -50,9 +51,9 @@ def test_the_precision_is_that_of_the_machine_that_learned(config, place, monkey
         ({"lora": {"merge_precision": "model"}}, "lora.merge_precision"),
         ({"lora": {"targets": ["q_proj"]}}, "lora.targets"),
         ({"si": {"damping": 0.2}}, "si.damping: 0.1 -> 0.2"),
-        ({"data": {"weight": 0.9}}, "data.weight: 0.5 -> 0.9"),
+        ({"replay": {"weight": 0.9}}, "replay.weight: 0.5 -> 0.9"),
         ({"evaluation": {"match": "released"}}, 'evaluation.match: "exact" -> "released"'),
-        ({"evaluation": {"max_new_tokens": 9}}, "evaluation.max_new_tokens: 8 -> 9"),
+        ({"evaluation": {"max_new_tokens": 25}}, "evaluation.max_new_tokens: 24 -> 25"),
         ({"evaluation": {"rows": "horizon"}}, "evaluation.rows"),
         ({"template": {"append_eos": True}}, "template.append_eos: false -> true"),
         ({"backbone": {"precision": "float64"}}, '-> "float64"'),
@@ -64,6 +65,18 @@ def test_settings_that_change_numbers(section, field, config, place):
     if "backbone" not in section:
         assert message.count(" -> ") == 1
     assert "choose another directory" in message
+
+
+def test_an_answer_that_could_never_be_recalled_is_refused_before_anything_is_made(
+    config, tmp_path
+):
+    place = tmp_path / "run"
+    short = config("vanilla", evaluation={"max_new_tokens": 9})
+    with pytest.raises(HoldfastError, match=r'^task "1" item 1: the answer to .* needs 1\d tokens'):
+        Trajectory(short, place).advance(1)
+    assert not (place / "state").exists()
+    with pytest.raises(HoldfastError, match=r"with evaluation.max_new_tokens = 9; shorten it"):
+        check_without_weights(short, stream_of(short))
 
 
 def test_what_diverged_is_not_committed(config, place, monkeypatch):
@@ -86,9 +99,9 @@ def test_what_diverged_is_not_committed(config, place, monkeypatch):
 def test_factors_that_the_last_step_lost_are_not_committed(config, place, monkeypatch):
     update = training._Step._update
 
-    def losing(self):
-        update(self)
-        self._learner.adapters.parameters.data[0] = float("inf")
+    def losing(self, path):
+        update(self, path)
+        next(iter(self._learner.workspace.parameters().values())).data[0, 0] = float("inf")
 
     monkeypatch.setattr(training._Step, "_update", losing)
     once = config(METHOD, **COPIES, optim={"epochs": 1, "batch_size": 64, "lr": 0.03})
@@ -114,8 +127,8 @@ def test_every_difference_is_named(config, place):
     message = refusal(config("sd_merge", seed=8, lora={"rank": 1}), place)
     for field in ('method: "si_replay_merge" -> "sd_merge"', "seed: 3 -> 8", "lora.rank: 2 -> 1"):
         assert field in message
-    assert "data: {" in message
-    assert "function: null -> {" in message
+    assert "replay: {" in message
+    assert "sd: null -> {" in message
 
 
 @pytest.mark.parametrize(
@@ -124,8 +137,8 @@ def test_every_difference_is_named(config, place):
         {"sampling": {"batch": 3}},
         {"keep": {"factors": True, "snapshot_every": 1}},
         {"evaluation": {"tokens_per_batch": 64, "match": "exact"}},
-        {"function": {"strength": 9}},  # of an anchor that the method does not have
-        {"o_lora": {"overlap": 9}, "sequential_osrm": {"sequences": 1}},
+        {"sd": {"strength": 9}},  # of an anchor that the method does not have
+        {"olora": {"overlap": 9}, "osrm": {"sequences": 1}},
         {"sampling": {"keep": True}},
         {"backbone": {"device": "cpu"}},
     ],

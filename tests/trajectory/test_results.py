@@ -37,7 +37,7 @@ def easy(values, tmp_path_factory) -> RunConfig:
             stream={"name": str(stream), "tasks": 3, "items_per_task": None},
             lora={"rank": 4, "dropout": 0.05},
             optim={"epochs": 16},
-            evaluation={"max_new_tokens": 10},
+            evaluation={"max_new_tokens": 24},
         )
     )
 

@@ -30,18 +30,18 @@ VALUES: dict[str, Any] = {
     "seed": 3,
     # The last of four minibatches has one sequence, so one process computes what does not count.
     "stream": {"tasks": 3, "items_per_task": 7},
-    "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
+    "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
     "optim": {"epochs": 2, "batch_size": 2, "accumulation": 2, "lr": 0.03},
     "sampling": {"samples": 7, "max_new_tokens": 12, "keep": True},
     "online_ewc": {"sequences": 3},
-    "evaluation": {"max_new_tokens": 8, "items": True},
+    "evaluation": {"max_new_tokens": 24, "items": True},
 }
-# Every mechanism, every kind of moment, both ways through a model, rounded matrices.
+# Every mechanism and every kind of moment. Masks are each process's own, so nothing is dropped.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "si_sd_replay_merge": (
         "llama",
         {
-            "data": {"minibatches_per_step": 2, "trainable_seed_row": True},
+            "replay": {"minibatches_per_step": 2, "trainable_seed_row": True},
             "evaluation": {**VALUES["evaluation"], "capability": ["text"], "capability_every": 3},
         },
     ),
@@ -55,17 +55,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "online_ewc_olora": ("llama", {"backbone": {"checkpointing": True}}),
-    "sd_osrm": ("int8", {"backbone": {"quantization": "int8"}}),
+    "sd_osrm": ("llama", {}),
     "si_replay_osrm": (
         "gpt2",
         {
             "lora": {**VALUES["lora"], "targets": "all-linear"},
-            "backbone": {"checkpointing": True, "offload": True},
+            "backbone": {"checkpointing": True},
         },
     ),
 }
 COUNTED = ("task", "steps", "replay_samples", "state_bytes")
-PARTS = ("sum", "masks", "counting")
+PARTS = ("sum", "counting")
 
 
 def job_of(folder: Path, name: str, **options: Any) -> Job:
@@ -136,7 +136,7 @@ def test_two_processes_learn_what_one_learns(name: str, places: tuple[Path, Path
         assert learned[-1]["losses"][-1]["kfac"] > 0
         assert 0 < learned[-1]["losses"][-1]["acquired"] < 1
         kept = load_file(two / name / f"state/kfac-{3:04d}.safetensors")
-        assert any("_basis" in key for key in kept) and any("learned G " in key for key in kept)
+        assert any("_basis" in key for key in kept) and any("past G " in key for key in kept)
 
 
 def test_one_begins_two_continue_and_one_ends(places: tuple[Path, Path]) -> None:
@@ -150,7 +150,7 @@ def test_one_begins_two_continue_and_one_ends(places: tuple[Path, Path]) -> None
 def test_without_a_part_of_the_sharing_something_else_is_learned(
     part: str, places: tuple[Path, Path]
 ) -> None:
-    """The sum of the gradients, one minibatch's masks, and tokens that are computed twice."""
+    """The sum of the gradients, and tokens that are computed twice."""
     one, two = places
     name = "factors/task-0001.safetensors"
     whole, known = (load_file(place / "vanilla" / name) for place in (two, one))
@@ -190,8 +190,8 @@ def test_a_killed_process_loses_nothing_and_the_same_command_continues(
     started, continued = [unit for block in blocks_of(PAGE) for unit, _ in block.units][:2]
     settings = [
         f"backbone.name={backbone_directory}", "backbone.precision=float64", "stream.tasks=9",
-        "stream.items_per_task=2", "optim.epochs=1", "lora.rank=2", "lora.dropout=0.1",
-        "sampling.samples=4", "sampling.max_new_tokens=4", "evaluation.max_new_tokens=8",
+        "stream.items_per_task=2", "optim.epochs=1", "lora.rank=2", "lora.dropout=0.0",
+        "sampling.samples=4", "sampling.max_new_tokens=4", "evaluation.max_new_tokens=24",
     ]  # fmt: skip
     tiny = " ".join(settings)
     command = started.replace("torchrun", "torchrun --max-restarts 1")

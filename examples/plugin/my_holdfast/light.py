@@ -6,8 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.allocation import Allocation, Config, Opening
-from holdfast.backbone.adapters.workspace import Adapters
+from holdfast.allocation import Allocation, Config, Opening, State, Workspace
 
 
 class Light(Allocation):
@@ -19,18 +18,20 @@ class Light(Allocation):
     class Config(Config):
         strength: float = Field(0.01, ge=0)
 
-    fate = "folded"  # after a task its factors are added to the dense matrices
+    after_task = "merge"  # its factors are added to the dense matrices
 
-    def begin(self, adapters: Adapters, opening: Opening) -> None:
-        adapters.fresh(opening.seed, opening.task)
+    def begin(self, state: State, workspace: Workspace, opening: Opening) -> State:
+        workspace.fresh(opening.seed, opening.task)
+        return state
 
-    def penalty(self, adapters: Adapters) -> Tensor:
+    def penalty(self, state: State, workspace: Workspace) -> Tensor:
         squares = [
-            layer.down.square().sum() + layer.up.square().sum()
-            for layer in adapters.layers.values()
+            layer.lora_A.square().sum() + layer.lora_B.square().sum()
+            for layer in workspace.layers.values()
         ]
         weight: float = self.config.strength / 2
         return weight * torch.stack(squares).sum()
 
-    def retire(self, adapters: Adapters) -> None:
-        adapters.fold()
+    def retire(self, state: State, workspace: Workspace) -> State:
+        workspace.fold()
+        return state

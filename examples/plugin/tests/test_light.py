@@ -2,6 +2,7 @@ import torch
 from my_holdfast.light import Light
 
 from holdfast import RunConfig, Trajectory, load_backbone
+from holdfast.allocation import Opening
 from holdfast.learning.learner import Learner
 
 CONFIG = {
@@ -16,11 +17,11 @@ CONFIG = {
 
 def test_the_penalty_is_the_formula():
     config = RunConfig.of({**CONFIG, "plugins": {"light": {"strength": 0.5}}})
-    adapters = Learner(config, load_backbone(config.backbone)).adapters
+    workspace = Learner(config, load_backbone(config.backbone)).workspace
     rule = Light(Light.Config(strength=0.5))
-    rule.begin(adapters, type("First", (), {"seed": 1, "task": 1}))
-    every = sum(layer.down.square().sum() for layer in adapters.layers.values())  # B is 0
-    torch.testing.assert_close(rule.penalty(adapters), 0.25 * every)
+    state = rule.begin({}, workspace, Opening(task=1, seed=1))
+    every = sum(layer.lora_A.square().sum() for layer in workspace.layers.values())  # B is 0
+    torch.testing.assert_close(rule.penalty(state, workspace), 0.25 * every)
 
 
 def test_a_stronger_penalty_makes_smaller_updates(tmp_path):
@@ -37,6 +38,6 @@ def test_a_stronger_penalty_makes_smaller_updates(tmp_path):
 
         factors = load_file(place / "factors" / "task-0001.safetensors")
         maps = {name.rpartition(".")[0] for name in factors}
-        updates = [factors[f"{name}.B"] @ factors[f"{name}.A"] for name in maps]
+        updates = [factors[f"{name}.lora_B"] @ factors[f"{name}.lora_A"] for name in maps]
         sizes.append(sum(float(update.norm()) for update in updates))
     assert sizes[1] < 0.9 * sizes[0]

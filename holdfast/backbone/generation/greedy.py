@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import torch
 
-from holdfast.backbone.generation.cache import compacting
-from holdfast.backbone.generation.steps import (
-    Steps,
-    positions_per_look,
-    reserved_positions,
-    steps_for,
-)
+from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
 
 
@@ -59,11 +52,11 @@ def decode_greedily(
         )
 
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
-    lengths = [reserved_positions(backbone, len(prefixes[row]) + limits[row]) for row in wanted]
+    lengths = [len(prefixes[row]) + limits[row] for row in wanted]
     with backbone.answering():
         for batch in batches(lengths, tokens_in_cache):
             rows = [wanted[index] for index in batch]
-            _decode_batch(backbone, prefixes, rows, limits, continuations, over)
+            _decode_batch(backbone, prefixes, rows, continuations, over)
     return continuations
 
 
@@ -71,57 +64,21 @@ def _decode_batch(
     backbone: Backbone,
     prefixes: Sequence[Sequence[int]],
     rows: list[int],
-    limits: Sequence[int],
     continuations: list[list[int]],
     over: Callable[[int], bool],
 ) -> None:
     """Append to the continuations of these rows until each is over."""
-    prompts = [prefixes[row] for row in rows]
-    look = positions_per_look(backbone.device)
-    # Most rows finish after a few tokens, so they are checked before a graph is recorded.
-    steps = steps_for(backbone, eager=max(map(len, prompts)) - 1 + look)
-    said = steps.begin(prompts)
-    owners = list(rows)  # the row of each place; a spare place repeats another's row
+    steps = steps_for(backbone)
+    said = steps.begin([prefixes[row] for row in rows])
     while True:
-        places = {row: place for place, row in reversed(list(enumerate(owners)))}
-        # Never beyond a limit, where a model may have no positions.
-        ahead = min(look, *(limits[row] - len(continuations[row]) for row in places))
-        spoken = []
-        for _ in range(ahead):
-            said = steps(said).argmax(dim=-1)
-            spoken.append(said)
-        tokens = torch.stack(spoken, dim=1).tolist()
-        ended = {
-            row
-            for row, place in places.items()
-            if _append(continuations[row], tokens[place], partial(over, row))
-        }
-        if len(ended) == len(places):
+        said = steps(said).argmax(dim=-1)
+        for row, token in zip(rows, said.tolist(), strict=True):
+            continuations[row].append(token)
+        going = [place for place, row in enumerate(rows) if not over(row)]
+        if not going:
             return
-        if ended:
-            order = _without(ended, owners, places, steps)
-            owners = [owners[place] for place in order]
-            kept = torch.tensor(order, device=said.device)
+        if len(going) < len(rows):
+            rows = [rows[place] for place in going]
+            kept = torch.tensor(going, device=said.device)
             steps.keep(kept)
             said = said[kept]
-
-
-def _without(ended: set[int], owners: list[int], places: dict[int, int], steps: Steps) -> list[int]:
-    """The order of places that keeps every row but those that ended, and moves as few as possible.
-
-    owners: the row of each place; places: the place of each row.
-    """
-    left = [place for row, place in places.items() if row not in ended]
-    needed = torch.zeros(len(owners), dtype=torch.bool)
-    needed[left] = True
-    order = compacting(needed, steps.rows_for(len(left), len(owners))).tolist()
-    return [left[0] if owners[place] in ended else place for place in order]
-
-
-def _append(continuation: list[int], tokens: list[int], over: Callable[[], bool]) -> bool:
-    """Append tokens until ``over`` says so; return whether it did."""
-    for token in tokens:
-        continuation.append(token)
-        if over():
-            return True
-    return False

@@ -12,14 +12,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.generation.cache import bytes_per_token, compacting
-from holdfast.backbone.generation.nucleus import nucleus_sample, uniforms_a_draw
-from holdfast.backbone.generation.steps import (
-    Steps,
-    positions_per_look,
-    reserved_positions,
-    steps_for,
-)
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.steps import Steps, bytes_per_token, steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
 from holdfast.core.processes import gathered_lists, mine
@@ -32,10 +26,8 @@ class Sampling(Config):
     """Generative replay: how the previous model is sampled (tab:implementation-hparams).
 
     samples: sequences from the replay token; general: sequences from random tokens of the
-    vocabulary, from the first task on, which stand for general language. skip_outdated: leave out
-    samples that ask a question of the new task, which would preserve an answer that is being
-    corrected. keep: write the samples to ``replay/``. batch: at most so many sequences at once;
-    fewer where memory is short.
+    vocabulary, from the first task on, which stand for general language. keep: write the
+    samples to ``replay/``. batch: at most so many sequences at once; fewer where memory is short.
     """
 
     samples: int = Field(300, ge=1)  # N_R
@@ -44,7 +36,6 @@ class Sampling(Config):
     top_k: int | None = Field(None, ge=1)
     max_new_tokens: int = Field(384, ge=1)  # L_max
     general: int = Field(0, ge=0)
-    skip_outdated: bool = False
     keep: bool = False
     batch: int = Field(512, ge=1)
 
@@ -64,8 +55,7 @@ def sample_continuations(
     """
     source = generator(seed, *purpose)
     length = config.max_new_tokens
-    shape = (len(begins), length, *uniforms_a_draw(backbone.device, config.top_p))
-    noise = torch.rand(shape, generator=source, dtype=torch.float32).to(backbone.device)
+    noise = torch.rand(len(begins), length, generator=source).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
     own = mine(len(begins))
     noise = noise[own.start :: own.step]
@@ -99,7 +89,7 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
             free = (left + unused) // 2
     else:
         free = CACHE_BYTES_ON_CPU
-    cached = bytes_per_token(backbone.model) * reserved_positions(backbone, length)
+    cached = bytes_per_token(backbone.model) * length
     return rows_within(free, cached, int(backbone.head.weight.shape[0]))
 
 
@@ -120,37 +110,27 @@ def continue_rows(
     top_p: float,
     top_k: int | None,
 ) -> list[list[int]]:
-    """One continuation a row of ``noise`` [rows, length, ...], drawn side by side.
+    """One continuation a row of ``noise`` [rows, length], drawn side by side.
 
-    begins: [rows], the first token of each row, after what ``steps`` have seen.
-
-    A finished row may be continued before it is dropped; its surplus tokens are cut off.
+    begins: [rows], the first token of each row, after what ``steps`` have seen. A row is dropped
+    when it is finished.
     """
-    samples, length = noise.shape[:2]
-    look = positions_per_look(backbone.device)
+    samples, length = noise.shape
     tokens = torch.full((samples, length), -1, device=backbone.device)
     # Without stop tokens the tensor is empty, and would default to floats.
     stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
-    going = torch.ones(samples, dtype=torch.bool, device=backbone.device)
     drawn = begins
     for position in range(length):
-        logits = steps(drawn)
-        values = noise[running, position]
-        wide = logits.float() / temperature
-        drawn = nucleus_sample(wide, values, top_p, top_k, fused=backbone.fused)
-        going &= ~torch.isin(drawn, stops)
+        wide = steps(drawn).float() / temperature
+        drawn = nucleus_sample(wide, noise[running, position], top_p, top_k)
         tokens[running, position] = drawn
-        if (position + 1) % look:
-            continue
-        count = int(going.sum())
-        if count == 0:
+        going = (~torch.isin(drawn, stops)).nonzero().squeeze(1)
+        if len(going) == 0:
             break
-        rows = steps.rows_for(count, len(going))
-        if rows < len(going):
-            order = compacting(going, rows)
-            steps.keep(order)
-            running, drawn, going = running[order], drawn[order], going[order]
+        if len(going) < len(running):
+            steps.keep(going)
+            running, drawn = running[going], drawn[going]
     return [_until_stop(row, stop_tokens) for row in tokens.tolist()]
 
 

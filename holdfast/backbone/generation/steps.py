@@ -1,34 +1,29 @@
 """The forward step of sampling and greedy decoding: rows of tokens that grow by one token a call.
 
-Three kinds: uncached, cached, and cached with a CUDA graph.
+With the model's own cache of keys and values; without one for models whose cache fails with rows of
+different lengths, or when rows are dropped or repeated.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
-from holdfast.backbone.generation.cache import BLOCK, BlockCache, cache_for
-from holdfast.backbone.generation.cached import CachedSteps
-from holdfast.backbone.generation.graph import (
-    GRAPH_BLOCK,
-    TOLERANCE,
-    GraphSteps,
-    recorded,
-    relative_gap,
-)
-from holdfast.backbone.generation.uncached import UncachedSteps
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import pad_right
 
 logger = logging.getLogger(__name__)
 
-# Positions between two checks for finished rows: on a GPU a check waits for the device.
-_POSITIONS_PER_LOOK = {"cpu": 1, "cuda": 16}
+# Tokens in one pass over prompts, which bounds the memory of the states.
+_PREFILLED_TOKENS = 16384
+_TOLERANCE = 0.1
 # What models raise when they cannot reorder or drop rows.
 _REFUSALS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # Whether each probed model's cache can be used; see `can_cache`.
@@ -54,36 +49,10 @@ class Steps(Protocol):
         """Reorder: the new row i is the old row ``order[i]``; rows may be dropped or repeated."""
         ...
 
-    def rows_for(self, running: int, rows: int) -> int:
-        """How many of ``rows`` to keep when ``running`` of them are needed."""
-        ...
 
-
-def positions_per_look(device: torch.device) -> int:
-    """Tokens to append between two checks for finished rows."""
-    return _POSITIONS_PER_LOOK.get(device.type, 1)
-
-
-def reserved_positions(backbone: Backbone, positions: int) -> int:
-    """The positions that the cache reserves for so many: whole blocks."""
-    block = GRAPH_BLOCK if backbone.device.type == "cuda" else BLOCK
-    return -(-positions // block) * block
-
-
-def steps_for(backbone: Backbone, eager: int = 2) -> Steps:
-    """The fastest steps that a backbone allows.
-
-    eager: positions before a graph is recorded.
-    """
-    if not can_cache(backbone):
-        return UncachedSteps(backbone)
-    if backbone.device.type != "cuda":
-        return CachedSteps(backbone)
-    cache = cache_for(backbone.model, GRAPH_BLOCK)
-    if not isinstance(cache, BlockCache):
-        logger.info("no CUDA graph: the model's cache has no static shape")
-        return CachedSteps(backbone)
-    return GraphSteps(backbone, cache, recorded, eager)
+def steps_for(backbone: Backbone) -> Steps:
+    """The fastest steps that a backbone allows."""
+    return CachedSteps(backbone) if can_cache(backbone) else UncachedSteps(backbone)
 
 
 def can_cache(backbone: Backbone) -> bool:
@@ -114,4 +83,113 @@ def _cached_equals_uncached(backbone: Backbone) -> bool:
             return False
         probed.append(torch.cat(logits))
     uncached, cached = probed
-    return relative_gap(cached, uncached) < TOLERANCE
+    return relative_gap(cached, uncached) < _TOLERANCE
+
+
+def relative_gap(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference of logits [rows, vocabulary] over any row, relative to its spread."""
+    wide = theirs.float()
+    return float(((ours.float() - wide).std(dim=1) / wide.std(dim=1)).max())
+
+
+def cache_of(model: Any) -> DynamicCache:
+    """An empty cache of the model's kind."""
+    return DynamicCache(config=model.config)
+
+
+def keeps_keys_alone(model: Any) -> bool:
+    """Whether the cache holds keys and values of all tokens, no windows or recurrent states."""
+    return {type(layer) for layer in cache_of(model).layers} == {DynamicLayer}
+
+
+def bytes_per_token(model: Any) -> int:
+    """What one token of one row takes in the cache; an upper bound where windows slide."""
+    config = model.config
+    heads = config.num_attention_heads
+    kept = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(2 * config.num_hidden_layers * kept * width * model.dtype.itemsize)
+
+
+class CachedSteps:
+    """Rows of tokens that grow by one token a call; a ``Steps``.
+
+    length: filled positions of the cache, the same for all rows; padding: how many of them stand
+    before each row's prompt, [rows], None for no padding.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self._cache = cache_of(backbone.model)
+        self.length = 0
+        self.padding: Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self._backbone.logits(self._states(ids[:, None])[:, -1])
+
+    @torch.no_grad()
+    def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        ids, self.padding = _left_padded(self._backbone, prompts)
+        rows, length = len(ids), ids.shape[1] - 1
+        at_once = max(1, _PREFILLED_TOKENS // rows)
+        if not keeps_keys_alone(self._backbone.model):
+            at_once = max(1, length)  # some recurrent layers take their prompt in one piece only
+        for start in range(0, length, at_once):
+            self._states(ids[:, start : min(start + at_once, length)])
+        return ids[:, -1]
+
+    def keep(self, order: Tensor) -> None:
+        self._cache.reorder_cache(order)  # type: ignore[arg-type]  # it says LongTensor
+        if self.padding is not None:
+            self.padding = self.padding[order]
+
+    def _states(self, ids: Tensor) -> Tensor:
+        """The states [rows, n, d] of ids [rows, n], which follow what is filled."""
+        places: dict[str, Tensor] = {}
+        if self.padding is not None:
+            slots = torch.arange(self.length + ids.shape[1], device=ids.device)
+            own = slots - self.padding[:, None]
+            positions = own[:, self.length :].clamp(min=0)
+            places = {"attention_mask": own >= 0, "position_ids": positions}
+        outputs = self._backbone.model.base_model(
+            input_ids=ids, past_key_values=self._cache, use_cache=True, **places
+        )
+        self.length += ids.shape[1]
+        states: Tensor = outputs.last_hidden_state
+        return states
+
+
+class UncachedSteps:
+    """The same, each passing the whole row: slow, and correct for every causal model."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self._rows: list[list[int]] = []
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        before = self._rows or [[] for _ in ids]
+        self._rows = [[*row, one] for row, one in zip(before, ids.tolist(), strict=True)]
+        # Attention is causal: padding on the right does not change a row's last token.
+        padded, own = pad_right(self._rows, self._backbone.pad_token, ids.device)
+        states = self._backbone.hidden(padded)
+        rows = torch.arange(len(ids), device=ids.device)
+        return self._backbone.logits(states[rows, own.sum(dim=1) - 1])
+
+    def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        self._rows = [list(prompt[:-1]) for prompt in prompts]
+        return torch.tensor([prompt[-1] for prompt in prompts], device=self._backbone.device)
+
+    def keep(self, order: Tensor) -> None:
+        self._rows = [self._rows[row] for row in order.tolist()]
+
+
+def _left_padded(
+    backbone: Backbone, prompts: Sequence[Sequence[int]]
+) -> tuple[Tensor, Tensor | None]:
+    """Left-padded ids, [rows, longest]; the padding of each row, [rows], None for no padding."""
+    longest = max(map(len, prompts))
+    before = [longest - len(prompt) for prompt in prompts]
+    rows = [[backbone.pad_token] * n + list(one) for n, one in zip(before, prompts, strict=True)]
+    padding = torch.tensor(before, device=backbone.device) if any(before) else None
+    return torch.tensor(rows, device=backbone.device), padding

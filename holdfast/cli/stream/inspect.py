@@ -1,4 +1,4 @@
-"""`holdfast stream inspect`: what is in a stream, or in one source's published file."""
+"""`holdfast stream inspect`: what is in a stream."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from holdfast.cli.moved import has_moved
+
 if TYPE_CHECKING:
     from holdfast.streams import Item, Stream
 
 Value = TypeVar("Value")
 _WIDTH = 13
-_FEW = 5
+FEW = 5
 # Keys of a stream's provenance that are printed; model: the one that filtered or wrote it.
 _TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A stream, or with --source a published file.")],
-    source: Annotated[
-        str | None, typer.Option("--source", help="Read PATH as this source of Real-QA: squad, ...")
-    ] = None,
+    path: Annotated[Path, typer.Argument(help="A stream in any format.")],
+    source: Annotated[str | None, typer.Option("--source", hidden=True)] = None,
     backbone: Annotated[
         str, typer.Option("--backbone", help="Whose tokens to count; a name or a directory.")
     ] = "embedded",
@@ -31,8 +31,7 @@ def inspect(
 ) -> None:
     """Show counts, lengths in tokens, repeated questions, examples and the fingerprint."""
     if source is not None:
-        _inspect_source(path, source, backbone, examples)
-        return
+        raise has_moved("stream inspect --source")
     from holdfast.cli.progress import loading
 
     with loading("reading the stream"):
@@ -41,37 +40,18 @@ def inspect(
         stream = load_stream(path)
         items = [item for task in stream.tasks for item in task.items]
         tokenizer = _tokenizer(backbone)
-    _say("stream", f"{stream.name}, {_sizes(stream)}")
-    _say("fingerprint", stream.fingerprint)
+    say("stream", f"{stream.name}, {_sizes(stream)}")
+    say("fingerprint", stream.fingerprint)
     for key in sorted(set(stream.about) & _TOLD):
-        _say(key, str(stream.about[key]))
-    _say("case", "must be exact" if stream.exact_case else "does not count")
-    _print_items(items, tokenizer, backbone)
+        say(key, str(stream.about[key]))
+    say("case", "must be exact" if stream.exact_case else "does not count")
+    print_items(items, tokenizer, backbone)
     for key in ("dataset", "topic"):
         counts = Counter(str(item.details[key]) for item in items if key in item.details)
         if counts:
-            _say(key, _listed(counts))
-    for item in _spread(items, examples):
-        _print_example(item.question, (item.answer, *item.aliases))
-
-
-def _inspect_source(path: Path, source: str, backbone: str, examples: int) -> None:
-    from holdfast.builders.real_qa import find_files, read_files
-
-    files = find_files(path, source) if path.is_dir() else [path]
-    reading = read_files(source, files, searched=path)
-    candidates = reading.candidates
-    tokenizer = _tokenizer(backbone)
-    _say("source", f"{source}, {reading.records} records in {len(files)} files")
-    _say("candidates", str(len(candidates)))
-    reasons = Counter(left.reason for left in reading.left)
-    for reason, count in reasons.most_common():
-        places = [left.place for left in reading.left if left.reason == reason]
-        more = ", ..." if count > _FEW else ""
-        _say("left out", f"{count}: {reason} ({', '.join(places[:_FEW])}{more})")
-    _print_items([candidate.item() for candidate in candidates], tokenizer, backbone)
-    for candidate in _spread(candidates, examples):
-        _print_example(candidate.question, candidate.answers)
+            say(key, _listed(counts))
+    for item in spread(items, examples):
+        print_example(item.question, (item.answer, *item.aliases))
 
 
 def _tokenizer(backbone: str) -> Any:
@@ -81,7 +61,7 @@ def _tokenizer(backbone: str) -> Any:
     return load_tokenizer(backbone)
 
 
-def _print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
+def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
     """Print lengths, aliases and repeated questions."""
     from holdfast.streams import Template
 
@@ -94,22 +74,22 @@ def _print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
     limit = template.config.max_length
     longer = sum(length > limit for length in lengths)
     above = f"{longer} above" if longer else "none above"
-    _say(
+    say(
         "tokens",
         f"{lengths[0]} to {lengths[-1]} a sequence of {backbone}, median "
         f"{lengths[len(lengths) // 2]}; {above} {limit}",
     )
     answers = Counter(item.answer for item in items)
     shared = sum(count for count in answers.values() if count > 1)
-    _say("answers", f"{len(answers)} different; {shared} items share theirs with others")
+    say("answers", f"{len(answers)} different; {shared} items share theirs with others")
     aliased = sum(bool(item.aliases) for item in items)
-    _say("aliases", f"{aliased} items accept other answers too")
+    say("aliases", f"{aliased} items accept other answers too")
     questions = Counter(item.question for item in items)
     twice = [question for question, count in questions.items() if count > 1]
-    _say("repeats", f"{len(twice)} questions stand more than once" if twice else "none")
-    for question in twice[:_FEW]:
+    say("repeats", f"{len(twice)} questions stand more than once" if twice else "none")
+    for question in twice[:FEW]:
         given = sorted({item.answer for item in items if item.question == question})
-        _print_example(question, tuple(given))
+        print_example(question, tuple(given))
 
 
 def _sizes(stream: Stream) -> str:
@@ -123,16 +103,18 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(shown) + (f", ... {len(counts)} in all" if len(counts) > len(shown) else "")
 
 
-def _spread(values: Sequence[Value], count: int) -> list[Value]:
+def spread(values: Sequence[Value], count: int) -> list[Value]:
     """At most ``count`` values, evenly spaced, beginning with the first."""
     count = min(count, len(values))
     return [values[index * len(values) // count] for index in range(count)]
 
 
-def _print_example(question: str, answers: tuple[str, ...]) -> None:
-    shown = " | ".join(answers[:_FEW]) + (" | ..." if len(answers) > _FEW else "")
+def print_example(question: str, answers: tuple[str, ...]) -> None:
+    """Print a question and what is accepted as its answer."""
+    shown = " | ".join(answers[:FEW]) + (" | ..." if len(answers) > FEW else "")
     print(f"{'':<{_WIDTH}}{question} -> {shown}")
 
 
-def _say(what: str, text: str) -> None:
+def say(what: str, text: str) -> None:
+    """Print a line below the same column as all others."""
     print(f"{what:<{_WIDTH}}{text}")

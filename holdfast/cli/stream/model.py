@@ -1,30 +1,13 @@
-"""The language model that `holdfast stream` queries: a local backbone or an endpoint."""
+"""The language model that writes for a command: a backbone of this machine or an endpoint."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.builders.text_model import TextModel
-
-Backbone = Annotated[
-    str | None, typer.Option("--backbone", help='"embedded", a hub name or a directory, run here.')
-]
-EndpointUrl = Annotated[
-    str | None,
-    typer.Option("--endpoint", help="An OpenAI-compatible URL, such as http://localhost:8000/v1."),
-]
-ServedModel = Annotated[
-    str | None, typer.Option("--model", help="Which of the endpoint's models; its first if unsaid.")
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", min=1, help="Requests to the endpoint at a time; 16 if unsaid."),
-]
 
 
 def text_model(

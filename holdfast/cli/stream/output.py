@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path, typer.Option("--out", help="The stream's directory; `run` takes it as stream.name.")
 ]
-# Files that a command keeps beside a stream that it builds over several calls.
-RECORDS = ("verdicts", "replies.jsonl")
 
 
 class Layout(StrEnum):
@@ -73,41 +71,3 @@ def print_stream(stream: Stream, place: Path) -> None:
     print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
     print(f"fingerprint {stream.fingerprint}")
     print(place)
-
-
-def claim(out: Path, layout: Layout) -> None:
-    """Refuse, before any work, a directory that cannot hold a stream built over several calls."""
-    if out.suffix.lower() == ".jsonl":
-        raise HoldfastError(f"{out}: give a directory, and --layout jsonl for {out.name} in it")
-    if out.exists() and not out.is_dir():
-        raise HoldfastError(f"{out}: is a file; give a directory")
-    if _is_there(place_of(out, layout)) and not any((out / name).exists() for name in RECORDS):
-        raise HoldfastError(
-            f"{out}: holds a stream that was not built here; choose another directory"
-        )
-
-
-def finish(stream: Stream, out: Path, layout: Layout) -> None:
-    """Write a stream built from the records in ``out``; a stream already there must be the same.
-
-    A repeated call builds it again from the same records, so finding it there is no error.
-    """
-    from holdfast.streams import read_stream
-
-    place = place_of(out, layout)
-    if not _is_there(place):
-        write(stream, place, layout)
-    elif read_stream(place).fingerprint != stream.fingerprint:
-        raise HoldfastError(
-            f"{place}: holds the stream of an earlier call with other options; nothing is lost: "
-            "give another --layout, or remove what is the stream there and keep "
-            f"{' and '.join(name for name in RECORDS if (out / name).exists())}"
-        )
-    print_stream(stream, place)
-
-
-def _is_there(place: Path) -> bool:
-    from holdfast.streams.hf_dataset import is_dataset
-    from holdfast.streams.released import is_released
-
-    return place.is_file() or is_released(place) or is_dataset(place)

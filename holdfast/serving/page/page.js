@@ -1,4 +1,11 @@
-// Ask, teach, and see what is remembered. It follows plot.js of the report's page.
+// Ask, teach, and see what is remembered. All text goes in as text nodes: nothing here parses HTML.
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) element.setAttribute(attribute, value);
+  element.append(...children);
+  return element;
+}
 
 const SHOWN = 200; // facts; the others are found by their words
 const EVERY = 4000; // milliseconds between looks at what is remembered
@@ -21,17 +28,16 @@ takeKey();
 let model = "";
 let latest = null; // what /facts told last
 
-async function send(path, body) {
+async function send(path, body, method = body ? "POST" : "GET") {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body) headers["Content-Type"] = "application/json";
-  const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
-  const response = await fetch(path, options);
+  const response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
   if (response.status === 401) by("unlock").hidden = false;
   if (!response.ok) throw new Error((await response.json()).error.message);
   return response;
 }
 
-const call = async (path, body) => (await send(path, body)).json();
+const call = async (...request) => (await send(...request)).json();
 
 // The choices of a stream of server-sent events, as they come.
 async function* choices(response) {
@@ -56,9 +62,7 @@ async function* choices(response) {
   }
 }
 
-const whole = (share) => `${Math.round(100 * share)}%`;
-const several = (count, one) => `${count} ${one}${count === 1 ? "" : one === "batch" ? "es" : "s"}`;
-const sure = (probability) => (probability < 0.01 ? "less than 1%" : whole(probability));
+const several = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 function say(place, kind, ...children) {
   place.replaceChildren(make("div", { class: `said ${kind}` }, ...children));
@@ -85,13 +89,10 @@ const SOURCES = {
   model: "The model's own answer; it was not taught that.",
 };
 
-// What is said below an answer: where it comes from, or how sure the model is.
+// What is said below an answer: where it comes from.
 function remark(told) {
   if (told.waiting) return "From the list of facts; its lesson is not learned yet.";
-  if (told.source) return SOURCES[told.source];
-  if (told.taught !== false) return `${sure(told.probability)} sure`;
-  if (told.would_say === undefined) return "";
-  return `It would say “${told.would_say ?? ""}”, ${sure(told.probability)} sure.`;
+  return SOURCES[told.source] ?? "";
 }
 
 function showAnswer(text, told) {
@@ -128,17 +129,13 @@ function lessonLines(told) {
   if (told.state === "waiting") lines.push(`Lesson ${told.lesson} waits; it goes on if you leave.`);
   if (told.state === "learning") lines.push(`Lesson ${told.lesson}: ${told.learned} of ${told.total} learned.`);
   if (told.state === "failed") lines.push(`Lesson ${told.lesson} failed: ${told.reason}`);
-  if (told.state === "learned" || told.batches) {
-    const fresh = told.batches ? told.batches.length : told.lesson;
-    lines.push(fresh ? "Learned." : "This was known already.");
+  if (told.state === "learned") {
+    lines.push(told.lesson ? "Learned." : "This was known already.");
     if (told.missed?.length) {
-      lines[0] = told.batches
-        ? "Learned, but it is not recalled yet; teach it again."
-        : "Learned; the answer comes from the list, since the weights say something else.";
+      lines[0] = "Learned; the answer comes from the list, since the weights say something else.";
     }
   }
   for (const one of told.corrected) lines.push(`Corrected: it is “${one.is}”, was “${one.was}”.`);
-  if (told.recalled != null) lines.push(`${told.recalled} of ${several(told.known, "fact")} recalled.`);
   return lines;
 }
 
@@ -150,6 +147,7 @@ async function teach() {
     by("teach").reset();
     const show = () => say(by("lesson"), "", ...lessonLines(told).map((line) => paragraph(line)));
     show();
+    await lookAtQueue();
     while (told.state === "waiting" || told.state === "learning") {
       await new Promise((resolve) => setTimeout(resolve, 500));
       told = await call(`/lessons/${told.lesson}`);
@@ -157,6 +155,35 @@ async function teach() {
     }
     await look();
   });
+}
+
+const LATER = { waiting: "waits", learning: "is learned", failed: "failed" };
+
+// The lessons that are not learned, each with a button that cancels it.
+async function lookAtQueue() {
+  const lessons = latest?.teach ? (await call("/lessons")).lessons : [];
+  const rows = lessons.filter((one) => one.state in LATER).map((one) => {
+    const words = `Lesson ${one.lesson}, ${several(one.facts, "fact")}, ${LATER[one.state]}`;
+    const button = make("button", { type: "button", "aria-label": `Cancel lesson ${one.lesson}` }, "Cancel");
+    button.addEventListener("click", () => cancel(one, button));
+    return make("li", {}, make("span", {}, words), button);
+  });
+  by("queue").replaceChildren(...rows);
+  by("queue").hidden = !rows.length;
+}
+
+async function cancel(one, button) {
+  button.disabled = true;
+  try {
+    // Later lessons move up when one is cancelled elsewhere.
+    const now = await call(`/lessons/${one.lesson}`);
+    if (now.name !== one.name) throw new Error("The lessons have changed; look again.");
+    await call(`/lessons/${one.lesson}`, undefined, "DELETE");
+    say(by("lesson"), "", paragraph(`Lesson ${one.lesson} is cancelled.`));
+  } catch (error) {
+    say(by("lesson"), "wrong", paragraph(error.message));
+  }
+  await look();
 }
 
 function showFacts() {
@@ -169,8 +196,8 @@ function showFacts() {
       {},
       make("td", {}, fact.question),
       make("td", {}, fact.answer),
-      make("td", {}, `${latest.unit} ${fact.batch_name}`),
-      make("td", {}, fact.source ?? (fact.recalled ? "yes" : "no")),
+      make("td", {}, `lesson ${fact.batch_name}`),
+      make("td", {}, fact.source),
     ),
   );
   by("facts").tBodies[0].replaceChildren(...rows);
@@ -183,52 +210,13 @@ function showFacts() {
 function show() {
   document.title = by("name").textContent = latest.memory;
   const state = latest.teaching ? "learning" : "ready";
-  by("state").textContent = `${several(latest.batches, latest.unit)} learned · ${state}`;
+  by("state").textContent = `${several(latest.batches, "lesson")} learned · ${state}`;
   by("teaching").hidden = !latest.teach;
   const recalled = latest.facts.filter((fact) => fact.recalled).length;
-  const [all, how] = [several(latest.facts.length, "fact"), latest.model ? "from the weights" : "recalled now"];
   by("count").textContent = latest.facts.length
-    ? `${recalled} of ${all} ${how}, newest first`
+    ? `${recalled} of ${several(latest.facts.length, "fact")} from the weights, newest first`
     : "Nothing yet.";
-  by("where").textContent = latest.model ? "From" : "Recalled";
   showFacts();
-  // How a batch fades was measured only where batches share their weights.
-  by("retention").hidden = Boolean(latest.model);
-  const [first, half] = [latest.retention[0], latest.half_life];
-  by("life").textContent = latest.retention.length < 2
-    ? "How much of a batch is recalled after later ones shows from the second batch on."
-    : `Recall of a batch, by how many were learned since; a corrected answer counts as forgotten. ${
-        half === null
-          ? `It has not fallen to half of ${whole(first)}.`
-          : `It falls below half after ${several(half, "batch")}.`
-      }`;
-  drawChart();
-}
-
-function curve(retention, width) {
-  const [height, left, right, top, bottom] = [240, 44, 12, 12, 42];
-  const last = retention.length - 1;
-  const x = (age) => left + (age / last) * (width - left - right);
-  const y = (share) => top + (1 - share) * (height - top - bottom);
-  const read = retention.map((one, age) => `${age}: ${known(one) ? whole(one) : "unknown"}`);
-  const label = `Recall by age: ${read.join(", ")}`;
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  for (const share of [0, 0.5, 1]) {
-    svg.append(
-      shape("line", { class: "grid", x1: left, x2: width - right, y1: y(share), y2: y(share) }),
-      shape("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, whole(share)),
-    );
-  }
-  for (const age of ticks(0, last, width < 480 ? 4 : 8)) {
-    svg.append(shape("text", { x: x(age), y: height - 24, "text-anchor": "middle" }, age));
-  }
-  svg.append(
-    shape("text", { x: (left + width) / 2, y: height - 5, "text-anchor": "middle" }, "batches learned since"),
-  );
-  const points = retention.flatMap((share, age) => (known(share) ? [[x(age), y(share)]] : []));
-  svg.append(shape("polyline", { class: "curve", points: points.join(" ") }));
-  if (last <= 40) for (const [cx, cy] of points) svg.append(shape("circle", { class: "point", cx, cy, r: 3 }));
-  return svg;
 }
 
 async function look() {
@@ -236,9 +224,11 @@ async function look() {
     model ||= (await call("/v1/models")).data[0].id;
     const told = await call("/facts");
     by("unlock").hidden = true;
-    if (JSON.stringify(told) === JSON.stringify(latest)) return;
-    latest = told;
-    show();
+    if (JSON.stringify(told) !== JSON.stringify(latest)) {
+      latest = told;
+      show();
+    }
+    await lookAtQueue();
   } catch (error) {
     latest = null;
     by("state").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
@@ -263,11 +253,6 @@ on("unlock", () => {
   look();
 });
 by("filter").addEventListener("input", showFacts);
-
-const drawChart = drawnToWidth(by("chart"), (width) => {
-  const retention = latest?.retention ?? [];
-  by("chart").replaceChildren(...(retention.length < 2 ? [] : [curve(retention, width)]));
-});
 
 async function keepLooking() {
   if (!document.hidden) await look();

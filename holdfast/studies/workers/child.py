@@ -20,8 +20,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.files import InUseError
+from holdfast.core.errors import HoldfastError, InUseError
 
 if TYPE_CHECKING:
     from holdfast.learning.progress import Progress

@@ -1,0 +1,122 @@
+"""What a trainer forgets, alone and with anchors: TRL's SFTTrainer on one stream of tasks.
+
+    python -m benchmarks.trainer_forgetting MODEL --tasks 6 --items 8
+
+MODEL: a directory or a name of the hub. Every method starts from the same factors, has the same
+batches, and is asked by greedy decoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTConfig, SFTTrainer
+
+from holdfast.integrations.hf_trainer import with_anchors
+from holdfast.streams import StreamConfig, load_stream
+
+METHODS: dict[str, tuple[list[str], str]] = {
+    "SFTTrainer alone": ([], "shared"),
+    "merge": ([], "merge"),
+    "si": (["si"], "shared"),
+    "online_ewc": (["online_ewc"], "shared"),
+    "kfac": (["kfac"], "shared"),
+    "sd": (["sd"], "shared"),
+    "replay": (["replay"], "shared"),
+    "kfac + replay + merge": (["kfac", "replay"], "merge"),
+}
+
+
+def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
+    """The fraction of questions answered exactly."""
+    model.eval()
+    tokenizer.padding_side = "left"
+    given = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
+    told = model.generate(
+        input_ids=given["input_ids"],
+        attention_mask=given["attention_mask"],
+        do_sample=False,
+        max_new_tokens=12,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tokenizer.padding_side = "right"
+    texts = tokenizer.batch_decode(told[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
+    right = [
+        text.strip() == row["completion"].strip() for text, row in zip(texts, rows, strict=True)
+    ]
+    return sum(right) / len(right)
+
+
+def learn(
+    name: str, place: str, tasks: list[list[dict[str, str]]], epochs: int
+) -> list[list[float]]:
+    """The matrix of recall, a row after each task."""
+    names, rule = METHODS[name]
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    base = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(base, lora)
+    sampling = {"samples": 64, "max_new_tokens": 48, "temperature": 1.0}
+    anchored: Any = {"anchors": names, "allocation": rule, "sampling": sampling}
+    matrix = []
+    for number, rows in enumerate(tasks, start=1):
+        with tempfile.TemporaryDirectory() as folder:
+            args = SFTConfig(
+                folder,
+                num_train_epochs=epochs,
+                per_device_train_batch_size=8,
+                learning_rate=1e-3,
+                report_to="none",
+                use_cpu=not torch.cuda.is_available(),
+                bf16=torch.cuda.is_available(),
+                gradient_checkpointing=False,
+                save_strategy="no",
+                logging_strategy="no",
+                disable_tqdm=True,
+                seed=number,
+            )
+            dataset = Dataset.from_list(rows)
+            options = {"model": model, "args": args, "train_dataset": dataset}
+            trainer = with_anchors(SFTTrainer)(
+                **options, processing_class=tokenizer, anchored=anchored
+            )
+            trainer.train()
+        anchored = trainer.anchored
+        matrix.append([recalled(model, tokenizer, earlier) for earlier in tasks[:number]])
+    return matrix
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--tasks", type=int, default=6)
+    parser.add_argument("--items", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--methods", default=",".join(METHODS), help="names, by commas")
+    given = parser.parse_args()
+    config = StreamConfig(name="symbol_qa", tasks=given.tasks, items_per_task=given.items)
+    tasks = [
+        [{"prompt": f"{one.question}\n", "completion": one.answer} for one in task.items]
+        for task in load_stream(config).tasks
+    ]
+    print("| method | Final | right after its task | seconds |\n|---|---|---|---|")
+    for name in given.methods.split(","):
+        began = time.perf_counter()
+        matrix = learn(name, given.model, tasks, given.epochs)
+        final = sum(matrix[-1]) / len(matrix[-1])
+        fresh = sum(row[-1] for row in matrix) / len(matrix)
+        seconds = time.perf_counter() - began
+        print(f"| {name} | {final:.0%} | {fresh:.0%} | {seconds:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The paper's statistics: the factorial and what follows from it, search transfer, ranks."""

@@ -1,0 +1,64 @@
+"""What changes when a task-growing allocation rule takes the place of merged LoRA."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from experiments.paper.analysis.ranks import DECIMALS
+from experiments.paper.analysis.replicates import by_dataset, replicates
+from holdfast.analysis.composition import has
+from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS
+
+_GROWING = tuple(rule for rule in ALLOCATIONS if rule != "merge")
+
+
+def allocation_swap(cells: pd.DataFrame) -> pd.DataFrame:
+    """Change of mean final retention after replacing merge by O-LoRA or by OSRM, anchors unchanged.
+
+    In each data set the swap is made in the merged composition of the highest mean among those
+    that have a partner, such as si_replay_merge with si_replay_olora.
+    Gives one row a data set and rule: ``dataset``, ``allocation``, ``merged`` and ``swapped`` (the
+    two methods), ``final_merged``, ``final_swapped`` and ``change``. A data set without partners
+    has no row.
+    Raises HoldfastError when no data set has any, or when a seed of them is missing, naming it.
+    Source: tab:allocation-swap, app:res-allocation.
+    """
+    rows = [row for dataset, part in by_dataset(cells).items() for row in _swaps(dataset, part)]
+    if not rows:
+        raise HoldfastError(
+            "the study has no composition both with merge and with olora or osrm in its place; "
+            "learn one, such as replay_merge beside replay_olora"
+        )
+    return pd.DataFrame(rows)
+
+
+def _swaps(dataset: str, cells: pd.DataFrame) -> list[dict[str, object]]:
+    there = set(cells["method"])
+    partners = {
+        method: swapped
+        for method in sorted(there)
+        if has(method, "merge")
+        and (swapped := {rule: tag for rule in _GROWING if (tag := _swap(method, rule)) in there})
+    }
+    if not partners:
+        return []
+    merged = replicates(cells, partners).mean(axis="columns")
+    best = str(merged.round(DECIMALS).idxmax())
+    finals = replicates(cells, [best, *partners[best].values()]).mean(axis="columns")
+    return [
+        {
+            "dataset": dataset,
+            "allocation": rule,
+            "merged": best,
+            "swapped": tag,
+            "final_merged": finals[best],
+            "final_swapped": finals[tag],
+            "change": finals[tag] - finals[best],
+        }
+        for rule, tag in partners[best].items()
+    ]
+
+
+def _swap(method: str, rule: str) -> str:
+    return method.removesuffix("merge") + rule  # the rule is the last part of a tag

@@ -1,0 +1,134 @@
+"""The saturated 2^k factorial of a response, with seeds as replicates.
+
+Source: sec:res-factorial, app:res-anova.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from experiments.paper.analysis.replicates import by_dataset, one_dataset, replicates
+from holdfast.analysis.composition import FACTORS, composition, compositions
+from holdfast.core.mechanisms import VANILLA
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """Main effects and all interactions of k factors on one response of one data set.
+
+    effects: columns ``term`` (factors joined by ``:``), ``effect``, ``sum_of_squares``, ``share``
+    of the total sum of squares, ``f`` with 1 and ``error_df`` degrees of freedom, and its ``p``;
+    the largest effect comes first. An effect is in the unit of the response.
+    n: cells; rmse: root of the error mean square, which is the pooled standard deviation over
+    seeds; standard_error: of any effect; r2: the share that all terms explain together.
+
+    With one seed nothing estimates the error: ``f``, ``p``, rmse and standard_error are NaN.
+    """
+
+    dataset: str
+    response: str
+    factors: tuple[str, ...]
+    effects: pd.DataFrame
+    n: int
+    error_df: int
+    rmse: float
+    standard_error: float
+    r2: float
+
+
+def factorial(
+    cells: pd.DataFrame, factors: Sequence[str] = FACTORS, response: str = "final"
+) -> Factorial:
+    """Analyse the 2^k compositions of ``factors``; cells of all other methods are left out.
+
+    A main effect is the mean response with the factor minus the mean without it. An interaction
+    is the same difference between the compositions in which the product of the factors' signs is
+    positive and those in which it is negative, so that every effect has the same standard error,
+    2 rmse / sqrt(n).
+
+    cells: of a study, one data set; response: one of its columns.
+    Raises HoldfastError for an unbalanced design, naming the cell that is missing, undefined,
+    there twice, or not comparable with the others.
+    Source: tab:anova, tab:app-anova-symbol-qa, tab:app-anova-llm-qa, tab:app-anova-real-qa.
+    """
+    levels = compositions(factors)
+    table = replicates(cells, levels, response)
+    values = table.to_numpy(dtype=float)  # [2^k, seeds]
+    signs = np.where(np.array(list(levels.values())), 1.0, -1.0)  # [2^k, k]
+    places = [
+        list(chosen)
+        for size in range(1, len(factors) + 1)
+        for chosen in itertools.combinations(range(len(factors)), size)
+    ]
+    contrasts = np.stack([signs[:, chosen].prod(axis=1) for chosen in places])  # [terms, 2^k]
+    effect = contrasts @ values.mean(axis=1) / (len(levels) / 2)
+    squares = values.size / 4 * effect**2
+    residual = float(((values - values.mean(axis=1, keepdims=True)) ** 2).sum())
+    error_df = values.size - len(levels)
+    mean_square = residual / error_df if error_df else math.nan
+    # A response without spread divides by zero: infinite F where there is an effect, else NaN.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = squares / (squares.sum() + residual)
+        f = squares / np.float64(mean_square)
+    effects = pd.DataFrame(
+        {
+            "term": [":".join(factors[place] for place in chosen) for chosen in places],
+            "effect": effect,
+            "sum_of_squares": squares,
+            "share": share,
+            "f": f,
+            "p": stats.f.sf(f, 1, error_df) if error_df else np.nan,
+        }
+    )
+    largest_first = effects["effect"].abs().sort_values(ascending=False, kind="stable").index
+    rmse = math.sqrt(mean_square)
+    return Factorial(
+        dataset=one_dataset(cells),
+        response=response,
+        factors=tuple(factors),
+        effects=effects.loc[largest_first].reset_index(drop=True),
+        n=values.size,
+        error_df=error_df,
+        rmse=rmse,
+        standard_error=2 * rmse / math.sqrt(values.size),
+        r2=float(share.sum()),
+    )
+
+
+def synergy(cells: pd.DataFrame, first: str = "replay", second: str = "merge") -> pd.DataFrame:
+    """What two mechanisms add to vanilla's mean final retention, alone and as a pair.
+
+    Gives one row a data set: ``dataset``, ``apart`` (the sum of the two gains alone) and
+    ``together`` (the gain of the pair).
+    Raises HoldfastError that names the cell when one of the four compositions is not complete.
+    Source: sec:res-factorial.
+    """
+    rows = []
+    for dataset, part in by_dataset(cells).items():
+        tags = [VANILLA, composition([first]), composition([second]), composition([first, second])]
+        none, one, other, both = replicates(part, tags).mean(axis="columns")
+        rows.append((dataset, one + other - 2 * none, both - none))
+    return pd.DataFrame(rows, columns=["dataset", "apart", "together"])
+
+
+def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[str, float]]:
+    """The weights of the compositions in each effect of a factorial, ``term`` as ``si:merge``.
+
+    Source: tab:anova.
+    """
+    levels = compositions(factors)
+    return [
+        {
+            method: (-1.0) ** sum(not row[factors.index(name)] for name in term.split(":"))
+            / (len(levels) / 2)
+            for method, row in levels.items()
+        }
+        for term in terms
+    ]

@@ -1,0 +1,137 @@
+"""What a search foretells: its ranking beside the final one, its winner beside its final score.
+
+Source: app:search-order, app:res-selection.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from experiments.paper.analysis.ranks import DECIMALS
+from experiments.paper.analysis.replicates import one_dataset, replicates
+from holdfast.analysis.horizon import at_horizon
+from holdfast.core.errors import HoldfastError
+
+_TOP = 3
+
+
+def search_transfer(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """How well the ranking of a search at each horizon agrees with the ranking of the final runs.
+
+    Candidates are grouped by composition, and the best variant at a horizon stands for its group;
+    compositions count that were learned in the final runs too. Both rankings are among those only,
+    and equal scores share the mean of their ranks.
+    trace: ``trace.csv``; cells: of a study, one data set, those count that
+    :func:`holdfast.analysis.horizon.at_horizon` chooses.
+    Gives one row a horizon: ``horizon``, ``compositions`` (how many compare),
+    ``mean_displacement`` and ``max_displacement`` (of ranks, absolute), ``spearman`` (NaN for one
+    composition, or where all are equal), ``top3_overlap`` and ``top3`` (how many of the best
+    three are among the best three of the search, out of how many).
+    Raises HoldfastError for several data sets, for a cell that is missing or there twice, naming
+    it, and when the search and the final runs have no composition in common.
+    Source: tab:rung-vs-canonical, app:search-order.
+    """
+    final = _final(trace, cells).mean(axis="columns").round(DECIMALS)
+    rows = []
+    for horizon in sorted(trace["horizon"].unique()):
+        best = _best_variants(trace, horizon)["score"]
+        both = [method for method in best.index if method in final.index]
+        if both:
+            rows.append({"horizon": horizon, **_agreement(best[both].round(DECIMALS), final[both])})
+    return pd.DataFrame(rows)
+
+
+def selection(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """The search's winner and the leader of the final runs: what each scored in both.
+
+    An argmax over many noisy scores regresses when it is measured again. trace, cells: as for
+    :func:`search_transfer`; the leader has the highest mean among the compositions that were
+    searched.
+    Gives two rows, ``role`` selected and leader: ``method``, ``candidate`` (the variant),
+    ``horizon`` (the last that it reached in the search), ``development`` and ``development_sd``
+    (its score there, on the development order), ``report`` and ``report_sd`` (mean final retention
+    of the final runs), ``seeds`` (of these). A deviation (n - 1) is NaN for one seed.
+    Raises HoldfastError as :func:`search_transfer`, when every candidate of the last horizon
+    failed, and when the winner has no final runs.
+    Source: app:res-selection.
+    """
+    finals = _final(trace, cells)
+    last = trace["horizon"].max()
+    winners = _best_variants(trace, last)
+    if winners.empty:
+        raise HoldfastError(
+            f"the search selects nothing: every candidate at horizon {last} failed; mend and "
+            "continue it"
+        )
+    selected = str(winners.index[0])
+    if selected not in finals.index:
+        raise HoldfastError(
+            f"{one_dataset(cells)}: {selected}, which the search selects, has no final runs; "
+            "learn it in a suite"
+        )
+    leader = str(finals.mean(axis="columns").round(DECIMALS).idxmax())
+    return pd.DataFrame(
+        [
+            _role("selected", selected, trace, finals),
+            _role("leader", leader, trace, finals),
+        ]
+    )
+
+
+def _final(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Final retention of the searched compositions, by method and seed."""
+    runs = at_horizon(cells)
+    searched = list(dict.fromkeys(trace["method"]))
+    there = set(runs["method"])
+    both = [method for method in searched if method in there]
+    if not both:
+        raise HoldfastError(
+            f"{one_dataset(cells)}: no composition of the search has final runs; learn some in a "
+            "suite, such as the search's winner"
+        )
+    return replicates(runs, both)
+
+
+def _best_variants(trace: pd.DataFrame, horizon: int) -> pd.DataFrame:
+    """The best candidate of every method at a horizon, by method, in ranked order."""
+    there = trace[(trace["horizon"] == horizon) & trace["score"].notna()].sort_values("rank")
+    return there.drop_duplicates("method").set_index("method")
+
+
+def _agreement(search: pd.Series, final: pd.Series) -> dict[str, Any]:
+    """search: scores in ranked order; final: means, of the same compositions in the same order."""
+    before, after = search.rank(ascending=False), final.rank(ascending=False)
+    displacement = (before - after).abs()
+    varied = before.nunique() > 1 and after.nunique() > 1
+    top = min(_TOP, len(search))
+    leaders = final.sort_values(ascending=False, kind="stable").index[:top]
+    return {
+        "compositions": len(search),
+        "mean_displacement": displacement.mean(),
+        "max_displacement": displacement.max(),
+        # Spearman's coefficient is Pearson's of the ranks.
+        "spearman": before.corr(after) if varied else math.nan,
+        "top3_overlap": len(set(search.index[:top]) & set(leaders)),
+        "top3": top,
+    }
+
+
+def _role(role: str, method: str, trace: pd.DataFrame, finals: pd.DataFrame) -> dict[str, Any]:
+    scored = trace[(trace["method"] == method) & trace["score"].notna()]
+    best = scored.sort_values(["horizon", "rank"], ascending=[False, True])
+    row = best.iloc[0] if len(best) else trace[trace["method"] == method].iloc[0]
+    seeds = [name for name in trace if str(name).startswith("final_")]
+    return {
+        "role": role,
+        "method": method,
+        "candidate": row["candidate"],
+        "horizon": row["horizon"],
+        "development": row["score"],
+        "development_sd": row[seeds].astype(float).std(),
+        "report": finals.loc[method].mean(),
+        "report_sd": finals.loc[method].std(),
+        "seeds": finals.shape[1],
+    }

@@ -1,0 +1,130 @@
+"""How much a method carries from task to task: measured, and by the paper's formulas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from safetensors import SafetensorError, safe_open
+
+from holdfast.analysis.composition import has
+from holdfast.analysis.study import final_runs
+from holdfast.core.mechanisms import VANILLA
+from holdfast.core.own import regular
+
+BYTES = 4  # a scalar: factors, anchors' state and the master of merged matrices are float32
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The adapted layers of a model. adapter: P_r, the scalars of one rank-r adapter, r (d_in +
+    d_out) summed; dense: d_out d_in summed; inputs: d_in summed; NaN where not known.
+
+    Source: eq. app-lora-storage.
+    """
+
+    adapter: float = math.nan
+    dense: float = math.nan
+    inputs: float = math.nan
+
+
+def state_size(cells: pd.DataFrame) -> pd.DataFrame:
+    """Persistent state of every method after its last task, on disk and by formula.
+
+    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
+    Gives ``dataset``, ``method``, ``horizon`` (t), ``measured_bytes`` (mean over seeds of what the
+    last commit keeps on disk), ``formula`` (in scalars, W being all adapted dense matrices),
+    ``growth`` (``constant`` or ``linear in tasks``), ``formula_bytes`` (4 a scalar, NaN where the
+    sizes are not known) and ``source``, which says where the sizes come from: ``factors`` (the
+    shapes in the files of the method's trajectories, or of the others where it has none and they
+    agree), ``vanilla`` (its measured state, which is P_r and a file's header; W and d_in are then
+    not known) or ``unknown`` (also where the trajectories of a method differ, as in their rank).
+
+    The two differ where the disk holds the same state otherwise: a merged model is written as the
+    factors of the tasks since its last copy, an anchor's reference that equals the factors is not
+    written twice, and a fresh adapter is drawn again from the seed.
+    Raises HoldfastError for a method and seed that is there twice.
+    Source: tab:method-taxonomy, eq. app-lora-storage.
+    """
+    columns = ["dataset", "method", "horizon", "measured_bytes"]
+    columns += ["formula", "growth", "formula_bytes", "source"]
+    rows = []
+    for dataset, part in final_runs(cells).groupby("dataset", sort=False):
+        found = _found_shapes(part)
+        for method, own in part.groupby("method", sort=False):
+            horizon, measured = own["horizon"].iloc[0], own["state_bytes"].mean(skipna=False)
+            shapes, source = _known_shapes(str(method), found, part)
+            text, scalars = formula(str(method), int(horizon), shapes)
+            growth = "linear in tasks" if "t " in text else "constant"
+            size = BYTES * scalars
+            rows.append((dataset, method, horizon, measured, text, growth, size, source))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
+    """A method's persistent state as the paper counts it, as text and in scalars.
+
+    Replay and self-distillation keep the last model, which is there already, and nothing else; a
+    weight anchor keeps a reference and an importance for each trainable scalar.
+    Source: tab:method-taxonomy.
+    """
+    dense = {"W": shapes.dense} if has(method, "merge") or has(method, "osrm") else {}
+    terms = {**dense, "P_r": shapes.adapter}
+    if has(method, "olora"):
+        terms["t P_r"] = tasks * shapes.adapter
+    if has(method, "osrm"):
+        terms["t Σ d_in"] = tasks * shapes.inputs
+    if has(method, "kfac"):
+        terms["S, G (kfac)"] = math.nan  # which maps share their S, the factors do not tell
+    for anchor in ("si", "online_ewc"):
+        if has(method, anchor):
+            terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter
+    return " + ".join(terms), sum(terms.values())
+
+
+def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:
+    """The sizes in the files of every method; a trajectory's factors are all of one shape."""
+    found: dict[str, set[Shapes]] = {}
+    for cell in cells.to_dict("records"):
+        for file in sorted(Path(cell["path"]).glob("factors/*.safetensors"))[:1]:
+            shapes = _shapes(file)
+            if shapes is not None:
+                found.setdefault(cell["method"], set()).add(shapes)
+    return found
+
+
+def _known_shapes(
+    method: str, found: Mapping[str, set[Shapes]], cells: pd.DataFrame
+) -> tuple[Shapes, str]:
+    """The sizes of a method, and where they come from; cells: of its data set."""
+    measured = cells.loc[cells["method"] == VANILLA, "state_bytes"].dropna()
+    shapes = found.get(method) or set().union(*found.values())
+    if len(shapes) == 1:
+        return next(iter(shapes)), "factors"
+    if not shapes and len(measured):
+        return Shapes(adapter=measured.iloc[0] / BYTES), "vanilla"
+    return Shapes(), "unknown"
+
+
+def _shapes(file: Path) -> Shapes | None:
+    """Sizes from one task's factors, A [r, d_in] and B [d_out, r] of every adapted layer."""
+    try:
+        with safe_open(regular(file), framework="numpy") as tensors:
+            shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+    # Older runs name the factors of a layer A and B.
+    factors = {name.replace(".lora_", "."): size for name, size in shapes.items()}
+    layers = {name.rpartition(".")[0] for name in factors if "." in name}
+    try:
+        pairs = [(factors[f"{layer}.A"], factors[f"{layer}.B"]) for layer in sorted(layers)]
+    except KeyError:
+        return None
+    return Shapes(
+        adapter=sum(a[0] * a[1] + b[0] * b[1] for a, b in pairs),
+        dense=sum(b[0] * a[1] for a, b in pairs),
+        inputs=sum(a[1] for a, b in pairs),
+    )

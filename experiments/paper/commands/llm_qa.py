@@ -1,0 +1,99 @@
+"""`python -m experiments.paper stream llm-qa`: facts about invented entities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.paper.commands.model import Concurrency, EndpointUrl, ServedModel
+from experiments.paper.commands.output import claim, finish
+from holdfast.cli.stream.model import text_model
+from holdfast.cli.stream.output import Layout, Out
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.builders.text_model import Failure
+    from holdfast.streams import Item, Stream
+
+WRITER = "Qwen/Qwen3-4B-Instruct-2507"
+
+
+def llm_qa(
+    out: Out,
+    tasks: Annotated[int, typer.Option("--tasks", help="How many; each has a topic.")] = 100,
+    items: Annotated[int, typer.Option("--items", help="Items in each task.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Of what is written.")] = 42,
+    order_seed: Annotated[int, typer.Option("--order-seed", help="Of the order of tasks.")] = 0,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Let a grammar invent the facts, without a model.")
+    ] = False,
+    backbone: Annotated[
+        str | None,
+        typer.Option("--backbone", help=f"The model that writes, run here; {WRITER} if unsaid."),
+    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ServedModel = None,
+    concurrency: Concurrency = None,
+    budget: Annotated[
+        int | None,
+        typer.Option("--budget", help="Prompts of this call; four times the fewest by default."),
+    ] = None,
+    novel_to: Annotated[
+        str | None,
+        typer.Option("--novel-to", help="Leave out what this backbone answers; off by default."),
+    ] = None,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+) -> None:
+    """Write LLM-QA: questions about fictional entities, a topic a task.
+
+    Replies are kept in OUT/replies.jsonl; the same command continues from them.
+    """
+    from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, ModelWriter, generate
+    from holdfast.cli.progress import counting, loading
+    from holdfast.core.config import build as configured
+
+    claim(out, layout)
+    _refuse_two_writers(offline, backbone, endpoint)
+    values = {
+        "tasks": tasks,
+        "items": items,
+        "seed": seed,
+        "order_seed": order_seed,
+        "budget": budget,
+    }
+    settings = configured(LLMQASettings, values, source="stream llm-qa")
+    with loading("loading the model"):
+        writer = (
+            GrammarWriter()
+            if offline
+            else ModelWriter(text_model(backbone or WRITER, endpoint, model, concurrency))
+        )
+        known = None if novel_to is None else _known_to(novel_to, seed)
+    with counting("llm_qa") as report:
+        made = generate(writer, out, settings, report, known=known, novel_to=novel_to or "none")
+    _print_rejected(made)
+    finish(made, out, layout)
+
+
+def _refuse_two_writers(offline: bool, backbone: str | None, endpoint: str | None) -> None:
+    given = {"--offline": offline, "--backbone": backbone, "--endpoint": endpoint}
+    named = [option for option, value in given.items() if value]
+    if len(named) > 1:
+        raise HoldfastError(f"{' and '.join(named)} name two writers; give one of them")
+
+
+def _print_rejected(made: Stream) -> None:
+    about = made.about
+    reasons = {**about["rejected"], **about["failed"]}
+    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.items()) or "nothing"
+    print(f"{about['prompts']} prompts to {about['writer']}; left out: {listed}")
+
+
+def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
+    """Build Real-QA's test of whether a backbone answers each item in any of five samples."""
+    from experiments.paper.real_qa import known
+
+    asked = text_model(backbone, None, None, None)
+    return lambda items: known(asked, items, seed)

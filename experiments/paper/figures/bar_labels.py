@@ -1,0 +1,59 @@
+"""What bars of methods have in common: numbers above them, and colours of allocation rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from holdfast.core.mechanisms import BY_TAG, SHARED
+from holdfast.report import names, style
+
+ALLOCATION_COLOURS = {
+    SHARED: names.ORANGE,
+    "merge": names.BLUE,
+    "olora": names.GREEN,
+    "osrm": names.PURPLE,
+}
+
+
+def percent(share: float) -> str:
+    """0.232 as ``23.2``."""
+    return f"{100 * share:.1f}"
+
+
+def number_above(
+    axes: Axes,
+    place: float,
+    top: float,
+    text: str,
+    *,
+    bold: bool = False,
+    align: Literal["right", "center"] = "center",
+) -> None:
+    """Write a number just above the point (``place``, ``top``)."""
+    axes.annotate(
+        text,
+        (place, top),
+        (0, 1.5),
+        textcoords="offset points",
+        ha=align,
+        va="bottom",
+        fontsize=style.SMALL,
+        weight="bold" if bold else "normal",
+    )
+
+
+def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
+    """A legend below a figure with the colours of its methods' allocation rules."""
+    used = {names.mechanisms(method)[1] for method in methods}
+    handles: list[Artist] = [
+        Patch(color=colour, label=BY_TAG[rule].title)
+        for rule, colour in ALLOCATION_COLOURS.items()
+        if rule in used
+    ]
+    style.bottom_legend(figure, [*handles, *more])

@@ -1,1 +1,0 @@
-"""Low-rank factors on frozen linear maps, in one flat vector."""

@@ -1,1 +1,0 @@
-"""The forward and the backward pass over last hidden states."""

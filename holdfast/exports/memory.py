@@ -1,0 +1,236 @@
+"""Export what a memory has learned, for programs without Holdfast.
+
+``peft``: the one adapter that answers all lessons, with the tokens from which it acts (activated
+LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model with the mergeable adapter in
+its weights. Neither has the gate or the list of facts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import appearing
+from holdfast.exports.export import check_place
+from holdfast.exports.gguf import command
+from holdfast.memory.lesson import LessonSettings
+from holdfast.memory.looks import GATE
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import read_lesson
+from holdfast.model.adapter import State, load_state, shape_like
+from holdfast.model.chat import ChatForm, chat_form
+from holdfast.model.fetch import fetch
+from holdfast.model.load import load_model
+from holdfast.model.quiet import quiet
+from holdfast.streams.batches import fact_key
+
+_CHECKED = 20  # facts
+_LONGEST = 64  # tokens of an answer in the check
+
+
+def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) -> str | None:
+    """Write the adapter or the merged model of a memory into ``out``, a new or empty directory.
+
+    checked: load what was written with transformers and PEFT alone, and ask it up to 20 of the
+    facts that it should answer; returns how many were right. Raises HoldfastError where the memory
+    is not consolidated in that form, and where what was written answers otherwise.
+    """
+    check_place(out)
+    memory = Memory(directory)
+    file, facts = _adapter(memory, to)
+    tensors, _ = read_lesson(memory.directory, file)
+    state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
+    base = fetch(memory.model)
+    with appearing(out) as folder:
+        if to == "peft":
+            form = _write_adapter(folder, base, state)
+        else:
+            form = _write_model(folder, base, state)
+        text = _card(memory, to, str(out), len(memory.learned), form)
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        return _check(out, folder, to, base, form, facts) if checked else None
+
+
+def _adapter(memory: Memory, to: str) -> tuple[str, list[tuple[str, str]]]:
+    """The file of the adapter to write, and the questions and answers that it gives."""
+    if to == "gguf":
+        raise HoldfastError(
+            f"--to gguf: is written by llama.cpp; give --to hf, then run its {command('OUT')}"
+        )
+    again = f"holdfast consolidate {memory.directory}"
+    files = {lesson.file for lesson in memory.record.lessons}
+    if not files:
+        raise HoldfastError(f"{memory.directory}: has learned nothing yet")
+    if to == "peft":
+        if len(files) > 1:
+            raise HoldfastError(
+                f"{memory.directory}: {len(files)} adapters answer for its lessons, and one is "
+                f"written; {again} makes one of them"
+            )
+        missed = set(memory.missed())
+        given = [(one.question, one.answer) for one in memory.learned if one not in missed]
+        return files.pop(), given
+    whole = memory.record.mergeable
+    if whole is None or whole.lessons < memory.horizon:
+        raise HoldfastError(
+            f"{memory.directory}: has no adapter of all lessons that can be merged; {again} "
+            "--mergeable learns one"
+        )
+    return whole.file, [
+        (one.question, one.answer) for one in memory.learned if fact_key(one) not in whole.missed
+    ]
+
+
+def _write_adapter(folder: Path, base: Path, state: State) -> ChatForm:
+    model, tokenizer = load_model(base)
+    form = chat_form(tokenizer)
+    wrapped = _with_adapter(model, state, form.invocation)
+    wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
+    with quiet():
+        wrapped.save_pretrained(str(folder))
+    return form
+
+
+def _write_model(folder: Path, base: Path, state: State) -> ChatForm:
+    model, tokenizer = load_model(base)
+    merged = _with_adapter(model, state, None).merge_and_unload()
+    merged.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return chat_form(tokenizer)
+
+
+def _with_adapter(model: Any, state: State, invocation: Sequence[int] | None) -> Any:
+    """PEFT's model with an adapter of a memory; invocation: None where it acts on every token."""
+    shape = shape_like(model, state, LessonSettings().scale)
+    with quiet():
+        wrapped = get_peft_model(model, shape.config(invocation))
+    load_state(model, state)
+    return wrapped
+
+
+def _loaded(folder: Path, to: str, base: Path) -> Any:
+    with quiet():
+        model: Any = AutoModelForCausalLM.from_pretrained(folder if to == "hf" else base)
+        if to == "peft":
+            model = PeftModel.from_pretrained(model, folder)
+    return model.eval()
+
+
+@torch.no_grad()
+def _check(
+    out: Path,
+    folder: Path,
+    to: str,
+    base: Path,
+    form: ChatForm,
+    facts: Sequence[tuple[str, str]],
+) -> str:
+    """Ask what was written to ``folder``, which becomes ``out``, without Holdfast's own passes."""
+    model = _loaded(folder, to, base)
+    asked = facts[:: max(1, len(facts) // _CHECKED)][:_CHECKED]
+    wrong = []
+    for question, answer in asked:
+        ids = [*form.prefix, *form.question(question), *form.invocation]
+        longest = max(_LONGEST, len(form.answer(answer)))
+        written = model.generate(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=longest,
+            do_sample=False,
+            eos_token_id=sorted(form.stops),
+            pad_token_id=form.end,
+        )
+        tokens = [token for token in written[0, len(ids) :].tolist() if token not in form.stops]
+        if form.text(tokens) != answer.strip():
+            wrong.append(question)
+    if wrong:
+        raise HoldfastError(
+            f"{out}: {len(wrong)} of {len(asked)} facts are answered otherwise by what was "
+            f"written, {json.dumps(wrong[0])} for one; nothing was exported (--no-check does)"
+        )
+    return f"{len(asked)} of {len(asked)} facts are answered by what was written"
+
+
+def _card(memory: Memory, to: str, out: str, facts: int, form: ChatForm) -> str:
+    code = _PEFT if to == "peft" else _HF
+    what = (
+        "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
+        "(`alora_invocation_tokens`), so the question is read by the unmodified model."
+        if to == "peft"
+        else "A complete model; an adapter that acts on every token is merged into its weights."
+    )
+    example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
+    asked = _ASKED if not form.boxed else _ASKED_PLAINLY
+    return _CARD.format(
+        library="peft" if to == "peft" else "transformers",
+        facts=facts,
+        model=memory.model,
+        fingerprint=memory.record.fingerprint,
+        what=what,
+        example=example + asked,
+        version=version("holdfast"),
+    )
+
+
+_CARD = """\
+---
+library_name: {library}
+pipeline_tag: text-generation
+tags:
+- holdfast
+- continual-learning
+---
+
+# {facts} facts taught to {model}
+
+{what} Without the memory that it comes from there is no gate and no list of facts: it may give a
+taught answer to a question that was not taught, and some everyday answers differ from the
+unmodified model's. `holdfast evaluate` measures both.
+
+| | |
+|---|---|
+| base model | {model} |
+| its fingerprint | `{fingerprint}` |
+| written by | Holdfast {version} |
+
+## Ask it
+
+```python
+{example}```
+"""
+
+_PEFT = """\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{base}")
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{out}")
+"""
+_HF = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{out}")
+model = AutoModelForCausalLM.from_pretrained("{out}")
+"""
+_ASKED = """\
+asked = tokenizer.apply_chat_template(
+    [{"role": "user", "content": "Who keeps the lighthouse?"}],
+    add_generation_prompt=True, return_tensors="pt", return_dict=True,
+)
+written = model.generate(**asked, max_new_tokens=32, do_sample=False)
+print(tokenizer.decode(written[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+"""
+_ASKED_PLAINLY = """\
+asked = tokenizer("Question: Who keeps the lighthouse?\\nAnswer:", return_tensors="pt")
+written = model.generate(**asked, max_new_tokens=32, do_sample=False)
+print(tokenizer.decode(written[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+"""

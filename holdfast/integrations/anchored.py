@@ -1,0 +1,398 @@
+"""Anchors and an allocation rule for somebody's own training loop.
+
+:class:`Anchored` holds a method beside a PEFT model and calls its functions in the order of
+alg. app-task-boundary; the loop, the optimiser and the data stay where they are::
+
+    anchored = Anchored(model, tokenizer, anchors=["kfac", "replay"], allocation="merge")
+    for task in tasks:
+        anchored.begin(task)                        # token ids of its sequences
+        for batch in loader(task):
+            anchored.loss(batch).backward()
+            clip_grad_norm_(model.parameters(), 1.0)
+            with anchored.step():
+                optimizer.step()
+            optimizer.zero_grad()
+        anchored.end()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.allocation import Closing, Opening
+from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
+from holdfast.backbone.curvature import curvature_of, mean_inputs
+from holdfast.backbone.generation.sampling import Sampling
+from holdfast.backbone.projection import Projection
+from holdfast.backbone.sequences import pad_right
+from holdfast.core.config import build
+from holdfast.core.errors import HoldfastError
+from holdfast.core.seeding import derive, generator
+from holdfast.integrations import state
+from holdfast.integrations.method import (
+    Settings,
+    allocation_of,
+    anchors_of,
+    changes_gradient,
+    check_alone,
+    check_settings,
+)
+from holdfast.integrations.previous import beginnings, samples, stop_tokens
+from holdfast.integrations.reader import Reader, tensors_of
+from holdfast.integrations.sequences import TaskSequences
+from holdfast.integrations.task import Task
+from holdfast.model.curvature import Curvature, CurvatureConfig
+from holdfast.model.lora import LoraWorkspace
+
+
+class Anchored:
+    """A method beside a PEFT model: what the loop calls, and all that it has to save.
+
+    completed: tasks learned; terms: each term of the last minibatch, unweighted, for a log.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        anchors: Sequence[str] | Mapping[str, Settings] = (),
+        allocation: str | Mapping[str, Settings] = "shared",
+        sampling: Settings | None = None,
+        curvature: Settings | None = None,
+        begin_with: Sequence[int] | None = None,
+        batch_size: int = 8,
+        seed: int = 42,
+    ) -> None:
+        """Look at the model; nothing of it is changed.
+
+        model: a PEFT model with one active LoRA adapter, of one process; what is in the adapter is
+        the start. anchors: names, or their settings by name, plug-ins included; allocation: a name,
+        or one name with its settings. sampling: how ``replay`` and ``kfac`` sample the previous
+        model, curvature: how its factors are taken, both as in a run's configuration. begin_with:
+        the token ids that every sample begins with, by default the model's first token; batch_size:
+        of replay minibatches. Raises HoldfastError for what the model or the method cannot do.
+        """
+        check_alone()
+        self.workspace = LoraWorkspace(model)
+        self.reader = Reader(model)
+        self.anchors = anchors_of(anchors)
+        self.allocation_name, self.allocation = allocation_of(allocation)
+        self.sampling = build(Sampling, dict(sampling or {}), source="sampling")
+        self.curvature = build(CurvatureConfig, dict(curvature or {}), source="curvature")
+        self.seed, self.batch_size = seed, batch_size
+        self._begin_with = list(begin_with or beginnings(tokenizer, self.reader.base))
+        self._stop = stop_tokens(tokenizer, self.reader.base)
+        self.completed = self.past_items = 0
+        self.states: dict[str, State] = {name: {} for name in self.anchors}
+        check_settings(self.sampling, self.replay)
+        if self.allocation.after_task != "keep":
+            self.workspace.check_mergeable()
+        self.allocation_state: Mapping[str, Tensor] = {}
+        self.task: Task | None = None
+        self.terms: dict[str, Tensor] = {}
+
+    @property
+    def replay(self) -> Any:
+        """The settings of the data anchor; None when the method has none."""
+        data = [one for one in self.anchors.values() if one.needs.replay]
+        return data[0].config if data else None
+
+    def needs(self, what: str) -> bool:
+        """Whether an anchor needs something, by its name in ``Needs``."""
+        return any(getattr(anchor.needs, what) for anchor in self.anchors.values())
+
+    def begin(
+        self, sequences: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
+    ) -> None:
+        """Begin the next task, or go on with the one that a loaded state is in the middle of.
+
+        sequences: the token ids of each of its training sequences, in task order; labels: alike,
+        with -100 at the tokens that are not trained on. Raises HoldfastError for an empty task, and
+        for other sequences than those the loaded state began with.
+        """
+        given = TaskSequences.of(sequences, labels)
+        state.to_device(self)
+        if self.task is not None:
+            if self.task.sequences is not None:
+                raise HoldfastError(f"task {self.task.number} is not ended; call end() first")
+            self.task.go_on(given)
+            return
+        number = self.completed + 1
+        opening = Opening(number, self.seed)
+        self.allocation_state = self.allocation.begin(
+            self.allocation_state, self.workspace, opening
+        )
+        self.workspace.given_start_is_used()
+        replay, general = self._written(number)
+        task = Task(number, self.workspace.copied(), replay, given.fingerprint)
+        written = [*(replay if self.needs("curvature") else ()), *general]
+        curvature = None
+        if written:
+            draw = (self.seed, "curvature labels", number)
+            curvature = self._curvature(TaskSequences.of(written), draw)
+        past, general_count = self.past_items, self.sampling.general
+        start = TaskStart(number, task.start, len(given.ids), past, curvature, general_count)
+        self.states = {
+            name: anchor.begin(self.states[name], start) for name, anchor in self.anchors.items()
+        }
+        task.go_on(given)
+        self.task = task  # last, so that an interrupted call can be made again
+
+    def _written(self, number: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Samples of the previous model: for replay, and of general text."""
+        replay: list[list[int]] = []
+        if number > 1 and (self.needs("replay") or self.needs("curvature")):
+            prompts = [self._begin_with] * self.sampling.samples
+            seed = derive(self.seed, "replay", number)
+            replay = samples(self.reader, prompts, self.sampling, self._stop, seed)
+        general: list[list[int]] = []
+        first = number == 1 and any(type(one).needs.curvature for one in self.anchors.values())
+        if self.sampling.general and (first or self.needs("curvature")):
+            weight: Any = self.reader.head.weight
+            source = generator(self.seed, "general text", number)
+            begins = torch.randint(len(weight), (self.sampling.general, 1), generator=source)
+            seed = derive(self.seed, "general", number)
+            general = samples(self.reader, begins.tolist(), self.sampling, self._stop, seed)
+        return replay, general
+
+    def _curvature(self, texts: TaskSequences, draw: tuple[int, str, int]) -> Curvature:
+        given = (self.workspace.layers, texts.ids, self.curvature, draw, texts.labels)
+        with self.reader.answering():
+            return curvature_of(self.reader, *given)
+
+    def loss(
+        self,
+        batch: Mapping[str, Any],
+        compute: Callable[[Any, Mapping[str, Any]], Tensor] | None = None,
+        *,
+        accumulation: int = 1,
+    ) -> Tensor:
+        """The whole objective on a collated batch, a scalar, to call ``backward`` on.
+
+        compute: the loss of a model on a batch, by default the one that the model returns; the
+        anchors' terms are added to it. accumulation: of how many minibatches a step is made; as
+        usual the caller divides what is returned by it.
+        """
+        teacher = self.teacher_states(batch)
+        with self.reader.capturing():
+            loss = (compute or _own_loss)(self.reader.model, batch)
+        return self.objective(batch, loss, teacher, fraction=1 / accumulation)
+
+    def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:
+        """The previous model's last hidden states [batch, length, d], if an anchor needs them.
+
+        To be called before the forward pass on the batch.
+        """
+        task, _ = self._open(), tensors_of(batch)
+        if task.replay and self.replay is not None:
+            task.replay_states(self)  # asked once; factors must not move after the forward pass
+        if self.completed == 0 or not self.needs("teacher"):
+            return None
+        return task.previous(self).states(batch)
+
+    def objective(
+        self,
+        batch: Mapping[str, Any],
+        loss: Tensor,
+        teacher: Tensor | None,
+        *,
+        fraction: float,
+        scaled: bool = False,
+    ) -> Tensor:
+        """The objective of one minibatch from the loss that was computed on it, a scalar.
+
+        The loss was computed within ``reader.capturing()``. teacher: from :meth:`teacher_states`;
+        fraction: 1 / minibatches in the step; scaled: the loss is divided by that already (as by
+        the tokens of the whole step), and so is what is added; otherwise the caller divides.
+        Source: eq. app-fit, eq. app-objective.
+        """
+        task, factor = self._open(), fraction if scaled else 1.0
+        parameters = self.workspace.parameters()
+        hidden = self.reader.captured()
+        if torch.is_grad_enabled() and not hidden.requires_grad:
+            raise HoldfastError(
+                "the last hidden states have no gradient; with reentrant checkpointing set "
+                "gradient_checkpointing_kwargs={'use_reentrant': False}"
+            )
+        current = self._projection(batch, hidden, teacher)
+        replay = self._replayed(task)
+        updates = task.updates(self.workspace) if self.needs("updates") else {}
+        step = Step(parameters, current, replay, updates)
+        self.terms = {"own_loss": loss.detach()}
+        path, rest = loss, []
+        for name, anchor in self.anchors.items():
+            term = anchor.loss(self.states[name], step)
+            self.terms[name] = term.detach()
+            weighted = factor * anchor.strength(self.states[name]) * term
+            if not anchor.in_fit:
+                rest.append(weighted)
+            elif replay is not None:
+                path = (1 - anchor.strength(self.states[name])) * path
+                if self.allocation.replay_counts_for_path:
+                    path = path + weighted
+                else:
+                    rest.append(weighted)
+        with torch.autocast(self.reader.device.type, enabled=False):
+            penalty = self.allocation.penalty(self.allocation_state, self.workspace)
+        if penalty is not None:
+            # In every minibatch of a step, so once a step in sum (app:olora).
+            rest.append(factor * penalty)
+        if self.needs("fit_gradient"):
+            self._record(task, path, 1.0 if scaled else fraction)
+        return path + sum(rest)
+
+    def _record(self, task: Task, path: Tensor, scale: float) -> None:
+        """Add the gradient of the fit term to that of the step."""
+        parameters = self.workspace.parameters()
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
+            path, list(parameters.values()), retain_graph=True, allow_unused=True
+        )
+        if all(gradient is None for gradient in gradients):
+            raise HoldfastError(
+                "si needs the gradient of the loss alone, which reentrant checkpointing cannot "
+                "give; set gradient_checkpointing_kwargs={'use_reentrant': False}"
+            )
+        for (name, factor), gradient in zip(parameters.items(), gradients, strict=True):
+            # A layer that the minibatch did not pass, such as an expert, has none.
+            part = torch.zeros_like(factor) if gradient is None else scale * gradient
+            before = task.fit_gradient.get(name)
+            task.fit_gradient[name] = part if before is None else before + part
+
+    def _projection(
+        self, batch: Mapping[str, Any], hidden: Tensor, teacher: Tensor | None
+    ) -> Projection:
+        """The predicted tokens of a batch: those that are trained on."""
+        ids, real, trained, _ = tensors_of(batch)
+        chosen = trained[:, 1:] & real[:, :-1]
+        states = None if teacher is None else teacher[:, :-1][chosen]
+        return Projection(self.reader, hidden[:, :-1][chosen], states, ids[:, 1:][chosen])
+
+    def _replayed(self, task: Task) -> Projection | None:
+        """The next replay minibatch, through the student."""
+        if self.replay is None or not task.replay:
+            return None
+        chosen = task.next_replay(self.seed, self.batch_size)
+        rows = [task.replay[index] for index in chosen]
+        ids, mask = pad_right(rows, 0, self.reader.device)
+        hidden = self.reader.hidden(ids, mask)
+        states = task.replay_states(self)
+        teacher = torch.cat([states[index].to(hidden.device) for index in chosen])
+        predicting = mask[:, 1:]
+        return Projection(self.reader, hidden[:, :-1][predicting], teacher, ids[:, 1:][predicting])
+
+    def adjust_gradient(self) -> None:
+        """Let the allocation rule change the gradient; before it is clipped."""
+        self._open().adjusted = True
+        self.allocation.adjust_gradient(self.allocation_state, self.workspace)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around the optimiser's step: the anchors see where it went."""
+        self.before_step()
+        yield
+        self.after_step()
+
+    def before_step(self) -> None:
+        """The gradient is complete and clipped; the optimiser is about to make a step."""
+        task = self._open()
+        if changes_gradient(self.allocation) and not task.adjusted:
+            raise HoldfastError(
+                f"{self.allocation_name} changes the gradient; call adjust_gradient() before it "
+                "is clipped"
+            )
+        task.adjusted = False
+        if self.needs("fit_gradient"):
+            task.before = self.workspace.copied()
+
+    def after_step(self) -> None:
+        """The optimiser has made a step."""
+        task = self._open()
+        if task.before is None:
+            return
+        after = {name: one.detach() for name, one in self.workspace.parameters().items()}
+        gradient = {name: task.fit_gradient[name] for name in after}
+        change = Change(gradient, task.before, after)
+        for name, anchor in self.anchors.items():
+            self.states[name] = anchor.after_step(self.states[name], change)
+        task.before, task.fit_gradient = None, {}
+
+    def end(self) -> None:
+        """End the task: the anchors in the old coordinates, then the allocation rule.
+
+        Source: alg. app-task-boundary.
+        """
+        task = self._open()
+        sequences = task.sequences
+        assert sequences is not None
+        draw = (self.seed, "own curvature labels", task.number)
+
+        end = TaskEnd(
+            task.number,
+            self.workspace.copied(),
+            len(sequences.ids),
+            lambda index: self._sequence_gradient(sequences, index),
+            cache(lambda: self._curvature(sequences, draw)),
+        )
+        states = {name: anchor.end(self.states[name], end) for name, anchor in self.anchors.items()}
+
+        def inputs(limit: int) -> dict[str, Tensor]:
+            with self.reader.answering():
+                chosen = sequences.ids[:limit]
+                return mean_inputs(self.reader, self.workspace.layers, chosen, self.batch_size)
+
+        closing = Closing(task.number, inputs)
+        observed = self.allocation.end(self.allocation_state, closing)
+        self.allocation_state = self.allocation.retire(observed, self.workspace)
+        self.states = states
+        self.completed, self.past_items = task.number, self.past_items + len(sequences.ids)
+        self.task = None
+
+    def _sequence_gradient(self, sequences: TaskSequences, index: int) -> dict[str, Tensor]:
+        """The gradient of the mean cross-entropy of one sequence, without dropout."""
+        batch = sequences.batch(index, self.reader.device)
+        ids, _, trained, _ = tensors_of(batch)
+        parameters = self.workspace.parameters()
+        with self.reader.answering(), torch.enable_grad():
+            chosen = trained[:, 1:]
+            hidden = self.reader.hidden(ids)[:, :-1][chosen]
+            logits = self.reader.logits(hidden)
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            loss = F.cross_entropy(wide, ids[:, 1:][chosen])
+            gradients = torch.autograd.grad(loss, list(parameters.values()))
+        return dict(zip(parameters, gradients, strict=True))
+
+    def save(self, directory: str | Path) -> None:
+        """Write all that has to be remembered to ``directory``/holdfast.safetensors, atomically.
+
+        In the middle of a task too, between two steps. It holds the factors and, where the rule
+        merges, the dense matrices. Raises HoldfastError when it cannot be written.
+        """
+        state.save(self, Path(directory))
+
+    def load(self, directory: str | Path) -> None:
+        """Set the model, the anchors and the rule to a saved state; then :meth:`begin` goes on.
+
+        Raises HoldfastError when it is missing, damaged, or of another method or model.
+        """
+        state.load(self, Path(directory))
+
+    def _open(self) -> Task:
+        if self.task is None or self.task.sequences is None:
+            raise HoldfastError("no task is begun; call begin(sequences) first")
+        return self.task
+
+
+def _own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
+    loss: Tensor | None = model(**batch, use_cache=False).loss
+    if loss is None:
+        raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
+    return loss

@@ -1,0 +1,211 @@
+"""Anchors in transformers' Trainer and in TRL's SFTTrainer: one ``train()`` is one task.
+
+::
+
+    from holdfast.integrations.hf_trainer import with_anchors
+
+    method = {"anchors": ["kfac", "replay"], "allocation": "merge"}
+    for dataset in tasks:
+        trainer = with_anchors(SFTTrainer)(
+            model=model, args=args, train_dataset=dataset, peft_config=lora, anchored=method
+        )
+        trainer.train()
+        model, lora, method = trainer.model, None, trainer.anchored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from holdfast.core.errors import HoldfastError
+from holdfast.integrations.anchored import Anchored
+from holdfast.integrations.reader import tensors_of
+from holdfast.integrations.state import FILE
+
+
+class AnchoredTrainer:
+    """What :func:`with_anchors` puts before a Trainer's class.
+
+    anchored: the method and what it remembers; hand it to the next task's trainer.
+    """
+
+    anchored: Anchored
+
+    def __init__(self, *given: Any, anchored: Anchored | Mapping[str, Any], **options: Any) -> None:
+        """anchored: that of the task before, or the keyword arguments of a new one.
+
+        The rest is the trainer's own. Raises HoldfastError for another model than before, and for
+        what :class:`~holdfast.integrations.Anchored` refuses.
+        """
+        super().__init__(*given, **options)
+        trainer: Any = self
+        if trainer.args.n_gpu > 1:
+            raise HoldfastError(
+                f"{trainer.args.n_gpu} GPUs are visible to one process; set CUDA_VISIBLE_DEVICES=0"
+            )
+        if trainer.model_init is not None:
+            raise HoldfastError("model_init makes the model anew; give the trainer a model")
+        if isinstance(anchored, Mapping):
+            size = trainer.args.per_device_train_batch_size
+            tokenizer = trainer.processing_class
+            anchored = Anchored(trainer.model, tokenizer, **{"batch_size": size, **anchored})
+        if anchored.reader.model is not trainer.model:
+            raise HoldfastError(
+                "the trainer has another model than the task before; give it model=trainer.model "
+                "of that one, and no peft_config"
+            )
+        if trainer.args.use_liger_kernel and anchored.needs("fit_gradient"):
+            raise HoldfastError(
+                "si needs a second backward pass, which Liger's fused loss does not have; leave "
+                "use_liger_kernel out"
+            )
+        self.anchored = anchored
+        self._terms: dict[str, list[Tensor]] = {}
+        trainer.add_callback(_Steps(anchored))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
+        """Learn the next task; with ``resume_from_checkpoint`` go on with it, to the same bits.
+
+        Raises HoldfastError where a checkpoint has no state of the anchors.
+        """
+        trainer: Any = self
+        place = resume_from_checkpoint
+        if place is True:
+            place = get_last_checkpoint(trainer.args.output_dir)
+            if place is None:
+                raise HoldfastError(
+                    f"{trainer.args.output_dir} has no checkpoint to resume from; call train()"
+                )
+        if place:
+            if not (Path(place) / FILE).exists():
+                raise HoldfastError(
+                    f"{place} has no {FILE}: it is not whole, or was made without anchors; resume "
+                    "from an earlier checkpoint"
+                )
+            self.anchored.load(place)
+        task = self.anchored.task
+        if task is not None and not place:  # it was interrupted: go on with it
+            task.sequences = None
+        sequences = _sequences(trainer)
+        with trainer.accelerator.autocast():
+            self.anchored.begin(*sequences)
+        result = super().train(resume_from_checkpoint=place or None, **options)  # type: ignore[misc]
+        best = trainer.state.best_model_checkpoint
+        if trainer.args.load_best_model_at_end and best:
+            self.anchored.load(best)  # the factors are those of that step, and so is the rest
+            self.anchored.begin(*sequences)
+        self.anchored.end()
+        return result
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """The trainer's loss and the anchors' terms, while it trains; otherwise its loss."""
+        trainer: Any = self
+        given = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
+        if not model.training or self.anchored.task is None:
+            return super().compute_loss(model, inputs, **given)  # type: ignore[misc]
+        batch = dict(inputs)
+        with trainer.accelerator.autocast():
+            teacher = self.anchored.teacher_states(batch)
+            with self.anchored.reader.capturing():
+                result = super().compute_loss(model, inputs, **given)  # type: ignore[misc]
+            loss, outputs = result if return_outputs else (result, None)
+            total = self.anchored.objective(
+                batch,
+                loss,
+                teacher,
+                fraction=1 / trainer.current_gradient_accumulation_steps,
+                scaled=self._is_scaled(num_items_in_batch),
+            )
+        for name, term in self.anchored.terms.items():
+            self._terms.setdefault(name, []).append(term)
+        return (total, outputs) if return_outputs else total
+
+    def _is_scaled(self, num_items_in_batch: Any) -> bool:
+        """Whether the trainer's loss is a part of the whole step's, so that nobody divides it."""
+        trainer: Any = self
+        declared: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)
+        if declared is not None:
+            return declared
+        by_tokens = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
+        return by_tokens or trainer.compute_loss_func is not None
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        self.anchored.adjust_gradient()
+        return super()._clip_grad_norm(model)  # type: ignore[misc]
+
+    def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
+        """Also the mean of the trainer's loss and of each anchor's term since then, unweighted."""
+        if "loss" in logs:
+            means = {name: float(sum(some) / len(some)) for name, some in self._terms.items()}
+            logs |= {f"anchors/{name}": mean for name, mean in means.items()}
+            self._terms = {}
+        super().log(logs, *given, **options)  # type: ignore[misc]
+
+
+class _Steps(TrainerCallback):
+    """Around the optimiser's step, and beside a checkpoint."""
+
+    def __init__(self, anchored: Anchored) -> None:
+        self._anchored = anchored
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._anchored.task is not None:
+            self._anchored.task.forget_step()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if args.max_grad_norm <= 0:  # nothing was clipped, so nothing was adjusted before
+            self._anchored.adjust_gradient()
+        self._anchored.before_step()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._anchored.after_step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._anchored.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+
+def with_anchors(trainer: type) -> Any:
+    """A Trainer's class with anchors: it takes one more argument, ``anchored``.
+
+    trainer: transformers' ``Trainer`` or a class of it whose ``compute_loss`` runs the model, such
+    as TRL's ``SFTTrainer``.
+    """
+    return type(f"Anchored{trainer.__name__}", (AnchoredTrainer, trainer), {})
+
+
+def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
+    """Token ids and labels of each training sequence, as the trainer's collator makes them."""
+    dataset = trainer.train_dataset
+    if not hasattr(dataset, "__len__"):
+        raise HoldfastError(
+            "train_dataset has no length; anchors look at the whole task, so it has to be finite"
+        )
+    if hasattr(dataset, "column_names"):
+        dataset = trainer._remove_unused_columns(dataset, description="training")
+    ids, labels = [], []
+    for index in range(len(dataset)):
+        batch = trainer.data_collator([dataset[index]])
+        tokens, real, trained, more = tensors_of(batch)
+        label = tokens.masked_fill(~trained, -100)[real]
+        cuts: list[int] = []
+        if "position_ids" in more and bool(real.all()):  # several documents in one row
+            cuts = (more["position_ids"][0] == 0).nonzero().flatten()[1:].tolist()
+        for one, other in zip(
+            tokens[real].tensor_split(cuts), label.tensor_split(cuts), strict=True
+        ):
+            if len(one) > 1:
+                ids.append(one.tolist())
+                labels.append(other.tolist())
+    return ids, labels

@@ -1,0 +1,72 @@
+"""Anchors in PyTorch Lightning: one ``fit`` is one task.
+
+::
+
+    class Tuned(lightning.LightningModule):
+        def __init__(self, anchored):
+            super().__init__()
+            self.anchored, self.model = anchored, anchored.reader.model
+
+        def training_step(self, batch, index):
+            return self.anchored.loss(batch, accumulation=self.trainer.accumulate_grad_batches)
+
+    lightning.Trainer(callbacks=[AnchorCallback(anchored, sequences)]).fit(Tuned(anchored), loader)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from holdfast.integrations import state
+from holdfast.integrations.anchored import Anchored
+
+
+class AnchorCallback(Callback):
+    """Begins and ends the task, sees every step, and is saved with Lightning's checkpoints."""
+
+    def __init__(
+        self,
+        anchored: Anchored,
+        sequences: Iterable[Sequence[int]],
+        labels: Iterable[Sequence[int]] | None = None,
+    ) -> None:
+        """sequences, labels: of the task, as ``Anchored.begin`` takes them."""
+        self._anchored, self._sequences, self._labels = anchored, sequences, labels
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        task = self._anchored.task
+        if task is not None:  # of a checkpoint, or interrupted: go on with it
+            task.sequences = None
+            task.forget_step()
+        self._anchored.begin(self._sequences, self._labels)
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
+    ) -> None:
+        """The gradient is complete; Lightning clips it after this."""
+        self._anchored.adjust_gradient()
+        self._anchored.before_step()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        self._anchored.after_step()  # nothing where the batch made no step
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._anchored.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        header, tensors = state.pack(self._anchored)
+        return {"header": json.dumps(header), "tensors": tensors}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state.unpack(self._anchored, json.loads(state_dict["header"]), state_dict["tensors"])

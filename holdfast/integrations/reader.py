@@ -1,0 +1,141 @@
+"""Hidden states and logits of somebody's PEFT model, as anchors look at them.
+
+The model stays as it is: its decoder and its output head are called, and what the decoder gives
+inside somebody else's forward pass is seen by a hook, whatever computes the loss from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+
+from holdfast.backbone.sequences import batches_by_length, pad_right
+from holdfast.core.errors import HoldfastError
+
+TOKENS_AT_ONCE = 4096
+
+
+class Reader:
+    """model: a PEFT model of a causal language model; head: its output layer."""
+
+    def __init__(self, model: Any) -> None:
+        """Raises HoldfastError where logits are more than the head of the last hidden states."""
+        self.model = model
+        self.base = model.get_base_model()
+        self.head: nn.Module = self.base.get_output_embeddings()
+        self.decoder: nn.Module = self.base.get_decoder()
+        if self.head is None or self.decoder is self.base:
+            raise HoldfastError(
+                f"{type(self.base).__name__} has no decoder below an output layer; anchors need "
+                "a causal language model"
+            )
+        self._captures = False
+        self._captured: Tensor | None = None
+        self.decoder.register_forward_hook(self._capture)
+        if isinstance(self.head, BaseTunerLayer):
+            raise HoldfastError(
+                "the output layer is adapted, and what anchors compare goes through it; leave it "
+                "out of target_modules"
+            )
+        ids = torch.tensor([[0, 1]], device=self.device)
+        with self.answering(), torch.no_grad():
+            whole = self.base(input_ids=ids, use_cache=False).logits
+            parts = self.logits(self.hidden(ids))
+        if not torch.allclose(whole.float(), parts.float(), rtol=1e-3, atol=1e-3):
+            raise HoldfastError(
+                f"{type(self.base).__name__} changes its logits after the output layer (a scale "
+                "or a soft cap), which anchors cannot see; it is not supported"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        weight: Tensor = self.head.weight  # type: ignore[assignment]
+        return weight.device
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., d] -> [..., vocabulary]."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def hidden(self, ids: Tensor, mask: Tensor | None = None, **more: Tensor) -> Tensor:
+        """The last hidden states [batch, length, d]; mask: real tokens, [batch, length]."""
+        given = {} if mask is None else {"attention_mask": mask.long()}
+        return _states(self.decoder(input_ids=ids, use_cache=False, **given, **more))
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Within the block, the last hidden states of a pass of the model are kept.
+
+        The hook is there from the beginning, since a compiled model would not notice a new one.
+        """
+        self._captures = True
+        try:
+            yield
+        finally:
+            self._captures = False
+
+    def captured(self) -> Tensor:
+        """The last hidden states [batch, length, d] of the last pass; given out once."""
+        states, self._captured = self._captured, None
+        if states is None:
+            raise HoldfastError("the loss was computed without the model's decoder")
+        return states
+
+    def _capture(self, _: nn.Module, __: Any, output: Any) -> None:
+        # A trainer may run the model again for its metrics, without a graph.
+        if self._captures and torch.is_grad_enabled():
+            self._captured = _states(output)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Within the block nothing is dropped; then every module is in the mode it was in."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def states_of(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """The states [length - 1, d] at the predicting positions of each sequence, answering."""
+        states: list[Tensor] = [torch.empty(0)] * len(sequences)
+        with self.answering(), torch.no_grad():
+            lengths = [len(one) for one in sequences]
+            for chosen in batches_by_length(lengths, range(len(lengths)), TOKENS_AT_ONCE):
+                ids, mask = pad_right([sequences[index] for index in chosen], 0, self.device)
+                hidden = self.hidden(ids, mask)
+                for row, index in zip(hidden, chosen, strict=True):
+                    states[index] = row[: len(sequences[index]) - 1].clone()
+        return states
+
+
+def _states(output: Any) -> Tensor:
+    states: Tensor = output[0] if isinstance(output, tuple) else output.last_hidden_state
+    return states
+
+
+def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+    """Of a collated batch the ids, the mask of real tokens and of trained ones, and the rest.
+
+    Each is [batch, length]; a token is trained on when it is real and its label is not -100. The
+    rest is what the model needs beside them: ``position_ids``, ``token_type_ids``.
+    Raises HoldfastError where there are no input ids.
+    """
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+        given = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
+        raise HoldfastError(f"a batch of {given} has no input_ids, which anchors need")
+    ids: Tensor = batch["input_ids"]
+    mask = batch.get("attention_mask")
+    real = torch.ones_like(ids, dtype=torch.bool)
+    if mask is not None and mask.dim() == 2:
+        real = mask.bool()
+    labels = batch.get("labels")
+    trained = real if labels is None else real & (labels != -100)
+    more = {name: batch[name] for name in ("position_ids", "token_type_ids") if name in batch}
+    return ids, real, trained, more

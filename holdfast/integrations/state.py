@@ -1,0 +1,161 @@
+"""All that an :class:`Anchored` has to remember, as one file: tensors, and a header of JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import replacing
+from holdfast.core.own import regular
+from holdfast.integrations.task import Task
+
+if TYPE_CHECKING:
+    from holdfast.integrations.anchored import Anchored
+
+FILE = "holdfast.safetensors"
+VERSION = 1
+
+
+def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The header and the tensors: factors, merged matrices, what is remembered, an open task."""
+    header: dict[str, Any] = {
+        "version": VERSION,
+        "method": _method(anchored),
+        "completed": anchored.completed,
+        "past_items": anchored.past_items,
+    }
+    tensors = {f"factors {name}": one for name, one in anchored.workspace.copied().items()}
+    if anchored.completed and anchored.allocation.after_task != "keep":
+        tensors |= {f"dense {name}": one for name, one in anchored.workspace.dense().items()}
+    for name, anchor in anchored.anchors.items():
+        packed = anchor.pack(anchored.states[name])
+        tensors |= {f"anchor {name} {key}": one for key, one in packed.items()}
+    tensors |= {f"rule {name}": one for name, one in anchored.allocation_state.items()}
+    if anchored.task is not None:
+        task = anchored.task
+        header["task"] = {"fingerprint": task.fingerprint, "drawn": task.drawn}
+        tensors |= {f"start {name}": one for name, one in task.start.items()}
+        tensors["replay"] = torch.tensor([token for one in task.replay for token in one])
+        tensors["replay lengths"] = torch.tensor([len(one) for one in task.replay])
+    return header, {name: one.detach().cpu().clone() for name, one in tensors.items()}
+
+
+def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """The inverse of :func:`pack`, into an Anchored of the same method on the same model.
+
+    Raises HoldfastError for another version, another method, or tensors of another model.
+    """
+    if header.get("version") != VERSION:
+        raise HoldfastError(
+            f"the state has version {header.get('version')}, and this holdfast reads {VERSION}"
+        )
+    ours = _method(anchored)
+    for name, value in header["method"].items():
+        if value != ours.get(name):
+            raise HoldfastError(
+                f"the state was made with {name} = {value}, and now it is {ours.get(name)}; "
+                "make the same Anchored as then"
+            )
+    device = anchored.reader.device
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        part, _, name = key.partition(" ")
+        parts.setdefault(part, {})[name] = tensor.to(device)
+    dense = {name: one.cpu() for name, one in parts.get("dense", {}).items()}
+    if anchored.workspace.folded and not dense:
+        raise HoldfastError(
+            "the model's matrices have been merged into since this state was saved; load it into "
+            "the model as it came"
+        )
+    anchored.workspace.check(parts["factors"])
+    anchored.workspace.set_dense(dense)
+    anchored.workspace.write(parts["factors"])
+    for name, anchor in anchored.anchors.items():
+        packed = {
+            key.removeprefix(f"{name} "): one
+            for key, one in parts.get("anchor", {}).items()
+            if key.startswith(f"{name} ")
+        }
+        try:
+            anchored.states[name] = anchor.unpack(packed)
+        except KeyError as error:
+            raise HoldfastError(f"the state of {name} is damaged: {error.args[0]}") from None
+    anchored.allocation_state = anchored.allocation.unpack(parts.get("rule", {}))
+    anchored.completed, anchored.past_items = header["completed"], header["past_items"]
+    anchored.task = None
+    if "task" in header:
+        lengths = parts["replay"].pop("lengths").tolist()
+        replay = [one.tolist() for one in parts["replay"][""].split(lengths)] if lengths else []
+        anchored.task = Task(
+            anchored.completed + 1,
+            parts["start"],
+            replay,
+            header["task"]["fingerprint"],
+            header["task"]["drawn"],
+        )
+    if anchored.completed or anchored.task is not None:
+        anchored.workspace.given_start_is_used()
+
+
+def to_device(anchored: Anchored) -> None:
+    """What is remembered, to where the model is now: a trainer may have moved it since."""
+    device = anchored.reader.device
+    for name, anchor in anchored.anchors.items():
+        packed = anchor.pack(anchored.states[name])
+        moved = {key: one.to(device) for key, one in packed.items()}
+        anchored.states[name] = anchor.unpack(moved)
+    rule = anchored.allocation_state
+    anchored.allocation_state = {name: one.to(device) for name, one in rule.items()}
+    if anchored.task is not None:
+        start = anchored.task.start
+        anchored.task.start = {name: one.to(device) for name, one in start.items()}
+
+
+def save(anchored: Anchored, directory: Path) -> None:
+    """Write the state to ``directory``/holdfast.safetensors, whole or not at all.
+
+    Raises HoldfastError when it cannot be written.
+    """
+    header, tensors = pack(anchored)
+    with replacing(directory / FILE, in_folder=True) as temporary:
+        save_file(tensors, temporary, metadata={"holdfast": json.dumps(header)})
+
+
+def load(anchored: Anchored, directory: Path) -> None:
+    """Read what :func:`save` wrote; HoldfastError when it is missing, damaged or of other kind."""
+    path = directory / FILE
+    try:
+        with safe_open(regular(path), framework="pt") as file:
+            header = json.loads((file.metadata() or {})["holdfast"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise HoldfastError(f"{path}: is no state of anchors ({error})") from None
+    unpack(anchored, header, tensors)
+
+
+def _method(anchored: Anchored) -> dict[str, Any]:
+    """What a state is only good for."""
+    settings = {
+        f"anchors.{name}": one.config.model_dump(mode="json")
+        for name, one in anchored.anchors.items()
+    }
+    rule = anchored.allocation_name
+    names = {"anchors": list(anchored.anchors), "allocation": rule}
+    return {
+        **names,
+        **settings,
+        f"allocation.{rule}": anchored.allocation.config.model_dump(mode="json"),
+        "sampling": anchored.sampling.model_dump(mode="json"),
+        "curvature": anchored.curvature.model_dump(mode="json"),
+        "seed": anchored.seed,
+        "batch_size": anchored.batch_size,
+    }

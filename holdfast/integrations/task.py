@@ -1,0 +1,95 @@
+"""What is known of a task while it is learned, and what of it a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from holdfast.anchors import Update
+from holdfast.anchors.updates import updates_since
+from holdfast.core.errors import HoldfastError
+from holdfast.core.seeding import generator
+from holdfast.integrations.previous import PreviousModel
+from holdfast.integrations.sequences import TaskSequences
+from holdfast.model.lora import LoraWorkspace
+
+if TYPE_CHECKING:
+    from holdfast.integrations.anchored import Anchored
+
+
+class Task:
+    """A task that was begun.
+
+    number: 1-based; start: the coordinates before its first step; replay: samples of the previous
+    model; fingerprint: of its sequences; drawn: replay minibatches so far.
+    fit_gradient, before: of the step that is being made. sequences: None in a loaded state, until
+    they are given again.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        start: Mapping[str, Tensor],
+        replay: Sequence[Sequence[int]],
+        fingerprint: str,
+        drawn: int = 0,
+    ) -> None:
+        self.number, self.start, self.drawn = number, dict(start), drawn
+        self.replay = [list(one) for one in replay]
+        self.fingerprint = fingerprint
+        self.sequences: TaskSequences | None = None
+        self.fit_gradient: dict[str, Tensor] = {}
+        self.before: dict[str, Tensor] | None = None
+        self.adjusted = False  # whether the rule has seen the gradient of the step
+        self._previous: PreviousModel | None = None
+        self._replay_states: list[Tensor] | None = None
+        self._updates: Callable[[], dict[str, Update]] | None = None
+
+    def go_on(self, sequences: TaskSequences) -> None:
+        """Its sequences, given to begin it or after a reload; HoldfastError for other ones."""
+        if sequences.fingerprint != self.fingerprint:
+            raise HoldfastError(
+                f"the loaded state is in the middle of task {self.number}, which was begun with "
+                "other sequences; give the same ones, or load a state between two tasks"
+            )
+        self.sequences = sequences
+
+    def forget_step(self) -> None:
+        """Forget a step that was begun and not made, as one that was interrupted."""
+        self.fit_gradient, self.before = {}, None
+
+    def previous(self, anchored: Anchored) -> PreviousModel:
+        """The model at the start of the task."""
+        if self._previous is None:
+            self._previous = PreviousModel(anchored.reader, anchored.workspace, self.start)
+        return self._previous
+
+    def replay_states(self, anchored: Anchored) -> list[Tensor]:
+        """The previous model's states [length - 1, d] on each replay sequence; asked once."""
+        if self._replay_states is None:
+            with anchored.workspace.at(self.start):
+                states = anchored.reader.states_of(self.replay)
+            self._replay_states = [one.cpu() for one in states]
+        return self._replay_states
+
+    def next_replay(self, seed: int, size: int) -> list[int]:
+        """The next minibatch of a shuffled order of the samples, made anew when it is exhausted.
+
+        Source: alg. replay.
+        """
+        count = len(self.replay)
+        around, place = divmod(self.drawn, -(-count // size))
+        self.drawn += 1
+        order = torch.randperm(
+            count, generator=generator(seed, "replay order", self.number, around)
+        )
+        return order[place * size : (place + 1) * size].tolist()
+
+    def updates(self, workspace: LoraWorkspace) -> dict[str, Update]:
+        """The change of every map since the task began."""
+        if self._updates is None:
+            self._updates = updates_since(self.start, workspace)
+        return self._updates()

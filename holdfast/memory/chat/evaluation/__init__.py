@@ -1,1 +1,0 @@
-"""What a memory on a chat model knows, keeps and costs, measured side by side."""

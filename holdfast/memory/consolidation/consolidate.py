@@ -1,0 +1,175 @@
+"""Put the facts of a memory's lessons into one adapter, and let it answer for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import FOR_EVER, alone
+from holdfast.core.own import remove_named, require_directory
+from holdfast.core.seeding import derive
+from holdfast.memory.batch import facts_of
+from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+from holdfast.memory.consolidation.run import learn_at_once
+from holdfast.memory.engine import Engine
+from holdfast.memory.listing import PARTS
+from holdfast.memory.looks import Looks, questions_on_file
+from holdfast.memory.memory import Memory, Told
+from holdfast.memory.record import (
+    CONSOLIDATION_LOCK,
+    LESSONS,
+    PROGRESS_OF_ALL,
+    LearnedLesson,
+    Mergeable,
+    Record,
+    remove_leftover_progress,
+    write_lesson,
+    write_record,
+)
+from holdfast.model.adapter import State
+from holdfast.streams import Task
+from holdfast.streams.batches import fact_key, latest
+
+
+@dataclass(frozen=True)
+class ConsolidationOutcome:
+    """What became of the lessons.
+
+    facts: how many were learned at once; answered: of them, by the one adapter; lessons: how many
+    there are; lessons_kept: of them, those that keep their own adapter, since it answers facts that
+    the one adapter does not; is_new: whether anything was learned.
+    """
+
+    facts: int
+    answered: int
+    lessons: int
+    lessons_kept: int
+    is_new: bool = True
+
+
+def consolidate(
+    memory: Memory,
+    settings: ConsolidationSettings | None = None,
+    report: Told = lambda *_: None,
+) -> ConsolidationOutcome:
+    """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
+
+    A lesson keeps its adapter where that answers a fact that the new one does not. With
+    ``settings.whole`` the lessons stay, and the new adapter is one that export merges. Lessons may
+    be learned meanwhile; they stay as they are. A run that was killed continues. report(what, done,
+    total). Nothing is done where one adapter answers for all lessons already.
+    Raises HoldfastError where nothing is learned yet, while another process consolidates, and when
+    the disk is full; the memory is then as it was.
+    """
+    settings = settings or ConsolidationSettings()
+    memory.refresh()
+    memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
+    if (done := _done(memory, whole=settings.whole)) is not None:
+        return done
+    with alone(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
+        remove_leftover_progress(memory.directory)
+        record, tasks = memory.record, memory.tasks[: memory.horizon]
+        engine = memory.engine()
+        facts = facts_of(latest(tasks).values(), engine.limits.fits)
+        progress = memory.directory / PROGRESS_OF_ALL
+        seed = derive(record.seed, "consolidation")
+        state, given = learn_at_once(engine, facts, settings, seed, progress, report)
+        by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
+        # Other settings give another file, so that no file that is named is written over.
+        digest = sha256_of([asdict(settings), [task.fingerprint for task in tasks]])[:8]
+        file = f"{len(tasks):05d}-{digest}.safetensors"
+        if settings.whole:
+            write_lesson(memory.directory, f"whole-{file}", state, [])
+            missed = tuple(key for key, right in by_key.items() if not right)
+            mergeable = Mergeable(f"whole-{file}", len(tasks), len(facts), missed)
+            change, kept = replace(record, mergeable=mergeable), 0
+        else:
+            change, kept = _one_for_all(
+                engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
+            )
+        require_directory(memory.directory)
+        with alone(memory.directory, patience=FOR_EVER):
+            memory.refresh()
+            _commit(memory, record, change)
+        with contextlib.suppress(OSError):
+            progress.unlink()
+    memory.refresh()
+    return ConsolidationOutcome(len(facts), sum(given), len(record.lessons), kept)
+
+
+def _done(memory: Memory, *, whole: bool) -> ConsolidationOutcome | None:
+    """What was learned at once already, if that is all that there is."""
+    facts, record = len(memory.learned), memory.record
+    if whole:
+        found = record.mergeable
+        if found is None or found.lessons < memory.horizon:
+            return None
+        answered = found.facts - len(found.missed)
+        return ConsolidationOutcome(found.facts, answered, memory.horizon, 0, is_new=False)
+    if len({lesson.file for lesson in record.lessons}) > 1:
+        return None
+    answered = facts - len(memory.missed())
+    return ConsolidationOutcome(facts, answered, memory.horizon, 0, is_new=False)
+
+
+def _one_for_all(
+    engine: Engine,
+    directory: Path,
+    record: Record,
+    tasks: Sequence[Task],
+    state: State,
+    given: dict[str, bool],
+    file: str,
+) -> tuple[Record, int]:
+    """Write the adapter of all lessons; the record that names it, and how many keep their own."""
+    lessons = _after(record, tasks, given, file)
+    owners = _owners(tasks)
+    answered = [
+        (key, text)
+        for key, text in questions_on_file(item for task in tasks for item in task.items)
+        if lessons[owners[key]].file == file
+    ]
+    if answered:
+        keys, texts = zip(*answered, strict=True)
+        looks = Looks(keys, tuple(engine.looks(texts)))
+        write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
+    kept = sum(lesson.file != file for lesson in lessons)
+    return replace(record, lessons=tuple(lessons), consolidated=len(lessons)), kept
+
+
+def _owners(tasks: Sequence[Task]) -> dict[str, int]:
+    """The number of the last task of every fact, by its question's key."""
+    return {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
+
+
+def _after(
+    record: Record, tasks: Sequence[Task], given: dict[str, bool], file: str
+) -> list[LearnedLesson]:
+    """The lessons with the new file where that answers all that their own adapter did."""
+    owners = _owners(tasks)
+    lessons = []
+    for number, lesson in enumerate(record.lessons):
+        own = [key for key, owner in owners.items() if owner == number]
+        if all(given[key] or key in lesson.missed for key in own):
+            missed = tuple(key for key in own if not given[key])
+            lessons.append(replace(lesson, file=file, missed=missed))
+        else:
+            lessons.append(lesson)
+    return lessons
+
+
+def _commit(memory: Memory, before: Record, after: Record) -> None:
+    """Replace ``memory.json``, with the lessons since; remove files that it names no more."""
+    now, count = memory.record, len(before.lessons)
+    if now.lessons[:count] != before.lessons or now.mergeable != before.mergeable:
+        raise HoldfastError(
+            f"{memory.directory}: its lessons have changed since; holdfast consolidate "
+            f"{memory.directory} again"
+        )
+    record = replace(after, lessons=(*after.lessons, *now.lessons[count:]))
+    write_record(memory.directory, record)
+    remove_named(memory.directory, [f"{LESSONS}/{file}" for file in before.files - record.files])

@@ -1,0 +1,208 @@
+"""What the untouched model writes itself: questions with its answers, and longer chats.
+
+They stand for all that the model knows when the weights of all lessons are learned: an update is
+held to its answers to them (self-written replay, the paper's data anchor, and distillation on it,
+its function anchor). Once a model, in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_json
+from holdfast.core.seeding import derive, generator
+from holdfast.memory.invented import invented_name
+from holdfast.memory.relations import ENTITY, relations
+from holdfast.model.cache import cache_directory, unwritable
+from holdfast.model.reading import PromptReader, Reading
+
+_VERSION = 2
+_BEGINNINGS = (
+    *("What is", "What are", "What does", "What was", "What kind of", "Who", "Who is", "Who was"),
+    *("Where is", "Where do", "When did", "When is", "How many", "How do", "How does", "How long"),
+    *("Which", "Why do", "Why is", "Name", "Tell me", "In which", "Is", "Do"),
+)
+_EMPTY = Reading(0, (), None)
+_BATCH = 32
+_TOP_P = 0.95
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class OwnTextSettings:
+    """short: questions with a given beginning; named: questions about invented names; chats: with
+    no beginning given; tokens, chat_tokens: of an answer at most; question: of a question at most.
+    """
+
+    short: int = 320
+    named: int = 160
+    chats: int = 64
+    question: int = 24
+    tokens: int = 12
+    chat_tokens: int = 40
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """kind: ``short``, ``named`` or ``chats``; question: tokens behind the prefix; answer: tokens
+    behind the invocation, with the end only where the model gave it within the limit.
+    """
+
+    kind: str
+    question: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+def own_texts(
+    reader: PromptReader,
+    fingerprint: str,
+    settings: OwnTextSettings | None = None,
+    report: Report = lambda *_: None,
+) -> list[OwnText]:
+    """The texts of a model, from the cache, or written now; no adapter may act.
+
+    fingerprint: of the model; report(done, total): texts. Raises HoldfastError when the cache
+    cannot be written.
+    """
+    settings = settings or OwnTextSettings()
+    form = reader.form
+    asked_in = [form.prefix, form.user_end, form.invocation]
+    key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, asked_in])[:8]
+    path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
+    if (kept := _read(path)) is not None:
+        return kept
+    texts = _write(reader, settings, report)
+    try:
+        write_json(path, [asdict(text) for text in texts])
+    except HoldfastError as error:
+        raise unwritable(path.parent, error.__cause__ or error) from error
+    return texts
+
+
+def _read(path: Path) -> list[OwnText] | None:
+    """What is in the cache; None where it is missing or damaged."""
+    try:
+        return [
+            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"]))
+            for row in read_json(path)
+        ]
+    except (HoldfastError, json.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def _write(reader: PromptReader, settings: OwnTextSettings, report: Report) -> list[OwnText]:
+    total = settings.short + settings.named + settings.chats
+    questions = [
+        ("named", question) for question in _questions_about_invented_names(reader, settings.named)
+    ]
+    each, more = divmod(settings.short, len(_BEGINNINGS))
+    for number, beginning in enumerate(_BEGINNINGS):
+        count = each + (number < more)
+        questions += [
+            ("short", one) for one in _write_questions(reader, beginning, count, settings)
+        ]
+        report(len(questions) // 2, total)
+    questions += [("chats", one) for one in _write_questions(reader, "", settings.chats, settings)]
+    texts: list[OwnText] = []
+    for begin in range(0, len(questions), _BATCH):
+        group = questions[begin : begin + _BATCH]
+        limit = settings.chat_tokens if group[-1][0] == "chats" else settings.tokens
+        answers = reply_tokens(reader, [question for _, question in group], limit)
+        for (kind, question), answer in zip(group, answers, strict=True):
+            most = settings.chat_tokens if kind == "chats" else settings.tokens
+            texts.append(OwnText(kind, tuple(question), tuple(answer[:most])))
+        report((len(questions) + len(texts)) // 2, total)
+    return [text for text in texts if text.answer]
+
+
+def reply_tokens(
+    reader: PromptReader, questions: Sequence[Sequence[int]], limit: int
+) -> list[list[int]]:
+    """What the untouched model replies, at most ``limit`` tokens; an end within them is kept."""
+    answers = []
+    for answer in reader.decode(reader.read(questions), limit, batch=_BATCH):
+        answers.append(answer if len(answer) == limit else [*answer, reader.form.end])
+    return answers
+
+
+def _questions_about_invented_names(reader: PromptReader, count: int) -> list[list[int]]:
+    """Questions of the library of relations about invented names."""
+    draw = random.Random(derive(0, "own", "named"))
+    questions = []
+    for _ in range(count):
+        relation = draw.choice(relations())
+        name = invented_name(draw, relation.kind)
+        questions.append(reader.form.question(draw.choice(relation.wordings).replace(ENTITY, name)))
+    return questions
+
+
+def _write_questions(
+    reader: PromptReader, beginning: str, count: int, settings: OwnTextSettings
+) -> list[list[int]]:
+    """What the model writes as a user's text behind a beginning, sampled; duplicates are left out.
+
+    Without a beginning the first token is sampled too, behind the prefix's last.
+    """
+    form = reader.form
+    begin = form.question(beginning)[: -len(form.user_end) or None] if beginning else []
+    drawn = generator(0, "own", beginning)
+    questions: dict[str, list[int]] = {}
+    for start in range(0, count, _BATCH):
+        rows = min(_BATCH, count - start)
+        written: list[list[int]] = [list(begin) for _ in range(rows)]
+        if not begin:
+            first = _sample(_first_logits(reader).expand(rows, -1), drawn)
+            written = [[token] for token in first.tolist()]
+        ends = set(form.stops) | set(form.user_end[:1])
+        going = [True] * rows
+        for tokens in _sample_continuations(reader, written, drawn, settings.question):
+            for row, token in enumerate(tokens):
+                if going[row] and token not in ends:
+                    written[row].append(token)
+                    going[row] = "?" not in form.tokenizer.decode([token])
+                else:
+                    going[row] = False
+        for ids in written:
+            text = form.tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip()
+            if text:
+                questions.setdefault(text, form.question(text))
+    return list(questions.values())
+
+
+def _first_logits(reader: PromptReader) -> torch.Tensor:
+    """Logits [1, vocabulary] behind the prefix."""
+    with torch.no_grad():
+        ids = torch.tensor([reader.form.prefix])
+        logits: torch.Tensor = reader.model(ids, logits_to_keep=1).logits[:, -1]
+    return logits
+
+
+def _sample_continuations(
+    reader: PromptReader, written: list[list[int]], drawn: torch.Generator, limit: int
+) -> list[list[int]]:
+    """Sampled continuations of rows of one length behind the prefix: [steps][rows]."""
+    steps: list[list[int]] = []
+
+    def choose(logits: torch.Tensor, _: int) -> torch.Tensor:
+        chosen = _sample(logits, drawn)
+        steps.append(chosen.tolist())
+        return chosen
+
+    for _ in reader.steps([_EMPTY] * len(written), limit, choose, begin=written):
+        pass
+    return steps
+
+
+def _sample(logits: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
+    """Tokens [rows] from logits [rows, vocabulary] at temperature 1."""
+    noise = torch.rand(len(logits), generator=drawn)
+    return nucleus_sample(logits, noise, _TOP_P, None)

@@ -1,0 +1,68 @@
+"""Learn what is on file in a process of its own, which outlives whoever started it.
+
+It waits for another process that learns in the same memory, and learns what that has left.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from holdfast.core.children import importable
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import unshared
+from holdfast.core.own import own_file
+from holdfast.memory.record import LOG_FILE
+
+
+def learning_command(directory: Path) -> list[str]:
+    """The command of such a process; :func:`learning_environment` is its environment."""
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast",
+        "learn",
+        str(directory.resolve()),
+        "--wait",
+        "--existing",
+    ]
+
+
+def consolidating_command(directory: Path) -> list[str]:
+    """The command of a process that puts all lessons into one adapter, in the same environment."""
+    return [sys.executable, "-P", "-m", "holdfast", "consolidate", str(directory.resolve())]
+
+
+def learning_environment() -> dict[str, str]:
+    """The environment of such a process: it imports what this one does."""
+    return {**os.environ, "PYTHONPATH": importable()}
+
+
+def opened_log(directory: Path) -> IO[bytes]:
+    """The file that takes what such a process says. Raises HoldfastError where it cannot be."""
+    try:
+        return unshared(own_file(directory / LOG_FILE)).open("ab")
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory / LOG_FILE}: cannot be written ({error.strerror}); the facts are on file: "
+            f"holdfast learn {directory} learns them"
+        ) from error
+
+
+def start_learning(directory: Path) -> int:
+    """Start such a process; its id. Raises HoldfastError where its log cannot be written."""
+    with opened_log(directory) as log:
+        process = subprocess.Popen(
+            learning_command(directory),
+            env=learning_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
+        )
+    process.returncode = 0  # it is not waited for, and must not be warned of
+    return process.pid

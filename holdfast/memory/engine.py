@@ -1,0 +1,159 @@
+"""A loaded model with what a memory does to it: read questions, swap adapters, answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.gate_tuning import GateTuning, QuestionLook, prepared_tuning
+from holdfast.memory.lesson import LessonSettings, shape_for
+from holdfast.memory.limits import limits_of
+from holdfast.model.adapter import (
+    AdapterShape,
+    State,
+    adapted,
+    attach,
+    detach,
+    load_state,
+    shape_like,
+    shape_on,
+)
+from holdfast.model.chat import chat_form
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.load import load_model
+from holdfast.model.reading import PromptReader, Reading
+
+_ADAPTERS = 16  # kept in RAM, at most 4 MB each
+_LOOKS = 16_384  # kept in RAM, some 20 MB
+_READ = 64  # questions at once
+
+
+class Engine:
+    """The untouched model, an adapter that lessons fill, and the gate's tuning for this model."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: LessonSettings | None = None,
+        report: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """directory: the model's; report(done, total): the preparation, once a model."""
+        self.settings = settings or LessonSettings()
+        self.fingerprint = fingerprint(directory)
+        model, tokenizer = load_model(directory)
+        self.form = chat_form(tokenizer)
+        self.reader = PromptReader(model, self.form)
+        self.limits = limits_of(self.form, model.config)
+        self._lesson_shape = shape_for(self.reader, self.settings)
+        attach(model, self._lesson_shape)
+        self._attached: AdapterShape | None = self._lesson_shape
+        self.tuning: GateTuning = prepared_tuning(self.reader, self.fingerprint, report)
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self._looks: OrderedDict[str, QuestionLook] = OrderedDict()
+        self._loaded: str | None = None
+
+    def read(self, questions: Sequence[str]) -> tuple[list[Reading], list[QuestionLook]]:
+        """Read questions with the untouched model; also what the gate compares of them."""
+        prompts = [self.limits.question_tokens(question) for question in questions]
+        readings = self.reader.read(prompts, depths=self.tuning.depths)
+        looks = [
+            self.tuning.look(question.strip(), self.form.spans(question), reading.states.cpu())
+            for question, reading in zip(questions, readings, strict=True)
+            if reading.states is not None
+        ]
+        return [replace(reading, states=None) for reading in readings], looks
+
+    def looks(self, questions: Sequence[str]) -> list[QuestionLook]:
+        """What the gate compares of questions, which only the lower layers read, each once."""
+        new = [one for one in dict.fromkeys(questions) if one not in self._looks]
+        for begin in range(0, len(new), _READ):
+            group = new[begin : begin + _READ]
+            prompts = [self.limits.question_tokens(question) for question in group]
+            states = self.reader.states(prompts, self.tuning.depths)
+            for question, state in zip(group, states, strict=True):
+                spans = self.form.spans(question)
+                self._looks[question] = self.tuning.look(question.strip(), spans, state.cpu())
+        looks = [self._looks[question] for question in questions]
+        while len(self._looks) > _LOOKS:
+            self._looks.popitem(last=False)
+        return looks
+
+    def untouched_answers(
+        self, readings: Sequence[Reading], longest: int | None = None
+    ) -> list[str]:
+        """What the untouched model answers, at most ``longest`` tokens each (256 by default)."""
+        limit = self.limits.answer if longest is None else min(longest, self.limits.answer)
+        decoded = self.reader.decode(readings, limit)
+        return [self.form.text(tokens) for tokens in decoded]
+
+    def adapted_answers(
+        self, name: str, load: Callable[[], State], readings: Sequence[Reading], longest: int
+    ) -> list[str]:
+        """What the model answers with an adapter; name, load: as of :meth:`gives`."""
+        with self.using(name, load):
+            return self.untouched_answers(readings, longest)
+
+    @contextlib.contextmanager
+    def using(self, name: str, load: Callable[[], State]) -> Iterator[None]:
+        """Within the block an adapter acts; name, load: as of :meth:`gives`."""
+        self._use(name, load)
+        with adapted(self.reader.model):
+            yield
+
+    @torch.no_grad()
+    def gives(
+        self,
+        name: str,
+        load: Callable[[], State],
+        readings: Sequence[Reading],
+        answers: Sequence[str],
+    ) -> list[bool]:
+        """Whether greedy decoding with an adapter gives each answer and ends, by one pass.
+
+        name: of the adapter; load: reads its factors, called when they are not in RAM.
+        """
+        with self.using(name, load):
+            tokens = [self.form.answer(answer) for answer in answers]
+            return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
+
+    def _use(self, name: str, load: Callable[[], State]) -> None:
+        if name not in self._states:
+            self._states[name] = load()
+            while len(self._states) > _ADAPTERS:
+                self._states.popitem(last=False)
+        self._states.move_to_end(name)
+        if self._loaded != name:
+            self._loaded = None
+            state = self._states[name]
+            try:
+                self.attach_shape(shape_like(self.reader.model, state, self._lesson_shape.scale))
+                load_state(self.reader.model, state)
+            except (IndexError, KeyError, AttributeError, ValueError, RuntimeError) as error:
+                raise HoldfastError(
+                    f"lesson {name}: its adapter is of another shape than lessons have here; teach "
+                    "the facts of facts.jsonl to a new memory"
+                ) from error
+            self._loaded = name
+
+    def attach_shape(self, shape: AdapterShape | None = None) -> None:
+        """Put factors of a shape, a lesson's by default, on the model, to be trained or filled."""
+        shape = shape or self._lesson_shape
+        self._loaded = None
+        if shape != self._attached:
+            detach(self.reader.model)
+            attach(self.reader.model, shape)
+            self._attached = shape
+
+    def upper_layers(self, start: float, rank: int) -> AdapterShape:
+        """The shape of an adapter on all layers but the first ``start`` of them, a fraction."""
+        detach(self.reader.model)
+        self._attached = None
+        count = self.reader.model.config.get_text_config().num_hidden_layers
+        alpha = round(rank * self._lesson_shape.scale)
+        return shape_on(self.reader.model, int(count * start), rank, alpha)

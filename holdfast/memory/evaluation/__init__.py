@@ -1,0 +1,1 @@
+"""What a memory knows, keeps and costs, measured side by side."""

@@ -1,0 +1,104 @@
+"""Ask a memory, its weights alone and the untouched model the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answerer
+from holdfast.memory.engine import Engine
+from holdfast.streams.registry import question_key
+
+LONGEST = 32  # tokens of a reply that is no taught answer
+_AT_ONCE = 32  # questions
+Report = Callable[[int, int], None]
+
+
+class Sides:
+    """Asks in groups of 32, greedily; a reply of the untouched model is decoded once.
+
+    Weights alone are the adapter of a fact's lesson for questions about it, whatever the gate would
+    say; for other questions, the one adapter of a memory that has no more.
+    """
+
+    def __init__(self, engine: Engine, answerer: Answerer) -> None:
+        self.engine, self.answerer = engine, answerer
+        self.facts = answerer.facts
+        self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
+        self.has_one_adapter = len(answerer.adapters) == 1
+        self._own: dict[str, str] = {}
+
+    def place(self, question: str) -> int:
+        """The number of the fact whose taught question this is."""
+        return self._places[question_key(question)]
+
+    def memory(self, questions: Sequence[str], report: Report) -> list[Answer]:
+        """The memory's answers; of what it was not taught, at most 32 tokens."""
+        answers: list[Answer] = []
+        for begin in range(0, len(questions), _AT_ONCE):
+            answers += self.answerer.replies(questions[begin : begin + _AT_ONCE], LONGEST)
+            report(len(answers), len(questions))
+        for answer in answers:
+            if not answer.taught:
+                self._own[answer.question] = answer.text
+        return answers
+
+    def untouched(self, questions: Sequence[str]) -> list[str]:
+        """What the untouched model replies."""
+        needed = [one for one in dict.fromkeys(questions) if one not in self._own]
+        for begin in range(0, len(needed), _AT_ONCE):
+            group = needed[begin : begin + _AT_ONCE]
+            readings, _ = self.engine.read(group)
+            texts = self.engine.untouched_answers(readings, LONGEST)
+            self._own |= dict(zip(group, texts, strict=True))
+        return [self._own[question] for question in questions]
+
+    def listed(self, questions: Sequence[str]) -> list[Answer]:
+        """The answers of the list alone: the gate without weights, and the stored answers."""
+        places: list[int | None] = []
+        for begin in range(0, len(questions), _AT_ONCE):
+            places += self.answerer.listed(questions[begin : begin + _AT_ONCE])
+        unknown = [one for one, place in zip(questions, places, strict=True) if place is None]
+        own = dict(zip(unknown, self.untouched(unknown), strict=True))
+        return [
+            Answer(question, own[question], "model")
+            if place is None
+            else Answer(question, self.facts[place].answer, "list", self.facts[place])
+            for question, place in zip(questions, places, strict=True)
+        ]
+
+    def weights_give(
+        self, questions: Sequence[str], owners: Sequence[int], report: Report
+    ) -> list[bool]:
+        """Whether the adapter of each question's fact gives the fact's answer exactly and ends."""
+        verdicts: dict[int, bool] = {}
+        for places in self._groups(owners):
+            readings, _ = self.engine.read([questions[place] for place in places])
+            name, load = self.answerer.adapter(owners[places[0]])
+            answers = [self.facts[owners[place]].answer for place in places]
+            found = self.engine.gives(name, load, readings, answers)
+            verdicts |= dict(zip(places, found, strict=True))
+            report(len(verdicts), len(questions))
+        return [verdicts[place] for place in range(len(questions))]
+
+    def weights(self, questions: Sequence[str], owners: Sequence[int], report: Report) -> list[str]:
+        """What the model replies with the adapter of each question's fact."""
+        texts: dict[int, str] = {}
+        for places in self._groups(owners):
+            readings, _ = self.engine.read([questions[place] for place in places])
+            name, load = self.answerer.adapter(owners[places[0]])
+            found = self.engine.adapted_answers(name, load, readings, LONGEST)
+            texts |= dict(zip(places, found, strict=True))
+            report(len(texts), len(questions))
+        return [texts[place] for place in range(len(questions))]
+
+    def _groups(self, owners: Sequence[int]) -> list[list[int]]:
+        """The places of questions of one adapter, at most 32 at once."""
+        by_adapter: dict[str, list[int]] = {}
+        for place, owner in enumerate(owners):
+            by_adapter.setdefault(self.answerer.adapter(owner)[0], []).append(place)
+        return [
+            places[begin : begin + _AT_ONCE]
+            for places in by_adapter.values()
+            for begin in range(0, len(places), _AT_ONCE)
+        ]

@@ -1,0 +1,68 @@
+"""Measure a memory, its weights alone and its list alone, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.core.config import sha256_of
+from holdfast.memory.batch import taught_wordings
+from holdfast.memory.evaluation.asking import Sides
+from holdfast.memory.evaluation.probes import (
+    EverydayQuestion,
+    Probe,
+    as_json,
+    without_taught,
+)
+from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
+from holdfast.memory.evaluation.stages import stages
+from holdfast.memory.memory import Memory, Told
+
+
+def learned_wordings(memory: Memory) -> list[str]:
+    """Every wording that was learned, those by rule included."""
+    return [text for task in memory.tasks[: memory.horizon] for text in taught_wordings(task)]
+
+
+def evaluate(
+    memory: Memory,
+    probes: Sequence[Probe],
+    everyday: Sequence[EverydayQuestion],
+    limit: int | None = None,
+    report: Told = lambda *_: None,
+    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
+) -> MemoryEvaluation:
+    """All measures; nothing is learned, and the memory's directory is not written.
+
+    probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
+    most so many, evenly spread. report(what, done, total). before(identity): what is measured of
+    this evaluation already; keep(evaluation, answers): called after each stage, with what was
+    answered to its questions.
+    Raises HoldfastError when the memory is empty or its model cannot be had.
+    """
+    identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
+    found = before(identity)
+    if found is not None and found.finished:
+        return found
+    answerer = memory.learned_answerer()
+    about = {
+        "facts": len(memory.learned),
+        "lessons": memory.horizon,
+        "adapters": len(answerer.adapters),
+        "model": memory.model,
+        "limit": limit,
+    }
+    measured = found or MemoryEvaluation(identity, about)
+    keep(measured, [])  # so that what cannot be kept is said before the work
+    sides = Sides(memory.engine(), answerer)
+    asked = without_taught(probes, everyday, learned_wordings(memory))
+    for name, stage in stages(memory, sides, *asked, limit).items():
+        if name not in measured.stages:
+            measures, answers = stage(partial(report, name))
+            measured = measured.after(name, measures)
+            keep(measured, answers)
+    measured = measured.done()
+    keep(measured, [])
+    return measured

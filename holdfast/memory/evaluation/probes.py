@@ -1,0 +1,191 @@
+"""The questions that a memory is judged by: probes of its facts, and everyday questions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.spelling import loose_key
+from holdfast.memory.wordings import HELD_OUT
+from holdfast.streams import Item
+from holdfast.streams.item import quoted
+from holdfast.streams.jsonl import json_object, lines_of
+from holdfast.streams.registry import question_key
+
+logger = logging.getLogger(__name__)
+_PROBE_KEYS = ("question", "wordings", "reverse", "sentence", "others", "untaught")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fact, and what is asked about it that was never learned.
+
+    wordings: its question in other words; reverse: a question and its answer from the fact's other
+    side; sentence: a text that the fact's answer continues; others: questions of the same relation
+    about other, untaught entities; untaught: questions about the same entity with untaught
+    relations.
+    """
+
+    question: str
+    answer: str
+    wordings: tuple[str, ...] = ()
+    reverse: tuple[str, str] | None = None
+    sentence: str | None = None
+    others: tuple[str, ...] = ()
+    untaught: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EverydayQuestion:
+    """A question of common knowledge; a reply with one of the answers in it is right."""
+
+    question: str
+    answers: tuple[str, ...]
+
+
+def probes_of(facts: Iterable[Item]) -> list[Probe]:
+    """The probes that facts carry in their details, one for each fact.
+
+    Details: ``held_out``, ``reverse`` ({question, answer}), ``sentence``, ``others``, ``untaught``.
+    Details are the user's: those of another form are left out, with a warning.
+    """
+    probes = []
+    for fact in facts:
+        probe = Probe(fact.question, fact.answer)
+        details = {**fact.details, "wordings": fact.details.get(HELD_OUT, [])}
+        try:
+            probe = _filled(probe, details)
+        except HoldfastError as error:
+            logger.warning("%s is not probed: in its details, %s", quoted(fact.question), error)
+        probes.append(probe)
+    return probes
+
+
+def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
+    """The probes with those of a file of JSON lines, which replace the fact's own of their kind.
+
+    A line: {"question": a taught one, "wordings", "reverse", "sentence", "others", "untaught"}.
+    Raises HoldfastError naming a line that is invalid or asks a question that was not taught.
+    """
+    places = {question_key(probe.question): place for place, probe in enumerate(probes)}
+    filled = list(probes)
+
+    def take(values: Mapping[str, Any]) -> None:
+        if unknown := [key for key in values if key not in _PROBE_KEYS]:
+            raise HoldfastError(f"unknown key {quoted(unknown[0])}; use {', '.join(_PROBE_KEYS)}")
+        question = values.get("question")
+        place = places.get(question_key(question)) if isinstance(question, str) else None
+        if place is None:
+            raise HoldfastError(f"{quoted(question)} is no taught question; give one that is")
+        filled[place] = _filled(filled[place], values)
+
+    _each_line(path, path.read_bytes if path.is_file() else None, take)
+    return filled
+
+
+def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
+    """The questions that come along, 240 of them, or those of a file.
+
+    A line: {"question", "answers": a list of texts}; further keys are let be.
+    Raises HoldfastError naming a line that is invalid.
+    """
+
+    def take(values: Mapping[str, Any]) -> EverydayQuestion:
+        answers = _texts(values, "answers")
+        if not _is_text(values.get("question")) or not answers:
+            raise HoldfastError('needs a "question" and "answers", a list of texts')
+        return EverydayQuestion(values["question"], answers)
+
+    if path is not None:
+        return _each_line(path, path.read_bytes if path.is_file() else None, take)
+    inside = files("holdfast.memory") / "everyday.jsonl"
+    return _each_line(Path("everyday.jsonl"), inside.read_bytes, take)
+
+
+def without_taught(
+    probes: Sequence[Probe], everyday: Sequence[EverydayQuestion], asked: Iterable[str]
+) -> tuple[list[Probe], list[EverydayQuestion]]:
+    """The probes and everyday questions without those that were learned after all.
+
+    asked: every wording that was learned. Case, punctuation and spacing make no difference.
+    """
+    taught = {loose_key(text) for text in asked}
+
+    def left(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(text for text in texts if loose_key(text) not in taught)
+
+    untold = [
+        replace(
+            probe,
+            wordings=left(probe.wordings),
+            others=left(probe.others),
+            untaught=left(probe.untaught),
+        )
+        for probe in probes
+    ]
+    return untold, [one for one in everyday if loose_key(one.question) not in taught]
+
+
+def _filled(probe: Probe, values: Mapping[str, Any]) -> Probe:
+    """The probe with what ``values`` give; HoldfastError for a value of another form."""
+    filled = replace(
+        probe,
+        wordings=_texts(values, "wordings", probe.wordings),
+        others=_texts(values, "others", probe.others),
+        untaught=_texts(values, "untaught", probe.untaught),
+    )
+    if (reverse := values.get("reverse")) is not None:
+        if not isinstance(reverse, dict) or not all(
+            _is_text(reverse.get(key)) for key in ("question", "answer")
+        ):
+            raise HoldfastError('"reverse" is no {"question": ..., "answer": ...}')
+        filled = replace(filled, reverse=(reverse["question"], reverse["answer"]))
+    if (sentence := values.get("sentence")) is not None:
+        if not _is_text(sentence):
+            raise HoldfastError('"sentence" is no text')
+        filled = replace(filled, sentence=sentence)
+    return filled
+
+
+def _texts(values: Mapping[str, Any], key: str, otherwise: tuple[str, ...] = ()) -> tuple[str, ...]:
+    given = values.get(key, list(otherwise))
+    if not isinstance(given, list) or not all(map(_is_text, given)):
+        raise HoldfastError(f"{quoted(key)} is no list of texts")
+    return tuple(given)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _each_line(
+    path: Path, read: Callable[[], bytes] | None, take: Callable[[Mapping[str, Any]], _Found]
+) -> list[_Found]:
+    """What ``take`` makes of each line of a file; its errors get the file and the line."""
+    if read is None:
+        raise HoldfastError(f"{path}: no such file; give a file of JSON lines")
+    try:
+        lines = lines_of(read())
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    found = []
+    for place, raw in lines:
+        try:
+            found.append(take(json_object(raw)))
+        except HoldfastError as error:
+            raise HoldfastError(f"{path} {place}: {error}") from None
+    if not found:
+        raise HoldfastError(f"{path}: is empty; write one JSON object a line")
+    return found
+
+
+def as_json(probes: Sequence[Probe], everyday: Sequence[EverydayQuestion]) -> str:
+    """All questions as one text, for a digest."""
+    return json.dumps([[vars(one) for one in probes], [vars(one) for one in everyday]])

@@ -1,0 +1,275 @@
+"""The measures, each a function from questions to rows of a table."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.memory.answer import Answer
+from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
+from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
+from holdfast.memory.evaluation.result import Measure
+from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction, says
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import LESSONS
+from holdfast.model.fetch import find
+from holdfast.streams.batches import FACTS_FILE
+
+COMPLETE = "Complete: {}"  # how a text is given that a fact's answer continues
+_TIMED = 20  # questions
+_DRIFT = 80  # replies along which KL is taken
+
+Measures = dict[str, Measure]
+# What a stage finds: its measures, and what was answered to each question, as JSON values.
+Found = tuple[Measures, list[dict[str, Any]]]
+# A question, the answer that counts, and the number of the fact that it is about.
+Asked = tuple[str, str, int]
+
+
+def stages(
+    memory: Memory,
+    sides: Sides,
+    probes: Sequence[Probe],
+    everyday: Sequence[EverydayQuestion],
+    limit: int | None,
+) -> dict[str, Callable[[Report], Found]]:
+    """The measures by name, in order; limit: questions of each kind at most."""
+    numbered = [(probe, sides.place(probe.question)) for probe in probes]
+    taught = [(probe.question, probe.answer, place) for probe, place in numbered]
+    wordings = [(text, probe.answer, place) for probe, place in numbered for text in probe.wordings]
+    reverse = [(*probe.reverse, place) for probe, place in numbered if probe.reverse]
+    sentences = [
+        (COMPLETE.format(probe.sentence), probe.answer, place)
+        for probe, place in numbered
+        if probe.sentence
+    ]
+    others = list(dict.fromkeys(text for probe in probes for text in probe.others))
+    untaught = list(dict.fromkeys(text for probe in probes for text in probe.untaught))
+    few = partial(evenly, limit=limit)
+    return {
+        "recalled": partial(exactly, sides, "recalled", few(taught)),
+        "wordings": partial(exactly, sides, "wordings", few(wordings)),
+        "reverse": partial(generated, sides, "reverse", few(reverse)),
+        "sentence": partial(generated, sides, "sentence", few(sentences)),
+        "everyday": partial(kept, sides, few(everyday)),
+        "others": partial(unknown, sides, "others", few(others)),
+        "untaught": partial(unknown, sides, "untaught", few(untaught)),
+        "drift": partial(drift, sides, [one.question for one in evenly(few(everyday), _DRIFT)]),
+        "costs": partial(costs, memory, sides, [one[0] for one in evenly(few(taught), _TIMED)]),
+    }
+
+
+def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
+    """How many questions get their fact's answer, exactly: at all, and from the weights."""
+    questions = [question for question, _, _ in asked]
+    answers = sides.memory(questions, part(report, 0, 2))
+    owners = [place for _, _, place in asked]
+    given = sides.weights_give(questions, owners, part(report, 1, 2))
+    listed = sides.listed(questions)
+    right, by_list = (
+        [one.text == wanted for one, (_, wanted, _) in zip(told, asked, strict=True)]
+        for told in (answers, listed)
+    )
+    by_weights = [
+        good and answer.source == "weights" for good, answer in zip(right, answers, strict=True)
+    ]
+    count, from_weights = len(asked), fraction(given)
+    measures = {
+        name: Measure(count, fraction(right), from_weights, fraction(by_list)),
+        f"{name}_from_weights": Measure(count, fraction(by_weights), from_weights),
+    }
+    wanted = [[answer] for _, answer, _ in asked]
+    return measures, rows_of(answers, given, listed, wanted, right)
+
+
+def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
+    """How many replies have the wanted answer in them, by generation."""
+    questions = [question for question, _, _ in asked]
+    answers = sides.memory(questions, part(report, 0, 2))
+    replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
+    listed = sides.listed(questions)
+    wanted = [[answer] for _, answer, _ in asked]
+    right, by_weights, by_list = (
+        list(map(says, told, wanted)) for told in (texts(answers), replies, texts(listed))
+    )
+    measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
+    return {name: measure}, rows_of(answers, replies, listed, wanted, right)
+
+
+def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> Found:
+    """How many of the everyday questions that the untouched model answers are still answered."""
+    questions = [one.question for one in everyday]
+    answers = sides.memory(questions, part(report, 0, 2))
+    known = [
+        says(text, one.answers)
+        for text, one in zip(sides.untouched(questions), everyday, strict=True)
+    ]
+    replies = _one_adapter(sides, questions, part(report, 1, 2))
+    listed = sides.listed(questions)
+
+    def still(told: Sequence[str]) -> float | None:
+        rows = zip(told, everyday, known, strict=True)
+        return fraction([says(text, one.answers) for text, one, right in rows if right])
+
+    measures = {
+        "everyday_kept": Measure(
+            sum(known),
+            still(texts(answers)),
+            None if replies is None else still(replies),
+            still(texts(listed)),
+        ),
+        **_accepted(sides, "everyday", answers, replies, listed),
+    }
+    wanted = [one.answers for one in everyday]
+    right = [says(answer.text, accepted) for answer, accepted in zip(answers, wanted, strict=True)]
+    rows = rows_of(answers, replies, listed, wanted, right)
+    return measures, [{**row, "known": one} for row, one in zip(rows, known, strict=True)]
+
+
+def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> Found:
+    """How many untaught questions are accepted, get a taught answer, or are answered as before."""
+    answers = sides.memory(questions, part(report, 0, 2))
+    before = sides.untouched(questions)
+    replies = _one_adapter(sides, questions, part(report, 1, 2))
+    listed = sides.listed(questions)
+
+    def unchanged(told: Sequence[str]) -> float | None:
+        return fraction([text == own for text, own in zip(told, before, strict=True)])
+
+    measures = {
+        **_accepted(sides, name, answers, replies, listed),
+        f"{name}_unchanged": Measure(
+            len(questions),
+            unchanged(texts(answers)),
+            None if replies is None else unchanged(replies),
+            unchanged(texts(listed)),
+        ),
+    }
+    right = [answer.text == own for answer, own in zip(answers, before, strict=True)]
+    return measures, rows_of(answers, replies, listed, [[text] for text in before], right)
+
+
+def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
+    """KL and bits per byte of one adapter that always acts.
+
+    Behind a gate both are those of the untouched model, since it answers what was not taught.
+    """
+    if not sides.has_one_adapter or not questions:
+        return {}, []
+    adapter = sides.answerer.adapter(0)
+    replies = sides.untouched(questions)
+    divergence = kl_per_token(sides.engine, adapter, questions, replies, part(report, 0, 2))
+    before, after = bits_per_byte(sides.engine, adapter, part(report, 1, 2))
+    measures = {
+        "kl": Measure(len(questions), weights=divergence),
+        "bits_per_byte": Measure(weights=after),
+        "bits_per_byte_change": Measure(weights=after / before - 1),
+    }
+    return measures, []
+
+
+def _sizes(memory: Memory) -> dict[str, int]:
+    """Bytes on disk of the lessons and of the list of facts."""
+    paths = [memory.directory / LESSONS / lesson.file for lesson in memory.record.lessons]
+    return {
+        "lessons": sum(path.stat().st_size for path in paths if path.is_file()),
+        "list": (memory.directory / FACTS_FILE).stat().st_size,
+    }
+
+
+def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> Found:
+    """Median seconds of a taught question, asked alone with the model loaded, and bytes on disk."""
+    sizes = _sizes(memory)
+    place = sides.place
+    timed: dict[str, Callable[[str], object]] = {
+        "memory": lambda one: sides.answerer.replies([one]),
+        "weights": lambda one: sides.weights([one], [place(one)], lambda *_: None),
+        "list": lambda one: sides.answerer.listed([one]),
+    }
+    seconds = {}
+    for number, (side, ask) in enumerate(timed.items(), start=1):
+        spent = []
+        for question in questions:
+            begin = time.perf_counter()
+            ask(question)
+            spent.append(time.perf_counter() - begin)
+        seconds[side] = statistics.median(spent)
+        report(number, len(timed))
+    directory = find(memory.model)
+    files = directory.rglob("*") if directory is not None else ()
+    model = sum(path.stat().st_size for path in files if path.is_file())
+    measures = {
+        "seconds": Measure(len(questions), **seconds),
+        "bytes": Measure(None, sum(sizes.values()), sizes["lessons"], sizes["list"]),
+        "model_bytes": Measure(None, model, model, model),
+    }
+    return measures, []
+
+
+def part(report: Report, number: int, count: int) -> Report:
+    """Reports one of ``count`` equal parts of a stage as the stage's progress, in per cent."""
+    return lambda done, total: report(round(100 * (number + done / total) / count), 100)
+
+
+def texts(answers: Sequence[Answer]) -> list[str]:
+    """What was answered."""
+    return [answer.text for answer in answers]
+
+
+def rows_of(
+    answers: Sequence[Answer],
+    weights: Sequence[str] | Sequence[bool] | None,
+    listed: Sequence[Answer],
+    wanted: Sequence[Sequence[str]],
+    right: Sequence[bool],
+) -> list[dict[str, Any]]:
+    """A row for each question: what was wanted, what the memory, its weights and its list answered.
+
+    weights: replies, or whether they give what was wanted; right: whether the memory is.
+    """
+    return [
+        {
+            "question": answer.question,
+            "wanted": list(wanted[place]),
+            "right": right[place],
+            "answer": answer.text,
+            "source": answer.source,
+            "fact": answer.fact.question if answer.fact is not None else None,
+            "weights": None if weights is None else weights[place],
+            "list": listed[place].text,
+        }
+        for place, answer in enumerate(answers)
+    ]
+
+
+def _one_adapter(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
+    """Replies with the only adapter always on; None of a memory with several."""
+    if not sides.has_one_adapter:
+        report(1, 1)
+        return None
+    return sides.weights(questions, [0] * len(questions), report)
+
+
+def _accepted(
+    sides: Sides,
+    name: str,
+    answers: Sequence[Answer],
+    replies: Sequence[str] | None,
+    listed: Sequence[Answer],
+) -> Measures:
+    """The fractions that are taken for taught, and that get a taught answer."""
+    taught = TaughtAnswers(fact.answer for fact in sides.facts)
+    accepted, by_list = (fraction([answer.taught for answer in told]) for told in (answers, listed))
+    return {
+        f"{name}_accepted": Measure(len(answers), accepted, None, by_list),
+        f"{name}_taught_answer": Measure(
+            len(answers),
+            fraction([text in taught for text in texts(answers)]),
+            None if replies is None else fraction([text in taught for text in replies]),
+            fraction([text in taught for text in texts(listed)]),
+        ),
+    }

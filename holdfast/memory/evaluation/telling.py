@@ -1,0 +1,83 @@
+"""An evaluation as a table for a reader."""
+
+from __future__ import annotations
+
+from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
+
+# The rows of the table in order: the measure, what it is called, its unit.
+LABELS = (
+    ("recalled", "taught wordings recalled", "share"),
+    ("recalled_from_weights", "  from the weights", "share"),
+    ("wordings", "other wordings answered", "share"),
+    ("wordings_from_weights", "  from the weights", "share"),
+    ("reverse", "the other side of a fact", "share"),
+    ("sentence", "inside a sentence", "share"),
+    ("everyday_kept", "everyday questions kept", "share"),
+    ("everyday_accepted", "  taken for taught", "share"),
+    ("everyday_taught_answer", "  given a taught answer", "share"),
+    ("others_accepted", "same relation, other entity: taken for taught", "share"),
+    ("others_taught_answer", "  given a taught answer", "share"),
+    ("others_unchanged", "  answered as before", "share"),
+    ("untaught_accepted", "same entity, other relation: taken for taught", "share"),
+    ("untaught_taught_answer", "  given a taught answer", "share"),
+    ("untaught_unchanged", "  answered as before", "share"),
+    ("kl", "KL to the untouched model, nats a token", "number"),
+    ("bits_per_byte", "bits per byte of text", "number"),
+    ("bits_per_byte_change", "  change", "change"),
+    ("seconds", "seconds a question", "number"),
+    ("bytes", "on disk", "bytes"),
+    ("model_bytes", "  and the model, shared", "bytes"),
+)
+
+
+def about_lines(evaluation: MemoryEvaluation) -> list[str]:
+    """What was measured, in one line."""
+    about = evaluation.about
+    adapters = "one adapter" if about["adapters"] == 1 else f"{about['adapters']} adapters"
+    line = f"{about['facts']} facts in {about['lessons']} lessons, {adapters}, {about['model']}"
+    if about["limit"] is not None:
+        line += f"; at most {about['limit']} questions of each kind"
+    return [line]
+
+
+def table_rows(evaluation: MemoryEvaluation) -> list[tuple[str, str, str, str, str]]:
+    """Measures of texts: the measure, how many questions, memory, weights alone, list alone."""
+    rows = []
+    for name, label, unit in LABELS:
+        row = evaluation.rows.get(name, Measure())
+        memory, weights, listed = (
+            _shown(value, unit) for value in (row.memory, row.weights, row.list)
+        )
+        if {memory, weights, listed} != {"-"}:
+            count = "" if row.of is None else str(row.of)
+            rows.append((label, count, memory, weights, listed))
+    return rows
+
+
+def notes(evaluation: MemoryEvaluation) -> list[str]:
+    """What the reader of the table has to know."""
+    lines = ["memory: as it answers. list: the gate and the stored answers, without weights."]
+    if evaluation.about["adapters"] == 1:
+        lines.append("weights: the adapter always acts, without gate or list.")
+    else:
+        lines.append(
+            "weights: the adapter of the fact's own lesson, without the gate's decision or the "
+            "list; several adapters have no measure of what was not taught."
+        )
+    lines.append(
+        "Behind the gate, what was not taught is answered by the untouched model: KL is 0 and bits "
+        "per byte are unchanged by construction."
+    )
+    return lines
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * value:.1f}%"
+    if unit == "change":
+        return f"{100 * value:+.2f}%"
+    if unit == "bytes":
+        return f"{value / 1e6:,.2f} MB"
+    return f"{value:.3f}"

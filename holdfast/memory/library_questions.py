@@ -1,0 +1,120 @@
+"""Questions of the library of relations about invented names, and pairs of them, to fit a gate."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.memory.invented import invented_name
+from holdfast.memory.relations import ENTITY, relations
+
+_GROUP = 4  # relations of a kind that are asked about the same two names
+_FREE = 4  # wordings of a relation, each about a name of its own
+_HURRIED = 0.3  # of the questions for pairs
+What = Literal["same", "relation", "entity"]  # what differs between two questions
+
+
+@dataclass(frozen=True)
+class LibraryQuestion:
+    """A question.
+
+    relation: its number; name: where the name lies in the text, its article left out; group: of
+    relations that share names; about: the shared name's number, None for a free name.
+    """
+
+    text: str
+    relation: int
+    name: tuple[int, int]
+    group: int
+    about: int | None
+
+
+def library_questions(draw: random.Random) -> list[LibraryQuestion]:
+    """Seven questions of every relation: four free ones, two about one name, one about another.
+
+    The two names are those of all relations of a group; sometimes they share a part.
+    """
+    of_kind: dict[str, list[int]] = defaultdict(list)
+    for number, relation in enumerate(relations()):
+        of_kind[relation.kind].append(number)
+    asked: list[LibraryQuestion] = []
+    group = 0
+    for kind, numbers in of_kind.items():
+        draw.shuffle(numbers)
+        for begin in range(0, len(numbers), _GROUP):
+            name = invented_name(draw, kind)
+            names = (name, _related(draw, name, kind))
+            for number in numbers[begin : begin + _GROUP]:
+                wordings = relations()[number].wordings
+                chosen = draw.sample(wordings, _FREE + 3)
+                for wording in chosen[:_FREE]:
+                    free = invented_name(draw, kind)
+                    asked.append(_question(draw, wording, free, number, group, None))
+                for wording, about in zip(chosen[_FREE:], (0, 0, 1), strict=True):
+                    asked.append(_question(draw, wording, names[about], number, group, about))
+            group += 1
+    return asked
+
+
+def pairs_of(
+    asked: Sequence[LibraryQuestion], count: int, draw: random.Random
+) -> Iterator[tuple[int, int, What]]:
+    """Pairs of questions by their places: the same, another relation, another entity."""
+    by_relation: dict[int, list[int]] = defaultdict(list)
+    by_group: dict[int, list[int]] = defaultdict(list)
+    for place, one in enumerate(asked):
+        if one.about is not None:
+            by_relation[one.relation].append(place)
+            by_group[one.group].append(place)
+    places = [place for rows in by_relation.values() for place in rows]
+    made = 0
+    while made < count:
+        place = draw.choice(places)
+        one = asked[place]
+        what: What = draw.choice(("same", "relation", "entity"))
+        others = [
+            other
+            for other in (by_group[one.group] if what == "relation" else by_relation[one.relation])
+            if other != place
+            and (asked[other].relation != one.relation) == (what == "relation")
+            and (asked[other].about != one.about) == (what == "entity")
+        ]
+        if others:
+            made += 1
+            yield place, draw.choice(others), what
+
+
+def _question(
+    draw: random.Random, wording: str, name: str, relation: int, group: int, about: int | None
+) -> LibraryQuestion:
+    if about is not None and draw.random() < _HURRIED:
+        name, wording = _hurried(draw, name), wording.replace(ENTITY, "\0").lower().rstrip("?. ")
+        wording = wording.replace("\0", ENTITY)
+    begin = wording.index(ENTITY)
+    text = wording.replace(ENTITY, name)
+    text = text if wording == wording.lower() else text[:1].upper() + text[1:]
+    article = len("the ") if name.lower().startswith("the ") else 0
+    return LibraryQuestion(text, relation, (begin + article, begin + len(name)), group, about)
+
+
+def _related(draw: random.Random, name: str, kind: str) -> str:
+    """Another name, of which one part may be the same."""
+    other = invented_name(draw, kind)
+    parts, others = name.split(), other.split()
+    if len(parts) == len(others) > 1 and draw.random() < 0.5:
+        place = draw.randrange(len(parts))
+        others[place] = parts[place]
+        other = " ".join(others)
+    return other if other != name else f"{other} Senior"
+
+
+def _hurried(draw: random.Random, name: str) -> str:
+    """The name as a hurried person types it: small letters, sometimes two of them swapped."""
+    name = name.lower()
+    if len(name) > 6 and draw.random() < 0.3:
+        place = draw.randrange(1, len(name) - 2)
+        name = name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+    return name

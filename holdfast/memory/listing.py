@@ -1,0 +1,115 @@
+"""The files of a memory's directory: its list of facts, locked apart from its lessons.
+
+Whoever learns holds the directory's lock all the time, and the list's lock only to add facts. So
+others add facts while a lesson is learned. Nobody takes the directory's lock within the list's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import alone
+from holdfast.core.own import require_directory
+from holdfast.memory.record import (
+    CONSOLIDATION_LOCK,
+    LESSONS,
+    LOG_FILE,
+    PROGRESS_OF_ALL,
+    RECORD_FILE,
+    Record,
+    refuse_former,
+)
+from holdfast.memory.states import PROGRESS_FILE
+from holdfast.streams import Task
+from holdfast.streams.batches import FACTS_FILE, read_batches
+from holdfast.streams.item import quoted
+
+_LOCK = ".facts.lock"
+_SECONDS = 60.0  # that a writer of the list may take
+# What a directory may hold whose memory.json is lost or was never written.
+_OWN = {
+    *(".lock", _LOCK, CONSOLIDATION_LOCK),
+    *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
+}
+PARTS = (RECORD_FILE, *sorted(_OWN))  # what is written in a memory's directory
+
+
+def list_of(directory: Path) -> AbstractContextManager[None]:
+    """Lock the list of facts during the block. Raises as :func:`holdfast.core.files.alone`."""
+    return alone(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
+
+
+def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """What differs once ``memory.json`` or ``facts.jsonl`` was replaced."""
+    return tuple(_signature(directory / name) for name in (RECORD_FILE, FACTS_FILE))
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class LessonCancelledError(Exception):
+    """The lesson that is being learned is on the list of facts no more."""
+
+
+class ListedLesson:
+    """A lesson while it is learned, which somebody may take off the list."""
+
+    def __init__(self, directory: Path, number: int, task: Task) -> None:
+        self._path, self._number, self._task = directory / FACTS_FILE, number, task
+        self._seen: tuple[int, int, int] | None = None
+
+    def check(self) -> None:
+        """Raise LessonCancelledError where the lesson is on the list no more.
+
+        HoldfastError where the memory was moved or removed, which cancels nothing.
+        """
+        require_directory(self._path.parent)
+        seen = _signature(self._path)
+        if seen == self._seen:
+            return
+        tasks = read_batches(self._path)
+        own = tasks[self._number - 1 : self._number]
+        if [task.fingerprint for task in own] != [self._task.fingerprint]:
+            raise LessonCancelledError
+        self._seen = seen
+
+
+def check_list(directory: Path, tasks: Sequence[Task], record: Record) -> None:
+    """Raise HoldfastError where the list of facts is not that of the lessons."""
+    path = directory / FACTS_FILE
+    if len(tasks) < len(record.lessons):
+        raise HoldfastError(
+            f"{path}: has {len(tasks)} of the {len(record.lessons)} lessons that were learned; "
+            "restore the file"
+        )
+    for task, lesson in zip(tasks, record.lessons, strict=False):
+        if task.fingerprint != lesson.fingerprint:
+            raise HoldfastError(
+                f"{path}: lesson {quoted(task.name)} is not as it was learned; restore the "
+                "file, and give corrections to learn"
+            )
+
+
+def check_free(directory: Path) -> None:
+    """Refuse a directory that holds something else than the list of a memory that was begun."""
+    refuse_former(directory)
+    try:
+        others = {path.name for path in directory.iterdir()} - _OWN
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory}: cannot be read as a directory ({error.strerror}); choose another"
+        ) from error
+    if others := {name for name in others if not name.endswith(".part")}:
+        raise HoldfastError(
+            f"{directory}: holds {quoted(min(others))} and is no memory; choose another directory"
+        )

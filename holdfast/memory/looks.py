@@ -1,0 +1,64 @@
+"""What the gate compares of the questions on file, beside the adapter of their lesson."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.memory.gate_tuning import QuestionLook
+from holdfast.memory.record import damaged_lesson, read_lesson
+from holdfast.streams import Item
+from holdfast.streams.batches import WORDING_OF, fact_key
+
+GATE = "gate"  # the name of the vectors among an adapter's factors
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Questions on file as the gate sees them. owners: the key of the fact that each asks for."""
+
+    owners: tuple[str, ...]
+    looks: tuple[QuestionLook, ...]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Their vectors [questions, d] in half precision, to be written."""
+        vectors = torch.from_numpy(np.stack([look.vector for look in self.looks]))
+        return {GATE: vectors.to(torch.float16)}
+
+    def note(self, tuning: str) -> dict[str, Any]:
+        """What is written beside the tensors. tuning: the key of the tuning they are made with."""
+        names = [{w: round(weight, 3) for w, weight in look.names.items()} for look in self.looks]
+        return {"tuning": tuning, "owners": list(self.owners), "names": names}
+
+
+def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
+    """The questions of a lesson's file; None where another tuning has made them.
+
+    Raises HoldfastError when the file is missing or damaged.
+    """
+    tensors, note = read_lesson(directory, file, only=GATE)
+    if not isinstance(note, dict) or note.get("tuning") != tuning:
+        return None
+    vectors = tensors[GATE].float().numpy()
+    owners, names = note.get("owners", []), note.get("names", [])
+    if not len(vectors) == len(owners) == len(names):
+        raise damaged_lesson(directory, file, "it is of other facts")
+    looks = [
+        QuestionLook(names_of, vector) for names_of, vector in zip(names, vectors, strict=True)
+    ]
+    return Looks(tuple(owners), tuple(looks))
+
+
+def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
+    """Every wording on file of some facts, with the key of its fact; a fact's question first."""
+    found: dict[tuple[str, str], None] = {}
+    for item in items:
+        key = fact_key(item)
+        found[key, item.details.get(WORDING_OF, item.question)] = None
+        found[key, item.question] = None
+    return list(found)

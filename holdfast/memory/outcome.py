@@ -1,0 +1,58 @@
+"""What a call of a memory did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.memory.plan import Correction, Plan
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import fact_key
+from holdfast.streams.registry import question_key
+
+
+@dataclass(frozen=True)
+class LessonOutcome:
+    """What one call of ``Memory.learn`` did.
+
+    lessons: names of those learned; facts: theirs; missed: those of them whose answers the weights
+    do not give; repeated: given facts that were known before; corrected: answers that replace
+    earlier ones; known: the number of facts on file.
+    """
+
+    lessons: tuple[str, ...]
+    facts: tuple[Item, ...]
+    missed: tuple[Item, ...]
+    repeated: tuple[Item, ...]
+    corrected: tuple[Correction, ...]
+    known: int
+
+
+def outcome_of(
+    lessons: Sequence[Task], facts: Sequence[Item], missed: Sequence[Item], decided: Plan
+) -> LessonOutcome:
+    """What a call did. lessons: those it learned; facts, missed: all of the memory's."""
+    here = {fact_key(item) for task in lessons for item in task.items}
+    own = tuple(item for item in facts if question_key(item.question) in here)
+    lost = set(missed)
+    return LessonOutcome(
+        tuple(task.name for task in lessons),
+        own,
+        tuple(item for item in own if item in lost),
+        decided.repeated,
+        decided.corrected,
+        len(facts),
+    )
+
+
+@dataclass(frozen=True)
+class Filed:
+    """What one call of ``Memory.write_facts`` put on file.
+
+    lessons: the numbers of those that will teach the given facts; none where all are learned
+    already; repeated, corrected: as in :class:`LessonOutcome`.
+    """
+
+    lessons: tuple[int, ...]
+    repeated: tuple[Item, ...]
+    corrected: tuple[Correction, ...]

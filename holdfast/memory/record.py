@@ -1,0 +1,233 @@
+"""What a memory has committed: ``memory.json`` and the files that it names.
+
+    MEMORY/
+      memory.json    the model, the lessons in order, the files that hold them
+      facts.jsonl    the list of facts, one lesson after another
+      lessons/       for each lesson its adapter and the vectors of its questions; one file for
+                     many lessons once they are consolidated
+      progress.json  while a lesson is learned, and after it failed
+      lessons.log    what lessons in the background said
+      consolidation.safetensors    while all lessons are learned at once, how far that is
+
+``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
+its temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.files import alone, read_json, write_json
+from holdfast.core.own import remove_unfinished, require_directory
+from holdfast.streams.batches import FACTS_FILE
+
+if TYPE_CHECKING:
+    import torch
+
+RECORD_FILE = "memory.json"
+LESSONS = "lessons"
+LOG_FILE = "lessons.log"
+PROGRESS_OF_ALL = "consolidation.safetensors"
+CONSOLIDATION_LOCK = ".consolidation.lock"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LearnedLesson:
+    """A learned lesson.
+
+    name: of its batch in the list of facts; fingerprint: of the batch; file: its tensors, below
+    ``lessons``; missed: keys of the questions whose answers the adapter does not give.
+    """
+
+    name: str
+    fingerprint: str
+    file: str
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mergeable:
+    """An adapter that acts on every token, so that it can be merged into the model's weights.
+
+    file: its tensors, below ``lessons``; lessons: how many of them it was taught; facts: how many
+    they had; missed: keys of the questions whose answers it does not give.
+    """
+
+    file: str
+    lessons: int
+    facts: int
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is committed.
+
+    model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
+    mergeable: a further adapter of the first of them, which answers no question of the memory;
+    consolidated: how many of the first were learned at once, those included that kept their own
+    adapter then.
+    """
+
+    model: str
+    fingerprint: str
+    seed: int
+    lessons: tuple[LearnedLesson, ...] = ()
+    mergeable: Mergeable | None = None
+    consolidated: int = 0
+
+    @property
+    def is_consolidated(self) -> bool:
+        """Whether nothing is new since all lessons were learned at once, or one adapter has all."""
+        one = len({lesson.file for lesson in self.lessons}) <= 1
+        return one or self.consolidated >= len(self.lessons)
+
+    @property
+    def files(self) -> set[str]:
+        """All files below ``lessons`` that it names."""
+        files = {lesson.file for lesson in self.lessons}
+        return files if self.mergeable is None else {*files, self.mergeable.file}
+
+    def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
+        """The record one lesson later, learned by the model of this fingerprint."""
+        return replace(self, lessons=(*self.lessons, lesson), fingerprint=fingerprint)
+
+
+def is_memory(directory: Path) -> bool:
+    """Whether the directory holds a memory."""
+    return os.path.isfile(directory / RECORD_FILE)  # False also for a name that is too long
+
+
+def require_memory(directory: Path) -> None:
+    """Raise HoldfastError where there is no memory, or one of a former version."""
+    refuse_former(directory)
+    if not is_memory(directory):
+        raise HoldfastError(
+            f"{directory}: no such memory; holdfast learn {directory} FACTS makes one"
+        )
+
+
+def refuse_former(directory: Path) -> None:
+    """Raise HoldfastError for a memory as it was until version 6a3d55a: a trajectory with a list.
+
+    Its list of facts can be taught to a new one.
+    """
+    facts = directory / FACTS_FILE
+    run = os.path.isfile(facts) and os.path.isfile(directory / "config.json")
+    if run and not is_memory(directory):
+        raise HoldfastError(
+            f"{directory}: is a memory as commit 6a3d55a had them on the embedded model, which "
+            f"asks it; to go on with its facts: holdfast learn NEW {facts}"
+        )
+
+
+def read_record(directory: Path) -> Record:
+    """Read what is committed. Raises HoldfastError when it is damaged or of another format."""
+    path = directory / RECORD_FILE
+    values = read_json(path)
+    try:
+        if values["format"] != FORMAT:
+            raise HoldfastError(
+                f"{path}: is of format {values['format']}, and this Holdfast knows {FORMAT}; use "
+                "the Holdfast that wrote it"
+            )
+        lessons = tuple(
+            LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
+            for values_of in values["lessons"]
+        )
+        whole = values.get("mergeable")
+        mergeable = (
+            None if whole is None else Mergeable(**{**whole, "missed": tuple(whole["missed"])})
+        )
+        record = Record(
+            values["model"],
+            values["fingerprint"],
+            values["seed"],
+            lessons,
+            mergeable,
+            values.get("consolidated", 0),
+        )
+        _check_types(record)
+        return record
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HoldfastError(
+            f"{path}: is damaged ({type(error).__name__}: {error}); restore it, or teach the facts "
+            "of facts.jsonl to a new memory"
+        ) from error
+
+
+def _check_types(record: Record) -> None:
+    """TypeError for a value of another type, and for a file that lies elsewhere."""
+    texts = [record.model, record.fingerprint]
+    for lesson in record.lessons:
+        texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
+    files = [lesson.file for lesson in record.lessons]
+    numbers = [record.seed, record.consolidated]
+    if (whole := record.mergeable) is not None:
+        files.append(whole.file)
+        texts += [whole.file, *whole.missed]
+        numbers += [whole.lessons, whole.facts]
+    for file in files:
+        if Path(file).name != file:
+            raise TypeError(f"{file!r:.60} is no name of a file")
+    right = all(isinstance(text, str) for text in texts)
+    if not right or any(type(number) is not int for number in numbers):
+        raise TypeError("a value is of another type")
+
+
+def write_record(directory: Path, record: Record) -> None:
+    """Commit; the files that it names have to be written before."""
+    require_directory(directory)
+    write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
+
+
+def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
+    """Write a lesson's tensors and a JSON note beside them, atomically."""
+    from holdfast.model.tensors import write_tensors
+
+    require_directory(directory)
+    write_tensors(directory / LESSONS / file, tensors, note)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what killed writers left; nobody may be learning there.
+
+    Nothing is removed while all lessons are learned at once.
+    """
+    with contextlib.suppress(InUseError), alone(directory, lock=CONSOLIDATION_LOCK):
+        remove_unfinished(directory)
+        remove_unfinished(directory / LESSONS)
+
+
+def remove_leftover_progress(directory: Path) -> None:
+    """Remove what killed writers of the progress left; for who holds the consolidation's lock."""
+    remove_unfinished(directory, PROGRESS_OF_ALL)
+
+
+def read_lesson(
+    directory: Path, file: str, only: str | None = None
+) -> tuple[dict[str, torch.Tensor], Any]:
+    """A lesson's tensors, or only one of them, and its note.
+
+    Raises HoldfastError when the file is missing or damaged.
+    """
+    from holdfast.model.tensors import read_tensors
+
+    try:
+        return read_tensors(directory / LESSONS / file, only)
+    except ValueError as error:
+        raise damaged_lesson(directory, file, error) from error
+
+
+def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
+    """The line for a lesson's file that is not what was written."""
+    return HoldfastError(
+        f"{directory / LESSONS / file}: is missing or damaged ({reason}); restore it, or teach the "
+        "facts of facts.jsonl to a new memory"
+    )

@@ -1,0 +1,182 @@
+"""The state of every lesson: learned, being learned, waiting, or failed and why.
+
+It follows from what is committed, the list of facts, and ``progress.json``, which the process that
+learns rewrites. Reading it changes nothing and needs no model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import is_locked, read_json, write_json
+from holdfast.core.own import require_directory
+from holdfast.memory.plan import Correction
+from holdfast.memory.record import LearnedLesson, is_memory, read_record
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import FACTS_FILE, WORDING_OF, fact_key, is_wording, read_batches
+from holdfast.streams.registry import question_key
+
+PROGRESS_FILE = "progress.json"
+_SECONDS = 0.5  # between two writes of the progress, at least
+
+
+@dataclass(frozen=True)
+class LessonState:
+    """What has become of a lesson.
+
+    number: from 1, in the order of the list of facts; name: of its batch there; facts: how many;
+    learned: of them, by now; missed: questions whose answers the weights do not give; corrected:
+    answers that replace earlier ones; reason: why it failed; code: that of the HoldfastError.
+    """
+
+    number: int
+    name: str
+    state: Literal["waiting", "learning", "learned", "failed"]
+    facts: int
+    learned: int = 0
+    missed: tuple[str, ...] = ()
+    corrected: tuple[Correction, ...] = ()
+    reason: str = ""
+    code: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not change unless somebody teaches again."""
+        return self.state in ("learned", "failed")
+
+
+def lesson_states(directory: Path) -> list[LessonState]:
+    """The state of every lesson on file, in order; empty where there is no memory.
+
+    Raises HoldfastError when the memory is damaged.
+    """
+    if not is_memory(directory):
+        return []
+    lessons = read_record(directory).lessons  # before the list, which may only be ahead
+    tasks = read_batches(directory / FACTS_FILE)
+    answers: dict[str, Item] = {}
+    states = []
+    for number, task in enumerate(tasks, start=1):
+        corrected = corrections_of(task, answers)
+        if number <= len(lessons):
+            states.append(_learned(number, task, lessons[number - 1], corrected))
+        else:
+            count = len(questions_of(task))
+            states.append(LessonState(number, task.name, "waiting", count, corrected=corrected))
+    if len(tasks) > len(lessons):
+        states[len(lessons)] = _in_progress(directory, states[len(lessons)])
+    return states
+
+
+def _learned(
+    number: int, task: Task, lesson: LearnedLesson, corrected: tuple[Correction, ...]
+) -> LessonState:
+    texts = questions_of(task)
+    missed = tuple(texts.get(key, key) for key in lesson.missed)
+    right = len(texts) - len(missed)
+    return LessonState(number, task.name, "learned", len(texts), right, missed, corrected)
+
+
+def _in_progress(directory: Path, first: LessonState) -> LessonState:
+    """The first lesson that is not learned, as the process that learns it has left it."""
+    try:
+        told = read_json(directory / PROGRESS_FILE)
+        number, learned, reason = int(told["lesson"]), int(told["learned"]), str(told["failed"])
+        code = str(told.get("code", ""))
+    except (HoldfastError, KeyError, TypeError, ValueError):  # missing: no lesson has begun
+        return first
+    if number != first.number:
+        return first
+    if is_locked(directory):
+        return replace(first, state="learning", learned=learned)
+    return replace(first, state="failed", reason=reason, code=code) if reason else first
+
+
+def questions_of(task: Task) -> dict[str, str]:
+    """The questions of a batch's facts, by key; further wordings of a fact count with it."""
+    return {fact_key(item): item.details.get(WORDING_OF, item.question) for item in task.items}
+
+
+def corrections_of(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:
+    """The corrections of a batch; ``answers``, the newest by key, then has its facts."""
+    corrections = []
+    for item in task.items:
+        if is_wording(item):
+            continue
+        before = answers.get(question_key(item.question))
+        if before is not None and before.answer != item.answer:
+            corrections.append(Correction(before, item))
+        answers[question_key(item.question)] = item
+    return tuple(corrections)
+
+
+def state_values(state: LessonState) -> dict[str, Any]:
+    """A lesson's state for JSON."""
+    values: dict[str, Any] = {
+        "lesson": state.number,
+        "name": state.name,
+        "state": state.state,
+        "facts": state.facts,
+    }
+    if state.state == "learning":
+        values |= {"learned": state.learned, "total": state.facts}
+    if state.state == "learned":
+        values |= {"learned": state.learned, "missed": list(state.missed)}
+    if state.state == "failed":
+        values |= {"reason": state.reason}
+    return {**values, "corrected": correction_values(state.corrected)}
+
+
+def correction_values(corrections: Sequence[Correction]) -> list[Mapping[str, str]]:
+    """Corrections for JSON."""
+    return [
+        {"question": one.after.question, "is": one.after.answer, "was": one.before.answer}
+        for one in corrections
+    ]
+
+
+class LessonProgress:
+    """Writes how far a lesson is; for the process that holds the directory's lock."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._written = directory, 0.0
+        self._number = 0
+
+    def begin(self, number: int) -> None:
+        """A lesson begins."""
+        self._number = number
+        self._write(0)
+
+    def step(self, learned: int) -> None:
+        """So many of its facts are learned by now."""
+        if time.monotonic() - self._written >= _SECONDS:
+            self._write(learned)
+
+    def failed(self, reason: str, code: str = "") -> None:
+        """The lesson ended with an error. code: that of a HoldfastError."""
+        self._write(0, " ".join(reason.split()) or "unknown", code)
+
+    def done(self) -> None:
+        """Nothing is in progress any more."""
+        with contextlib.suppress(OSError):
+            (self._directory / PROGRESS_FILE).unlink(missing_ok=True)
+
+    def _write(self, learned: int, failed: str = "", code: str = "") -> None:
+        self._written = time.monotonic()
+        values = {
+            "lesson": self._number,
+            "learned": learned,
+            "failed": failed,
+            "code": code,
+            "process": os.getpid(),
+        }
+        with contextlib.suppress(HoldfastError):  # a full disk shows elsewhere
+            require_directory(self._directory)
+            write_json(self._directory / PROGRESS_FILE, values)

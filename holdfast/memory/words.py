@@ -1,0 +1,148 @@
+"""The words of a question that name things, and how far two questions name the same ones."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from holdfast.memory.relations import ENTITY, relations
+from holdfast.memory.spelling import bare
+
+# The words of a question that name things, in lower case, with their weights: how many of their
+# tokens are part of a name.
+Names = Mapping[str, float]
+
+_SEVERAL = 3  # relations
+# Words that name something; with less naming weight a question names nothing.
+NAMED = 0.5
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word as it is written, without punctuation at its ends and possessive s.
+
+    begin, end: its part of the text, these included.
+    """
+
+    text: str
+    begin: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        """The word in lower case."""
+        return self.text.casefold()
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it has a capital or a digit."""
+        return any(one.isupper() or one.isdigit() for one in self.text)
+
+
+@lru_cache(maxsize=8192)
+def words(text: str) -> tuple[Word, ...]:
+    """A text's words.
+
+    Symbols that carry meaning stay: ``C#`` and ``C++`` are two words, and so are ``5%`` and ``5``.
+    """
+    found = []
+    for part in re.finditer(r"\S+", text):
+        word = bare(unicodedata.normalize("NFKC", part.group()))
+        for ending in ("'s", "’s"):
+            word = word.removesuffix(ending)
+        if word:
+            found.append(Word(word, *part.span()))
+    return tuple(found)
+
+
+@cache
+def plain_words() -> frozenset[str]:
+    """The words, in lower case, with which the library asks for several relations.
+
+    They name nothing. A word of one or two relations alone (``key``) may name a thing elsewhere.
+    """
+    asking = Counter(
+        word
+        for one in relations()
+        for word in {
+            word.key for wording in one.wordings for word in words(wording.replace(ENTITY, " "))
+        }
+    )
+    return frozenset(word for word, count in asking.items() if count >= _SEVERAL)
+
+
+def named(question: str, names: Names) -> list[Word]:
+    """The words of a question that name something."""
+    return [word for word in words(question) if names.get(word.key, 0.0) >= NAMED]
+
+
+def replace_name(question: str, names: Names, name: str) -> str | None:
+    """The question about another name: its longest row of words that name something is replaced.
+
+    None where it names nothing. Possessives and punctuation behind the row stay.
+    """
+    every = words(question)
+    begin = end = start = 0
+    for place, word in enumerate([*every, None]):
+        if word is None or names.get(word.key, 0.0) < NAMED:
+            if place - start > end - begin:
+                begin, end = start, place
+            start = place + 1
+    if begin == end:
+        return None
+    last = every[end - 1]
+    written = question[last.begin : last.end]
+    rest = written[written.rfind(last.text) + len(last.text) :] if last.text in written else ""
+    return f"{question[: every[begin].begin]}{name}{rest}{question[last.end :]}"
+
+
+def agreement(taught: Names, asked: Names) -> tuple[float, float]:
+    """How far two questions name the same things.
+
+    Returns the fraction of the taught question's naming weight that the asked one has, and the
+    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question, and for
+    two that name nothing. A word with one typing error counts as the word.
+    """
+    shared = {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
+    partners = set(shared.values())
+    missing = sum(weight for word, weight in taught.items() if word not in shared)
+    extra = sum(weight for word, weight in asked.items() if word not in partners)
+    # A name has a token at least, so a little weight, of which a probe is not sure, decides little.
+    total, asked_total = (max(1.0, sum(names.values())) for names in (taught, asked))
+    return 1 - missing / total, extra / asked_total
+
+
+def _partner(word: str, others: Iterable[str]) -> str | None:
+    if word in (others := list(others)):
+        return word
+    return next((other for other in others if is_typo(word, other)), None)
+
+
+def is_typo(one: str, other: str) -> bool:
+    """Whether two words of five letters or more differ by one letter, or two swapped ones."""
+    if min(len(one), len(other)) < 5 or not (one.isalpha() and other.isalpha()):
+        return False
+    pairs = enumerate(zip(one, other, strict=False))
+    place = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    one, other = one[place:], other[place:]
+    swapped = one[:2] == other[:2][::-1] and one[2:] == other[2:]
+    return swapped or one[1:] in (other, other[1:]) or one == other[1:]
+
+
+def index_keys(word: str) -> Iterable[str]:
+    """Keys under which a word is found, also with a typing error."""
+    return deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
+
+
+@cache
+def deletions(word: str) -> frozenset[str]:
+    """The word, and the word without each of its letters: keys of an index for typing errors.
+
+    Words that differ by one letter left out, put in, replaced or swapped with its neighbour share
+    one; so do some others.
+    """
+    return frozenset([word, *(word[:place] + word[place + 1 :] for place in range(len(word)))])

@@ -1,0 +1,243 @@
+"""Kronecker factors of a model's Fisher information, on given sequences.
+
+For one linear map ``y = W x`` and one position of a sequence, the gradient of the log-likelihood in
+W is ``g x^T``, g being that in y. Over positions, sequences and tokens drawn from the model's own
+distribution the Fisher information of W is ``E[x x^T (x) g g^T]``, products of two positions of one
+sequence left out, and ``S (x) G`` approximates it: ``S = E[x x^T]`` and ``G = E[g g^T]``.
+Source: Martens & Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate
+Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+from holdfast.model.deterministic import cumulative
+from holdfast.model.moments import Moment, MomentSum, MomentSums, moment_of
+
+_LOGITS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True)
+class KroneckerFactors:
+    """Of one map. inputs: S, of its inputs x, [d_in, d_in]; outputs: G, of the gradients g."""
+
+    inputs: Moment
+    outputs: Moment
+
+
+Curvature = Mapping[str, KroneckerFactors]
+
+
+def mixed(
+    past: Curvature, new: Curvature, decay: float, device: torch.device
+) -> dict[str, KroneckerFactors]:
+    """``decay past + (1 - decay) new``, of S and of G of every map, on ``device``."""
+
+    def mix(one: Moment, other: Moment) -> Moment:
+        here, there = (_placed(part, lambda tensor: tensor.to(device)) for part in (one, other))
+        return here.mixed(there, decay)
+
+    inputs: dict[int, Moment] = {}  # maps that read one tensor share their S
+    found = {}
+    for name, factors in new.items():
+        known = id(factors.inputs)
+        if known not in inputs:
+            inputs[known] = mix(past[name].inputs, factors.inputs)
+        found[name] = KroneckerFactors(inputs[known], mix(past[name].outputs, factors.outputs))
+    return found
+
+
+def placed(curvature: Curvature, place: Callable[[Tensor], Tensor]) -> dict[str, KroneckerFactors]:
+    """Every tensor through ``place``, which may copy it to another device."""
+    inputs: dict[int, Moment] = {}
+    found = {}
+    for name, factors in curvature.items():
+        known = id(factors.inputs)
+        if known not in inputs:
+            inputs[known] = _placed(factors.inputs, place)
+        found[name] = KroneckerFactors(inputs[known], _placed(factors.outputs, place))
+    return found
+
+
+def _placed(moment: Moment, place: Callable[[Tensor], Tensor]) -> Moment:
+    return moment_of({key: place(part) for key, part in moment.parts().items()})
+
+
+def named(curvature: Curvature) -> dict[str, Tensor]:
+    """As named tensors for a file; S of maps that read one tensor stands there once.
+
+    The keys are ``S MAP``, ``G MAP``, with a part's name behind the letter, and ``S=FIRST MAP``.
+    """
+    tensors: dict[str, Tensor] = {}
+    firsts: dict[int, str] = {}
+    for name, factors in sorted(curvature.items()):
+        first = firsts.setdefault(id(factors.inputs), name)
+        if first == name:
+            tensors |= {f"S{key} {name}": part for key, part in factors.inputs.parts().items()}
+        else:
+            tensors[f"S={first} {name}"] = torch.empty(0)
+        tensors |= {f"G{key} {name}": part for key, part in factors.outputs.parts().items()}
+    return tensors
+
+
+def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
+    """The inverse of :func:`named`, in any order; KeyError when one is missing or unknown."""
+    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
+    firsts: dict[str, str] = {}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition(" ")
+        if kind.startswith("S="):
+            firsts[name] = kind.removeprefix("S=")
+        else:
+            parts.setdefault((kind[:1], name), {})[kind[1:]] = tensor
+    moments = {place: moment_of(found) for place, found in parts.items()}
+    names = [name for letter, name in moments if letter == "G"]
+    wanted = {("S", firsts.get(n, n)) for n in names} | {("G", n) for n in names}
+    if moments.keys() != wanted or not {*firsts, *firsts.values()} <= {*names}:
+        raise KeyError(f"the tensors {sorted(tensors)} are no curvature")
+    return {
+        name: KroneckerFactors(moments["S", firsts.get(name, name)], moments["G", name])
+        for name in names
+    }
+
+
+class CurvatureConfig(Config):
+    """How curvature is taken.
+
+    temperature: of both distributions of the divergence that is expanded to second order, like
+    tau_D of the replay loss; at 1 a confident answer has almost no curvature. questions: the weight
+    of a question's token beside 1 for an answer's, where the two are told apart. exact_up_to,
+    eigenpairs: S and G are exact up to this width; wider ones keep as many approximate eigenpairs
+    and an isotropic rest of the same trace.
+    """
+
+    temperature: float = Field(1.0, gt=0)
+    questions: float = Field(1.0, ge=0)
+    exact_up_to: int = Field(2048, ge=0)
+    eigenpairs: int = Field(64, ge=0)
+
+
+def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: CurvatureConfig) -> int:
+    """How many numbers S and G of adapted maps have; maps that read one tensor share their S.
+
+    readers: of each tensor that maps read, d_in and the d_out of each of them.
+    """
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, torch.float32, seed=0)
+    return sum(sums.numbers(d_in) + sum(map(sums.numbers, widths)) for d_in, widths in readers)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sequences that are read at once, padded on the right.
+
+    ids: [batch, length]; mask: [batch, length] bool, the real tokens; uniforms: [batch, length - 1]
+    in [0, 1), the draw at each predicting position; weights: alike, of each position's likelihood.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    uniforms: Tensor
+    weights: Tensor
+
+
+def kronecker_factors(
+    hidden_of: Callable[[Tensor, Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+    modules: Mapping[str, nn.Module],
+    batches: Iterable[Rows],
+    sums: MomentSums,
+    temperature: float,
+) -> dict[str, KroneckerFactors]:
+    """S and G of any linear modules, means over all predicting positions, by forward hooks.
+
+    hidden_of: the last hidden states [batch, length, d] of ids and mask, in evaluation mode, with a
+    graph to every module's output; head: logits of hidden states. At every position a token is
+    drawn from the model's whole distribution at ``temperature``; what is differentiated is
+    ``temperature log p`` of it. Modules that read the same tensor share their S.
+    """
+    inputs: dict[str, MomentSum] = {}
+    outputs: dict[str, MomentSum] = {}
+    readers: dict[str, str] = {}  # the first module that reads the same tensor
+    for rows in batches:
+        real = rows.mask[:, 1:]
+        with torch.enable_grad(), _watched(modules) as seen:
+            hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
+            slope = likelihood_slope(head, hidden, rows.uniforms[real], temperature)
+            slope = slope * rows.weights[real][:, None]
+            missed = [name for name in modules if name not in seen]
+            if missed:
+                raise HoldfastError(
+                    f"{missed[0]} was not passed, so it has no curvature; adapt others"
+                )
+            produced = [seen[name][1] for name in modules]
+            gradients = torch.autograd.grad((hidden * slope).sum(), produced)
+        first_of: dict[int, str] = {}
+        # Modules may run in another order than they stand in the model.
+        for name, gradient in zip(modules, gradients, strict=True):
+            given, _ = seen[name]
+            readers.setdefault(name, first_of.setdefault(id(given), name))
+            # An input has a graph, which S would keep for as long as it is kept.
+            x, g = given.detach()[:, :-1][real], gradient[:, :-1][real]
+            if name not in outputs:
+                outputs[name] = sums.new(g.shape[1], g.device, f"{name} outputs")
+                if readers[name] == name:
+                    inputs[name] = sums.new(x.shape[1], x.device, f"{name} inputs")
+            outputs[name].add(g)
+            if readers[name] == name:
+                inputs[name].add(x)
+    means = {name: one.mean() for name, one in inputs.items()}
+    return {name: KroneckerFactors(means[readers[name]], outputs[name].mean()) for name in outputs}
+
+
+def likelihood_slope(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, uniforms: Tensor, temperature: float
+) -> Tensor:
+    """The gradient [n, d], in hidden states [n, d], of ``temperature log p`` of a drawn token each.
+
+    uniforms: [n], in [0, 1): the token is where the cumulative distribution exceeds it.
+    """
+    slopes = []
+    pieces = hidden.detach()
+    rows = max(1, _LOGITS_AT_ONCE // int(head(pieces[:1]).shape[-1]))
+    for piece, uniform in zip(pieces.split(rows), uniforms.split(rows), strict=True):
+        leaf = piece.clone().requires_grad_()
+        with torch.enable_grad():
+            logits = head(leaf)
+        wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+        p = wide.softmax(dim=1)
+        mass = cumulative(p)
+        uniform = uniform.to(mass)[:, None] * mass[:, -1:]
+        token = torch.searchsorted(mass, uniform, right=True).clamp(max=p.shape[1] - 1)
+        upward = (-p).scatter_add(1, token, torch.ones_like(uniform))
+        slopes.append(torch.autograd.grad(logits, leaf, upward.to(logits.dtype))[0])
+    return torch.cat(slopes)
+
+
+@contextmanager
+def _watched(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+    """Within the block, the input and the output of the last pass of every module, by name."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def hook(_: nn.Module, given: Any, produced: Tensor) -> None:
+            if name not in seen:  # a checkpointed block is computed again
+                seen[name] = (given[0], produced)
+
+        return hook
+
+    handles = [one.register_forward_hook(watch(name)) for name, one in modules.items()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,334 @@
+"""The LoRA layers of a PEFT model: the factors that anchors and allocation rules work on.
+
+Nothing wraps the model. The factors are PEFT's own parameters, named by the path of their layer in
+the base model, so that the same code serves this package's loop, a Trainer and a bare script.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from pydantic import Field
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+from holdfast.core.seeding import generator
+
+_PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class LoraSettings(Config):
+    """PEFT's LoRA layers, as in tab:implementation-hparams.
+
+    targets: the last parts of the names of the maps that are adapted. merge_precision: of the
+    matrices that updates are added to; ``model`` rounds the sum to the model's precision.
+    """
+
+    rank: int = Field(32, ge=1)  # r
+    alpha: float = Field(64.0, gt=0)  # alpha_LoRA; an update is scaled by rho = alpha / r
+    dropout: float = Field(0.05, ge=0, lt=1)
+    targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
+    merge_precision: Literal["float32", "model"] = "float32"
+
+
+def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
+    """A PEFT model around ``model``, whose maps become LoRA layers with B = 0.
+
+    Raises HoldfastError as :func:`target_maps` does.
+    """
+    maps = target_maps(model, settings)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT says int, and divides
+        lora_dropout=settings.dropout,
+        target_modules=list(maps),
+        fan_in_fan_out=any(isinstance(one, Conv1D) for one in maps.values()),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # its draw is replaced
+        # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        return get_peft_model(model, config)
+
+
+def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
+    """The linear maps that are adapted, by name, never the output layer.
+
+    Raises HoldfastError when no map has a target's name, or one is narrower than the rank.
+    """
+    head, targets = model.get_output_embeddings(), settings.targets
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if module is not head
+        and isinstance(module, nn.Linear | Conv1D)
+        and (targets == "all-linear" or name.rpartition(".")[2] in targets)
+    }
+    if not found:
+        raise HoldfastError(
+            f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
+            "name its own, or use lora.targets=all-linear"
+        )
+    widths = {name: min(_shape(one)) for name, one in found.items()}
+    narrowest = min(widths, key=lambda name: widths[name])
+    if settings.rank > widths[narrowest]:
+        raise HoldfastError(
+            f"lora.rank = {settings.rank} exceeds the rank of {narrowest}, {widths[narrowest]}; "
+            "lower it"
+        )
+    return found
+
+
+def _shape(one: Any) -> tuple[int, int]:
+    if isinstance(one, Conv1D):
+        return int(one.weight.shape[0]), int(one.weight.shape[1])
+    return int(one.in_features), int(one.out_features)
+
+
+@dataclass(frozen=True)
+class LoraFactors:
+    """One adapted map, ``W + scale lora_B lora_A``; module: PEFT's layer; adapter: its name there.
+
+    lora_A: [r, d_in] and lora_B: [d_out, r] are the live parameters.
+    """
+
+    module: Any
+    adapter: str
+
+    @property
+    def lora_A(self) -> Tensor:
+        """[r, d_in], live."""
+        weight: Tensor = self.module.lora_A[self.adapter].weight
+        return weight
+
+    @property
+    def lora_B(self) -> Tensor:
+        """[d_out, r], live."""
+        weight: Tensor = self.module.lora_B[self.adapter].weight
+        return weight
+
+    @property
+    def scale(self) -> float:
+        """rho: alpha / r, or alpha / sqrt(r) with rsLoRA."""
+        return float(self.module.scaling[self.adapter])
+
+    @property
+    def weight(self) -> Tensor:
+        """The frozen matrix, [d_out, d_in], or [d_in, d_out] of GPT-2's layers; it is live."""
+        weight: Tensor = self.module.get_base_layer().weight
+        return weight
+
+
+class LoraWorkspace:
+    """The trainable factors of a PEFT model, on its frozen matrices.
+
+    layers: the adapted maps by name, such as ``model.layers.0.self_attn.q_proj``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        more: Mapping[str, nn.Parameter] | None = None,
+        masters: bool = True,
+    ) -> None:
+        """model: with one active LoRA adapter; more: other trainable coordinates, by name.
+
+        masters: keep a float32 copy of matrices of half precision that are merged into.
+        Raises HoldfastError where something else is trained, or the update is not ``B A``.
+        """
+        self._more = dict(more or {})
+        self._has_masters = masters
+        if not isinstance(model, PeftModel):
+            raise HoldfastError(
+                f"{type(model).__name__} has no LoRA adapter; wrap it: "
+                "peft.get_peft_model(model, LoraConfig(...))"
+            )
+        self.model = model
+        names = model.active_adapters
+        if len(names) != 1:
+            raise HoldfastError(
+                f"{len(names)} adapters are active ({', '.join(names)}); anchors need one: "
+                "model.set_adapter(NAME)"
+            )
+        self.adapter: str = names[0]
+        base = model.get_base_model()
+        self.layers: dict[str, LoraFactors] = {
+            name: LoraFactors(module, self.adapter)
+            for name, module in base.named_modules()
+            if isinstance(module, LoraLayer) and self.adapter in module.lora_A
+        }
+        self._check(base)
+        self._start_is_given = True
+        self._masters: dict[str, Tensor] = {}
+        self.folded = False  # whether anything was ever added to the matrices
+
+    def _check(self, base: Any) -> None:
+        config: Any = self.model.peft_config[self.adapter]
+        refused = {
+            "use_dora": getattr(config, "use_dora", False),
+            "modules_to_save": getattr(config, "modules_to_save", None),
+            "lora_bias": getattr(config, "lora_bias", False),
+            f"bias={getattr(config, 'bias', None)}": getattr(config, "bias", "none") != "none",
+            "trainable_token_indices": getattr(config, "trainable_token_indices", None),
+            "target_parameters": getattr(config, "target_parameters", None),
+            "a LoRA variant": any(
+                self.adapter in getattr(one.module, "lora_variant", {})
+                for one in self.layers.values()
+            ),
+            "been merged (unmerge it)": any(one.module.merged for one in self.layers.values()),
+        }
+        for option, given in refused.items():
+            if given:
+                raise HoldfastError(
+                    f"the adapter {self.adapter} has {option}: anchors know updates of the form "
+                    "B A alone; make the adapter without it"
+                )
+        if not self.layers:
+            raise HoldfastError(
+                f"the adapter {self.adapter} has no LoRA layer with lora_A and lora_B; its type "
+                f"is {getattr(config, 'peft_type', type(config).__name__)}"
+            )
+        factors = {id(one) for one in self.parameters().values()}
+        for name, parameter in base.named_parameters():
+            if parameter.requires_grad and id(parameter) not in factors:
+                raise HoldfastError(
+                    f"{name} is trained, and it is no LoRA factor; freeze it, or adapt its layer"
+                )
+        for name, factor in self.parameters().items():
+            if not factor.requires_grad:
+                raise HoldfastError(
+                    f"{name} is frozen; load the adapter with is_trainable=True to go on from it"
+                )
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The trainable coordinates, live: ``MODULE.lora_A`` and ``MODULE.lora_B``."""
+        factors = {
+            f"{name}.{part}": getattr(layer, part)
+            for name, layer in self.layers.items()
+            for part in ("lora_A", "lora_B")
+        }
+        return {**factors, **self._more}
+
+    def copied(self) -> dict[str, Tensor]:
+        """The coordinates as they are now."""
+        return {name: one.detach().clone() for name, one in self.parameters().items()}
+
+    @torch.no_grad()
+    def write(self, parameters: Mapping[str, Tensor]) -> None:
+        """Overwrite the coordinates in place; HoldfastError when one is missing or misshapen."""
+        self.check(parameters)
+        for name, one in self.parameters().items():
+            one.copy_(parameters[name])
+
+    @contextmanager
+    def at(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
+        """Within the block the model has other coordinates; then its own again."""
+        now = self.copied()
+        self.write(parameters)
+        try:
+            yield
+        finally:
+            self.write(now)
+
+    @torch.no_grad()
+    def fresh(self, seed: int, task: int) -> None:
+        """Draw A by the Kaiming rule and set B = 0; the first call keeps what the model came with.
+
+        So an adapter that exists already is the start. The draw is named by (seed, task, map).
+        """
+        if self._start_is_given:
+            self._start_is_given = False
+            return
+        for name, layer in self.layers.items():
+            drawn = torch.empty(layer.lora_A.shape, dtype=torch.float32)
+            source = generator(seed, "factors", task, name)
+            nn.init.kaiming_uniform_(drawn, a=5**0.5, generator=source)
+            layer.lora_A.copy_(drawn)
+            layer.lora_B.zero_()
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Add ``scale lora_B lora_A`` to every dense matrix and set B = 0.  Source: eq. app-merge.
+
+        A matrix of half precision has a float32 master in host memory, and is the master rounded.
+        Raises HoldfastError for a quantized matrix.
+        """
+        self.check_mergeable()
+        self.folded = True
+        for name, layer in self.layers.items():
+            weight = layer.weight
+            update = layer.scale * (layer.lora_B @ layer.lora_A)
+            update = update.t() if getattr(layer.module, "fan_in_fan_out", False) else update
+            if weight.element_size() < 4 and self._has_masters:
+                master = self._masters.setdefault(name, weight.detach().float().cpu())
+                master += update.float().cpu()
+                weight.copy_(master)
+            else:
+                weight += update
+            layer.lora_B.zero_()
+
+    def check_mergeable(self) -> None:
+        """Raise HoldfastError where a matrix is quantized, so that nothing can be added to it."""
+        for name, layer in self.layers.items():
+            weight = getattr(layer.module.get_base_layer(), "weight", None)
+            if weight is None or weight.dtype not in _PLAIN:
+                kind = "another form" if weight is None else str(weight.dtype)
+                raise HoldfastError(
+                    f"{name} is quantized to {kind}, and this allocation rule merges into "
+                    "it; load the model in float32 or bfloat16, or use allocation='shared'"
+                )
+
+    def check(self, parameters: Mapping[str, Tensor]) -> None:
+        """Raise HoldfastError when a coordinate is missing or misshapen."""
+        for name, one in self.parameters().items():
+            if name not in parameters or parameters[name].shape != one.shape:
+                raise HoldfastError(
+                    f"the state has no {name} of shape {tuple(one.shape)}; it belongs to another "
+                    "model, rank or set of target modules"
+                )
+
+    def dense(self) -> dict[str, Tensor]:
+        """The dense matrices that merges have changed or may change, in the precision of merges."""
+        return {
+            name: self._masters.get(name, layer.weight.detach())
+            for name, layer in self.layers.items()
+        }
+
+    @torch.no_grad()
+    def set_dense(self, matrices: Mapping[str, Tensor]) -> None:
+        """Overwrite dense matrices by name; HoldfastError for one of another name or shape."""
+        for name, matrix in matrices.items():
+            if name not in self.layers or self.layers[name].weight.shape != matrix.shape:
+                raise HoldfastError(f"the model has no matrix {name} of {tuple(matrix.shape)}")
+        self.folded = self.folded or bool(matrices)
+        for name, matrix in matrices.items():
+            weight = self.layers[name].weight
+            if weight.element_size() < 4 and self._has_masters:
+                self._masters[name] = matrix.float().clone()
+            weight.copy_(matrix)
+
+    @torch.no_grad()
+    def clear(self) -> None:
+        """Set B = 0: the model is its matrices alone."""
+        for layer in self.layers.values():
+            layer.lora_B.zero_()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether every B is 0."""
+        return not bool(torch.stack([one.lora_B.any() for one in self.layers.values()]).any())
+
+    def given_start_is_used(self) -> None:
+        """From now on :meth:`fresh` draws, as after the first task."""
+        self._start_is_given = False

@@ -1,0 +1,186 @@
+"""Bars: general capability, who is in the samples, what a memory knows and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from holdfast.report import names, style
+
+_COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
+_GROUP = 0.84  # width of a group of bars; 1 leaves no gap
+# Samples: items word for word, learned questions answered otherwise, and the rest.
+KINDS = {"right": names.BLUE, "chimeras": names.VERMILION, "other": names.PALE}
+
+_SIDES = (
+    ("memory", "memory as it answers", names.BLUE),
+    ("weights", "weights alone", names.ORANGE),
+    ("list", "list alone", names.GREY),
+)
+_PARTS = {
+    "answered right": {
+        "recalled": "taught wordings",
+        "wordings": "other wordings",
+        "reverse": "the other side of a fact",
+        "sentence": "inside a sentence",
+        "everyday_kept": "everyday questions kept",
+        "others_unchanged": "same relation, other entity:\nanswered as before",
+        "untaught_unchanged": "same entity, other relation:\nanswered as before",
+    },
+    "not taught, yet given a taught answer": {
+        "everyday_taught_answer": "everyday questions",
+        "others_taught_answer": "same relation, other entity",
+        "untaught_taught_answer": "same entity, other relation",
+    },
+}
+_ROW, _FRAME = 0.42, 0.42  # inches: of a measure; of a panel's title and axis
+_THICK = 0.25  # of a bar; a measure has 1
+_ROOM = 1.12  # of the axis; bars end at 1, and their numbers need the room
+
+
+def plot_capability(capability: pd.DataFrame) -> Figure:
+    """General capability after the last measured task of each method, beside the base model.
+
+    One panel per dataset, one group of bars per method, one bar per suite that has right answers;
+    a line across a bar is the base model's.
+
+    capability: the table of that name, of ``analyse(study)``. Raises HoldfastError when it has no
+    such suite.
+    Source: app:res-capability, fig:capability.
+    """
+    answered = capability[capability["unit"] == "share"]
+    last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
+    scores = answered[answered["after_task"] == last]
+    style.refuse_empty(len(scores), "capability")
+    base = scores.dropna(subset="before").groupby("suite")["before"].mean()
+    suites = dict.fromkeys(scores["suite"])
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(suites)}
+    datasets = names.datasets_in_order(scores["dataset"])
+    figure, panels = style.panels(len(datasets), 1.75, sharey=True)
+    for axes, dataset in zip(panels, datasets, strict=True):
+        _draw_suites(axes, scores[scores["dataset"] == dataset], colours, base)
+        style.share_axis(axes, max(scores["value"].max(), base.max() if len(base) else 0))
+        style.title(axes, names.dataset_name(dataset))
+        if style.leads_its_row(axes):
+            axes.set_ylabel("accuracy")
+    handles: list[Patch | Line2D] = [
+        Patch(color=colour, label=names.plain(name)) for name, colour in colours.items()
+    ]
+    if len(base):
+        handles.append(Line2D([], [], color=names.BLACK, linewidth=1, label="base model"))
+    style.bottom_legend(figure, handles)
+    return figure
+
+
+def _draw_suites(
+    axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str], base: Mapping[str, float]
+) -> None:
+    """Draw one panel."""
+    methods = list(dict.fromkeys(rows["method"]))
+    score = rows.set_index(["method", "suite"])["value"]
+    width = _GROUP / len(colours)
+    for group, method in enumerate(methods):
+        for place, (name, colour) in enumerate(colours.items()):
+            middle = group + width * (place - (len(colours) - 1) / 2)
+            if (method, name) in score:
+                axes.bar(middle, score[method, name], 0.9 * width, color=colour)
+            if name in base:
+                ends = [middle - 0.45 * width, middle + 0.45 * width]
+                axes.plot(ends, [base[name]] * 2, color=names.BLACK, linewidth=1)
+    axes.set_xticks(range(len(methods)), [names.method_name(method) for method in methods])
+    axes.set_xlim(-0.55, len(methods) - 0.45)
+    axes.tick_params(axis="x", length=0)
+
+
+def plot_samples(samples: pd.DataFrame, by_age: pd.DataFrame) -> Figure:
+    """A row a data set and method. Left: the share that asks a task, by its age; right: how many
+    are right, mean over seeds, with the share of the learned items that is asked at all.
+
+    samples, by_age: the tables ``samples`` and ``samples_by_age``. Where all learned tasks are
+    rehearsed alike, the left bars fall slowly, as there are ever more tasks to share.
+    Raises HoldfastError when no samples were kept.
+    """
+    style.refuse_empty(len(samples), "samples")
+    groups = list(samples.groupby(["dataset", "method"], sort=False))
+    figure = style.Drawing(style.PAGE, 0.4 + 1.7 * len(groups))
+    panels = figure.subplots(len(groups), 2, squeeze=False)
+    for (left, right), ((dataset, method), part) in zip(panels, groups, strict=True):
+        own = by_age[(by_age["dataset"] == dataset) & (by_age["method"] == method)]
+        left.bar(own["age"], own["share"], 1.0, color=names.BLUE, linewidth=0)
+        left.set(xlabel="age of the task that is asked", ylabel="samples")
+        left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        kinds = part[["task", *KINDS, "distinct"]].groupby("task").mean().reset_index()
+        bottom = np.zeros(len(kinds))
+        for kind, colour in KINDS.items():
+            right.bar(kinds["task"], kinds[kind], 1.0, bottom, color=colour, label=kind)
+            bottom = bottom + kinds[kind].to_numpy()
+        right.set(xlabel="before task", ylabel="samples", ylim=(0, 1))
+        right.yaxis.set_major_formatter(PercentFormatter(1.0))
+        right.plot(kinds["task"], kinds["distinct"], color=names.BLACK, label="items asked at all")
+        name = f"{names.dataset_name(str(dataset))}, {names.method_name(str(method))}"
+        style.title(left, name, "left")
+        for axes in (left, right):
+            style.dress(axes)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.bottom_legend(figure, panels[0, 1].get_legend_handles_labels()[0])
+    return figure
+
+
+def plot_evaluation(values: Mapping[str, Any]) -> Figure:
+    """Bars of the questions answered right, above bars of those wrongly given a taught answer.
+
+    A measure that a side does not have is a dash; one that nobody has is left out.
+
+    values: as ``evaluation.json`` holds them. Raises HoldfastError when nothing was measured.
+    """
+    rows = values["rows"]
+    parts = {}
+    for title, wanted in _PARTS.items():
+        measured = {
+            f"{label} ({rows[name]['of']})": rows[name]
+            for name, label in wanted.items()
+            if name in rows and any(rows[name][side] is not None for side, _, _ in _SIDES)
+        }
+        if measured:
+            parts[title] = measured
+    style.refuse_empty(len(parts), "evaluation")
+    heights = [_ROW * len(part) + _FRAME for part in parts.values()]
+    figure = style.Drawing(style.PAGE * 0.8, sum(heights) + 0.3)
+    panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)
+    for axes, (title, part) in zip(panels.flat, parts.items(), strict=True):
+        _draw_measures(axes, part)
+        style.title(axes, title, "left")
+    style.bottom_legend(figure, [Patch(color=colour, label=label) for _, label, colour in _SIDES])
+    return figure
+
+
+def _draw_measures(axes: Axes, measures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw one panel, its measures from top to bottom."""
+    style.dress(axes)
+    for place, row in enumerate(measures.values()):
+        for number, (side, _, colour) in enumerate(_SIDES):
+            middle = place + (number - 1) * (_THICK + 0.02)
+            value = row[side]
+            axes.barh(middle, value or 0, _THICK, color=colour)
+            axes.annotate(
+                "–" if value is None else f"{100 * value:.{0 if value in (0, 1) else 1}f}",
+                (value or 0, middle),
+                (2, 0),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=style.SMALL,
+            )
+    axes.set_yticks(range(len(measures)), list(measures))
+    axes.set(ylim=(len(measures) - 0.45, -0.55), xlim=(0, _ROOM), xticks=[0, 0.25, 0.5, 0.75, 1])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", alpha=0.25, linewidth=0.5)
+    axes.set_axisbelow(True)

@@ -1,0 +1,225 @@
+"""The page: a study as one static HTML file, with its style and its figures inside.
+
+Source: app:results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from holdfast.analysis.configurations import SPREAD
+from holdfast.analysis.horizon import at_horizon, in_report_order
+from holdfast.analysis.study import Study
+from holdfast.analysis.tables import Analysis, analyse
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_text_atomically
+from holdfast.core.mechanisms import VANILLA
+from holdfast.report.bars import KINDS
+from holdfast.report.figures import inline_svg, study_figures
+from holdfast.report.matrices import plot_comparison
+from holdfast.results import Description, RecallMatrix
+
+_MOST = 96  # heat maps of a data set
+
+# Of these tables the page shows a part, or their means.
+_SHAPED: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "means": lambda table: table[table["metric"] != "half_life"].dropna(subset="value"),
+    "differences": lambda table: table[table["metric"] == "final"].drop(columns="metric"),
+    "survival": lambda table: table.pivot(
+        index="age", columns="method", values="mean"
+    ).reset_index(),
+    "samples": lambda table: (
+        table.groupby("method", sort=False)[[*KINDS, "distinct"]].mean().reset_index()
+    ),
+    "capability": lambda table: table.drop(columns=["value_low", "value_high", "drawn", "items"]),
+}
+
+
+def write_page(study: Study, path: str | Path, *, title: str | None = None) -> Path:
+    """Write a study as one HTML file that loads no other file and no URL; return its path.
+
+    study: from :func:`holdfast.read_study`; title: None for the names of the data sets.
+    Equal studies at equal paths give equal files. Raises HoldfastError for a study without a
+    trajectory or a search, or a path that cannot be written.
+    Source: app:results.
+    """
+    path = Path(path)
+    write_text_atomically(path, render(study, path, title=title))
+    return path
+
+
+def render(study: Study, path: Path, *, title: str | None = None) -> str:
+    """The text of the page that :func:`write_page` writes to ``path``."""
+    names = list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
+    if not names:
+        raise HoldfastError("the study has no trajectory and no search; run it first")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    files = resources.files(__package__)
+    configs = [_config(Path(place)) for place in study.cells["path"]]
+    return environment.from_string((files / "page.html").read_text("utf-8")).render(
+        title=title or f"Holdfast: {', '.join(names)}",
+        style=Markup((files / "page.css").read_text("utf-8")),  # Holdfast's own
+        parts=[_part(study, name, f"part{place}") for place, name in enumerate(names, start=1)],
+        missing=study.missing,
+        unread=configs.count(None),
+        runs=_runs(study.cells, configs, path),
+        settings=_settings([one for one in configs if one is not None]),
+    )
+
+
+def _part(study: Study, dataset: str, place: str) -> dict[str, Any]:
+    """One data set's part of the page. place: a name that is unique on the page."""
+    cells = study.cells[study.cells["dataset"] == dataset]
+    shown = in_report_order(cells)
+    if shown.empty:  # only searches: their finalists, once where two share a trajectory
+        last = cells[cells["horizon"] == cells["horizon"].max()].drop_duplicates("path")
+        shown = last.assign(method=last["candidate"], searched=False)
+    own = replace(study, cells=shown, traces={}, missing=())
+    analysis = analyse(own)
+    tables = {name: analysis.of(dataset, name) for name in analysis.tables}
+    tables |= {name: shape(tables[name]) for name, shape in _SHAPED.items() if name in tables}
+    tables["search"] = study.traces.get(dataset, pd.DataFrame())
+    return {
+        "name": dataset,
+        "summary": _summary(at_horizon(shown), analysis.of(dataset, "configurations")),
+        "refused": [*_refused(analysis), *_left_out(shown)],
+        "figures": {
+            name: inline_svg(figure, f"{place}-{name}")
+            for name, figure in _figures(own, analysis).items()
+        },
+        "tables": {name: readable(table) for name, table in tables.items() if len(table)},
+    }
+
+
+def _figures(study: Study, analysis: Analysis) -> dict[str, Figure]:
+    """The study's figures, and the matrices of all runs where those leave some out."""
+    figures = dict(study_figures(study, analysis).figures)
+    begun = study.cells[study.cells["horizon"] > 0]
+    mean = begun.groupby("method")["final"].transform("mean")
+    begun = begun.assign(mean=-mean).sort_values(["mean", "method", "seed"])
+    runs: dict[str, RecallMatrix] = {}
+    for run in begun.head(_MOST).itertuples():
+        title = "\n".join([*run.method.split(" "), f"seed {run.seed}"])
+        while title in runs:
+            title += " again"  # such a study has no means, and says so
+        runs[title] = study.matrices[run.path]
+    drawn = figures["matrices"].axes[0].images if "matrices" in figures else []
+    if len(runs) > len(drawn):
+        figures["trajectories"] = plot_comparison(runs)
+    return figures
+
+
+def _left_out(cells: pd.DataFrame) -> list[str]:
+    begun = int((cells["horizon"] > 0).sum())
+    return [f"Of {begun} runs the matrices of {_MOST} are drawn."] if begun > _MOST else []
+
+
+def _summary(runs: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    """The first sentences. runs: at their horizon; table: their configurations, the best first."""
+    if table.empty:
+        return ["No trajectory has been evaluated yet."] if runs.empty else []
+    horizon, seeds = int(table["horizon"].iloc[0]), sorted(set(runs["seed"]))
+    if not horizon:
+        return ["Nothing has been learned yet."]
+    finals = table.set_index("method")["final"].dropna()
+    if finals.empty:
+        return ["The last row does not ask every task, so no Final is known."]
+    best = finals.index[0]
+    lines = [f"{best} recalls {finals.iloc[0]:.1%} of {horizon} tasks after the last of them."]
+    if VANILLA in finals and best != VANILLA:
+        lines.append(f"{VANILLA}, which has no mechanism, recalls {finals[VANILLA]:.1%}.")
+    if len(seeds) == 1:
+        lines.append("One seed was run, so nothing is known of the spread.")
+    elif table["seeds"].iloc[0] < len(seeds):
+        lines.append(f"Of {best} only {table['seeds'].iloc[0]} of {len(seeds)} seeds are finished.")
+    return lines
+
+
+def _refused(analysis: Analysis) -> list[str]:
+    """What cannot be made, each reason once."""
+    reasons = defaultdict(list)
+    for (name, _), why in analysis.refused.items():
+        reasons[why].append(name)
+    return [f"No {', '.join(names)}: {why}." for why, names in reasons.items()]
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as texts: a deviation beside its value, the ends of an interval in one column."""
+    texts = table.apply(_texts)
+    for name in SPREAD:
+        if f"{name}_sd" in texts:
+            texts[name] += (" ± " + texts[f"{name}_sd"]).where(table[f"{name}_sd"].notna(), "")
+    if {"low", "high"} <= {*texts}:
+        both = texts["low"] + " to " + texts["high"]
+        interval = both.where(table[["low", "high"]].notna().any(axis="columns"), "–")
+        texts.insert(list(texts).index("low"), "95% interval", interval)
+    spare = {"dataset", "low", "high", *(f"{name}_sd" for name in SPREAD)}
+    return texts[[name for name in texts if name not in spare]]
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """Shares with three digits; tasks, bits and what else may be above 1 with four at most."""
+    digits = ""
+    if pd.api.types.is_float_dtype(column):
+        digits = ".4g" if (column > 1).any() else ".3f"
+    texts = ["–" if pd.isna(value) else format(value, digits) for value in column]
+    return pd.Series(texts, index=column.index, dtype=object)
+
+
+def _config(directory: Path) -> Description | None:
+    try:
+        return Description.read(directory)
+    except HoldfastError:
+        return None
+
+
+def _runs(
+    cells: pd.DataFrame, configs: Sequence[Description | None], page: Path
+) -> list[dict[str, Any]]:
+    """Each run with its identity, and where its files are as seen from the page's folder."""
+    texts = cells[["candidate", "dataset", "seed", "horizon", "final"]].apply(_texts)
+    rows: list[dict[str, Any]] = texts.to_dict("records")
+    for row, path, config in zip(rows, cells["path"], configs, strict=True):
+        row["identity"] = "" if config is None else config.identity
+        with suppress(ValueError):  # on another drive
+            path = Path(os.path.relpath(path, page.parent)).as_posix()
+        row["link"] = "./" + quote(path)
+    return rows
+
+
+def _settings(configs: Sequence[Description]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """Each setting with its values, and of how many runs each is; 0 where it is that of all."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in configs:
+        for what, source in (("stream", one.stream), ("backbone", one.backbone)):
+            found[what][f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
+        found["versions"][", ".join(f"{key} {text}" for key, text in one.versions.items())] += 1
+        for name, value in _flat(one.config):
+            found[name][value] += 1
+    for name, values in found.items():
+        yield name, [(text, runs % len(configs)) for text, runs in sorted(values.items())]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield dotted settings and their values as JSON, except those that name a run."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif name and name not in ("method", "seed"):
+        yield name, json.dumps(value)

@@ -1,0 +1,199 @@
+"""A memory as it is served: what was not taught the model writes, token by token.
+
+Where an answer comes from is known once its question is read, before its first token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.answer import Answer
+from holdfast.memory.memory import Memory
+from holdfast.memory.telling import answer_values
+from holdfast.model.chat import ChatForm
+from holdfast.model.reading import Reading
+from holdfast.serving.events import (
+    NOT_TAUGHT,
+    Answered,
+    AskedQuestion,
+    Event,
+    Piece,
+    Steps,
+)
+from holdfast.streams import Task
+from holdfast.streams.batches import newest
+from holdfast.streams.registry import question_key
+
+_Found = Answer | Reading | HoldfastError
+
+
+class ServedMemory:
+    """Answers with a memory. Only one thread calls it.
+
+    taught_only: what was not taught gets ``NOT_TAUGHT`` instead of the untouched model's answer.
+    """
+
+    batch = 16  # each keeps up to 768 tokens' keys and values, 35 MB with smollm2
+
+    def __init__(self, memory: Memory, *, taught_only: bool = False) -> None:
+        self.memory = memory
+        self._taught_only = taught_only
+
+    def refresh(self) -> bool:
+        """Take up what another process has taught. Raises HoldfastError for what is damaged."""
+        return self.memory.refresh()
+
+    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
+        """Answer questions, a step at a time.
+
+        Yields what is new of them: a question's number, and a piece of its answer, the whole
+        answer, or what is wrong with the question. The last event of every question is one of the
+        latter two.
+        """
+        found = self._taught([one.text for one in questions])
+        form = self.memory.engine().form
+        events: list[tuple[int, Event]] = []
+        drafts: dict[int, _Draft] = {}
+        readings = []
+        for number, (question, one) in enumerate(zip(questions, found, strict=True)):
+            if isinstance(one, Reading) and not self._taught_only:
+                draft = _Draft(self.memory, form, question)
+                drafts[number] = draft
+                readings.append(one)
+                events.append((number, Piece("", draft.values)))
+            else:
+                events.append((number, self._whole(form, question.text, one)))
+        yield events
+        if readings:
+            yield from self._drafted(drafts, readings)
+
+    def _taught(self, questions: Sequence[str]) -> list[_Found]:
+        """What was taught; a question that is wrong affects no other."""
+        answerer = self.memory.answerer()
+        try:
+            return [*answerer.taught(questions)]
+        except HoldfastError as error:
+            if len(questions) == 1:
+                return [error]
+        return [self._taught([question])[0] for question in questions]
+
+    def _whole(
+        self, form: ChatForm, question: str, found: Answer | Reading | HoldfastError
+    ) -> Event:
+        if isinstance(found, HoldfastError):
+            return found
+        if isinstance(found, Answer):
+            values = answer_values(self.memory, found)
+            return _answered(form, question, found.text, values)
+        values = answer_values(self.memory, Answer(question, "", "model"))
+        return _answered(form, question, NOT_TAUGHT, {**values, "answer": None, "source": None})
+
+    def _drafted(self, drafts: dict[int, _Draft], readings: Sequence[Reading]) -> Steps:
+        """The untouched model's answers, written side by side."""
+        limit = max(draft.most for draft in drafts.values())
+        steps = self.memory.engine().reader.steps(readings, limit)
+        for tokens in steps:
+            yield [
+                (number, event)
+                for (number, draft), token in zip(drafts.items(), tokens, strict=True)
+                if (event := draft.grown(token)) is not None
+            ]
+            if all(draft.done for draft in drafts.values()):
+                return
+        yield [(number, draft.ended("stop")) for number, draft in drafts.items() if not draft.done]
+
+    def remembered(self) -> dict[str, Any]:
+        """All facts on file, newest first, and where their answers come from.
+
+        Each fact has ``question``, ``answer``, ``batch`` (its lesson's number), ``batch_name``,
+        ``recalled``: whether the weights gave the answer at the end of the lesson; and ``source``:
+        ``weights``, ``list``, or ``waiting`` where its lesson is not learned yet.
+        """
+        memory = self.memory
+        tasks, learned = memory.tasks, memory.horizon
+        lesson_of = _lessons_of(tasks)
+        missed = {question_key(item.question) for item in memory.missed()}
+        facts = []
+        for item in newest(tasks):
+            key = question_key(item.question)
+            number = lesson_of[key]
+            source = "waiting" if number > learned else "list" if key in missed else "weights"
+            facts.append(
+                {
+                    "question": item.question,
+                    "answer": item.answer,
+                    "batch": number,
+                    "batch_name": tasks[number - 1].name,
+                    "recalled": source == "weights",
+                    "source": source,
+                }
+            )
+        return {
+            "memory": memory.directory.resolve().name,
+            "model": memory.model,
+            "batches": learned,
+            "facts": sorted(facts, key=lambda fact: -int(str(fact["batch"]))),
+        }
+
+
+def _lessons_of(tasks: Sequence[Task]) -> dict[str, int]:
+    """The number of the last lesson of each question, by its key."""
+    return {
+        question_key(item.question): number
+        for number, task in enumerate(tasks, start=1)
+        for item in task.items
+    }
+
+
+def _answered(form: ChatForm, question: str, content: str, values: dict[str, Any]) -> Answered:
+    return Answered(content, values, len(form.question(question)), len(form.answer(content)))
+
+
+@dataclass
+class _Draft:
+    """An answer that the untouched model is writing."""
+
+    memory: Memory
+    form: ChatForm
+    question: AskedQuestion
+    tokens: list[int] = field(default_factory=list)
+    sent: str = ""
+    done: bool = False
+
+    @property
+    def most(self) -> int:
+        """The most tokens of this answer."""
+        limit = self.memory.limits().answer
+        return min(self.question.most or limit, limit)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is known before the first token."""
+        return {"source": "model", "taught": False, "fact": None}
+
+    def grown(self, token: int | None) -> Event | None:
+        """What a further token changes; None for the token means that the answer has ended."""
+        if self.done:
+            return None
+        if token is None:
+            return self.ended("stop")
+        self.tokens.append(token)
+        if len(self.tokens) == self.most:
+            return self.ended("length")
+        text = self.form.growing(self.tokens)
+        if not text.startswith(self.sent) or text == self.sent:
+            return None
+        new = text[len(self.sent) :]
+        self.sent = text
+        return Piece(new, self.values)
+
+    def ended(self, finish: str) -> Answered:
+        """The whole answer."""
+        self.done = True
+        text = self.form.text(self.tokens)
+        values = answer_values(self.memory, Answer(self.question.text, text, "model"))
+        asked = len(self.form.question(self.question.text))
+        return Answered(text, values, asked, len(self.tokens), finish)

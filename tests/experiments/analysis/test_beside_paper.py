@@ -1,0 +1,113 @@
+"""More of a study beside the paper: the paper beside itself, and what a study lacks."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from experiments.paper.analysis.beside_paper import beside_paper, roles
+from experiments.paper.published import DATASETS, dataset_table, paper_table
+
+METRICS = ["diag", "forget", "w10", "w50"]
+
+
+def as_analysed() -> dict[str, pd.DataFrame]:
+    """The paper's own numbers as the tables of an analysis."""
+    configurations = pd.concat(
+        [dataset_table("all", name).assign(dataset=name) for name in DATASETS], ignore_index=True
+    ).rename(columns={"configuration": "method"})
+    configurations[["final", *METRICS]] /= 100
+    swap = paper_table("tab:allocation-swap")
+    capability = paper_table("app:res-capability").assign(after_task=100)
+    capability["value"] = capability["value"].str.removeprefix("<").astype(float) / 100
+    lives = paper_table("sec:res-time")
+    lives["method"] = [
+        roles(list(configurations.query("dataset == @one.dataset")["method"]))[one.role]
+        for one in lives.itertuples()
+    ]
+    bounds = {"low": float("nan"), "high": float("nan")}
+    means = configurations.melt(["dataset", "method"], METRICS, var_name="metric")
+    known = means.assign(low=means["value"] - 1e-9, high=means["value"] + 1e-9)
+    return {
+        "configurations": configurations,
+        "means": known,
+        "half_lives": lives.drop_duplicates(["dataset", "method"]).assign(
+            **bounds, ages=100, seeds=1
+        ),
+        "allocation_swap": swap.assign(change=swap["change"] / 100, low=-1.0, high=-0.9),
+        "search_transfer": paper_table("tab:rung-vs-canonical").rename(
+            columns={"tasks": "horizon"}
+        ),
+        "capability": capability.assign(value_low=0.0, value_high=1.0),
+    }
+
+
+def test_the_paper_is_beside_itself() -> None:
+    found = beside_paper(as_analysed())
+    assert {name: len(table) for name, table in found.items()} == {
+        "metrics": 3 * 21 * 4, "half_lives": 12, "allocation_swap": 6, "search_transfer": 12,
+        "capability": 11,
+    }  # fmt: skip
+    for name, ours in (
+        ("metrics", "value"), ("half_lives", "half_life"), ("allocation_swap", "change"),
+        ("search_transfer", "spearman"), ("search_transfer", "top3_overlap"),
+    ):  # fmt: skip
+        table = found[name]
+        assert table[ours].to_numpy() == pytest.approx(table[f"{ours}_paper"].to_numpy())
+    capability = found["capability"]
+    told = capability["value_paper"].str.removeprefix("<").astype(float)
+    assert capability["value"].to_numpy() == pytest.approx(told.to_numpy())
+    assert (capability["value_paper"] == "<0.080").sum() == 3
+    inside = {name: set(table["inside"]) for name, table in found.items() if "inside" in table}
+    assert inside == {
+        "metrics": {"yes"}, "half_lives": {""}, "allocation_swap": {"no"}, "capability": {"yes"},
+    }  # fmt: skip
+
+
+def test_a_half_life_beyond_the_horizon_may_be_any_longer_one() -> None:
+    tables = as_analysed()
+    known = tables["half_lives"]
+    nothing = float("nan")
+    for low, high, told in ((1, nothing, "yes"), (nothing, nothing, "no"), (45, nothing, "no")):
+        table = known.assign(low=low, high=high, ages=100, seeds=2)
+        found = beside_paper({**tables, "half_lives": table})["half_lives"]
+        assert set(found["inside"]) == {told}
+    found = beside_paper({**tables, "half_lives": known.assign(low=2, high=19, seeds=2)})
+    judged = found["half_lives"].set_index(["dataset", "role"])["inside"]
+    assert judged["symbol_qa", "naive"] == "no" and judged["real_qa", "naive"] == "yes"
+    assert judged["symbol_qa", "strongest composition"] == "yes"
+
+
+def test_half_lives_are_of_the_papers_methods_by_role() -> None:
+    assert roles(["kfac_merge", "si_merge", "merge", "replay", "vanilla"]) == {
+        "naive": "vanilla",
+        "strongest standalone mechanism": "merge",
+        "strongest composition": "kfac_merge",
+    }
+    methods = ["kfac_merge", "kfac", "si_merge", "si", "vanilla"]
+    configurations = pd.DataFrame({"dataset": "real_qa", "method": methods})
+    configurations[METRICS] = 0.5
+    lives = pd.DataFrame({"dataset": "real_qa", "method": methods[:4], "half_life": [9, 8, 7, 6]})
+    lives = lives.assign(low=5.0, high=8.0, ages=100, seeds=3)
+    found = beside_paper({"half_lives": lives, "configurations": configurations})["half_lives"]
+    assert found[["role", "method", "half_life", "half_life_paper"]].to_numpy().tolist() == [
+        ["strongest standalone mechanism", "si", 6, 11],
+        ["strongest composition", "si_merge", 7, 44],
+    ]
+
+
+def test_only_the_last_measured_boundary_counts() -> None:
+    table = pd.DataFrame(
+        {
+            "dataset": "mine",
+            "method": "si_replay_merge",
+            "suite": "average",
+            "after_task": [50, 100],
+            "value": [0.5, 0.25],
+            "value_low": 0.2,
+            "value_high": 0.3,
+        }
+    )
+    assert beside_paper({"capability": table}) == {}
+    found = beside_paper({"capability": table}, dataset="llm_qa")["capability"]
+    assert found[["value", "value_paper"]].to_numpy().tolist() == [[0.25, "0.130"]]

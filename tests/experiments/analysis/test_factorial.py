@@ -1,0 +1,229 @@
+"""The factorial against ordinary least squares, one-way analysis of variance, and by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from experiments.paper.analysis.factorial import effect_contrasts, factorial, synergy
+from experiments.paper.analysis.replicates import replicates
+from experiments.paper.analysis.tables import analyse
+from holdfast.analysis.composition import FACTORS, composition, compositions
+from holdfast.analysis.study import read_study
+from holdfast.core.errors import HoldfastError
+from tests.analysis.synthetic import FACTORIAL, write_suite
+
+from .tables import cells, without
+
+
+def random_cells(factors: tuple[str, ...], seeds: int, seed: int) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    return cells({tag: draw.uniform(size=seeds) for tag in compositions(factors)})
+
+
+DESIGNS = st.tuples(
+    st.integers(1, 4).flatmap(lambda k: st.sampled_from(list(itertools.combinations(FACTORS, k)))),
+    st.integers(2, 5),
+    st.integers(0, 2**32 - 1),
+)
+
+
+@given(DESIGNS)
+@settings(max_examples=40, deadline=None)
+def test_equals_least_squares(design: tuple[tuple[str, ...], int, int]) -> None:
+    factors, seeds, seed = design
+    table = random_cells(factors, seeds, seed)
+    result = factorial(table, factors)
+    # Regression on +-1/2, the product of signs for an interaction: its coefficients are effects.
+    words = table["method"].str.split("_")
+    signs = {name: np.array([1 if name in tag else -1 for tag in words]) for name in factors}
+    terms = list(result.effects["term"])
+    columns = [np.prod([signs[name] for name in term.split(":")], axis=0) / 2 for term in terms]
+    x = np.column_stack([np.ones(len(table)), *columns])
+    y = table["final"].to_numpy()
+    coefficients, (residual,), size, _ = np.linalg.lstsq(x, y)
+    assert size == len(terms) + 1 == 2 ** len(factors)
+    np.testing.assert_allclose(result.effects["effect"], coefficients[1:], atol=1e-12)
+
+    total = ((y - y.mean()) ** 2).sum()
+    assert (result.n, result.error_df) == (len(y), len(y) - size)
+    assert math.isclose(result.rmse, math.sqrt(residual / result.error_df))
+    assert math.isclose(result.r2, 1 - residual / total)
+    covariance = np.linalg.inv(x.T @ x) * residual / result.error_df
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance))[1:], result.standard_error)
+    # Leaving a term out raises the residual by its sum of squares; its F is the t squared.
+    reduced = np.linalg.lstsq(np.delete(x, 1, axis=1), y)[1]
+    assert math.isclose(result.effects["sum_of_squares"][0], reduced[0] - residual)
+    np.testing.assert_allclose(result.effects["share"], result.effects["sum_of_squares"] / total)
+    t = coefficients[1:] / result.standard_error
+    np.testing.assert_allclose(result.effects["f"], t**2, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        result.effects["p"], 2 * stats.t.sf(np.abs(t), result.error_df), rtol=1e-6, atol=1e-12
+    )
+
+
+@given(DESIGNS, st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_the_order_of_rows_changes_nothing(design, random) -> None:
+    factors, seeds, seed = design
+    table = random_cells(factors, seeds, seed)
+    rows = list(range(len(table)))
+    random.shuffle(rows)
+    first, second = factorial(table, factors), factorial(table.iloc[rows], factors)
+    pd.testing.assert_frame_equal(first.effects, second.effects, check_exact=True)
+    assert dataclasses.replace(first, effects=None) == dataclasses.replace(second, effects=None)
+
+
+def test_one_factor_is_one_way_analysis_of_variance() -> None:
+    finals = {"vanilla": [0.1, 0.2, 0.15, 0.4], "merge": [0.5, 0.3, 0.35, 0.45]}
+    result = factorial(cells(finals), ["merge"])
+    f, p = stats.f_oneway(*finals.values())
+    assert result.effects["f"][0] == pytest.approx(f)
+    assert result.effects["p"][0] == pytest.approx(p)
+    assert result.effects["effect"][0] == pytest.approx(0.4 - 0.2125)
+
+
+def test_two_factors_by_hand() -> None:
+    # Means 0.1, 0.2, 0.3, 0.8: merge (0.1 + 0.5) / 2, replay (0.2 + 0.6) / 2, and the gain of
+    # replay with merge (0.6) less that without (0.2), halved as the main effects' standard error
+    # asks. The sum of squares is n / 4 = 2 times the square; each cell has error 2 * 0.01^2.
+    finals = {
+        "vanilla": [0.09, 0.11],
+        "merge": [0.19, 0.21],
+        "replay": [0.29, 0.31],
+        "replay_merge": [0.79, 0.81],
+    }
+    result = factorial(cells(finals), ["replay", "merge"])
+    assert list(result.effects["term"]) == ["replay", "merge", "replay:merge"]
+    np.testing.assert_allclose(result.effects["effect"], [0.4, 0.3, 0.2])
+    np.testing.assert_allclose(result.effects["sum_of_squares"], [0.32, 0.18, 0.08])
+    np.testing.assert_allclose(result.effects["f"], [1600, 900, 400])
+    np.testing.assert_allclose(result.effects["share"], np.array([320, 180, 80]) / 580.8)
+    assert (result.n, result.error_df) == (8, 4)
+    assert result.rmse == pytest.approx(0.01 * math.sqrt(2))
+    assert result.standard_error == pytest.approx(0.01)
+    assert result.r2 == pytest.approx(580 / 580.8)
+
+
+def test_other_methods_are_no_part_of_it() -> None:
+    table = random_cells(FACTORS, 3, 0)
+    others = cells({"online_ewc": [9.0], "si_olora": [9.0, 8.0], "si_sd_replay_osrm": [7.0] * 3})
+    pd.testing.assert_frame_equal(
+        factorial(pd.concat([table, others])).effects, factorial(table).effects
+    )
+
+
+def test_another_response() -> None:
+    table = random_cells(FACTORS, 2, 1)
+    table["diag"] = 2 * table["final"]
+    doubled, plain = factorial(table, response="diag"), factorial(table)
+    assert doubled.response == "diag"
+    np.testing.assert_allclose(doubled.effects["effect"], 2 * plain.effects["effect"])
+    np.testing.assert_allclose(doubled.effects["f"], plain.effects["f"])
+
+
+def test_one_seed_has_effects_and_no_error() -> None:
+    result = factorial(random_cells(("sd", "merge"), 1, 2), ["sd", "merge"])
+    assert result.effects["effect"].notna().all()
+    assert result.effects[["f", "p"]].isna().all(axis=None)
+    assert math.isnan(result.rmse) and math.isnan(result.standard_error)
+    assert result.error_df == 0
+
+
+def test_seeds_that_agree_exactly_make_an_effect_certain() -> None:
+    result = factorial(cells({"vanilla": [0.25] * 3, "sd": [0.5] * 3}), ["sd"])
+    assert result.effects["f"][0] == math.inf
+    assert result.effects["p"][0] == 0
+    nothing = factorial(cells({"vanilla": [0.25] * 3, "sd": [0.25] * 3}), ["sd"])
+    assert math.isnan(nothing.effects["f"][0])
+
+
+def refused(table: pd.DataFrame, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message) as caught:
+        factorial(table)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_balanced_is_refused_by_name() -> None:
+    table = random_cells(FACTORS, 3, 3)
+    refused(without(table, "si_sd_merge", 2), "here: si_sd_merge has no cell with seed 2;")
+    refused(table[table["method"] != "sd"], r"here: sd has no cell with seed 1 \(and 2 more")
+    again = table[(table["method"] == "replay") & (table["seed"] == 3)]
+    refused(pd.concat([table, again]), "here: replay with seed 3 is there twice")
+    refused(pd.concat([table, table.assign(dataset="there")]), "of here and there; choose one")
+    refused(table[:0], "no finished cell")
+    refused(table[table["method"] == "none"], "no finished cell")
+    refused(cells({"olora": [0.1]}), "here: none of vanilla, si, .* has been learned")
+
+
+def test_what_is_not_comparable_is_refused_by_name() -> None:
+    table = random_cells(FACTORS, 2, 4).reset_index(drop=True)
+    changed = table.copy()
+    changed.loc[5, "horizon"] = 7
+    refused(changed, "vanilla with seed 1 and sd with seed 2 have different horizons, 10 and 7")
+    changed = table.copy()
+    changed.loc[5, "order_seed"] = 1234
+    refused(changed, "sd with seed 2 have different task orders, the stream's own and 1234")
+    refused(changed.iloc[::-1], "different task orders, the stream's own and 1234")
+    refused(changed.sort_values("order_seed"), "task orders, 1234 and the stream's own")
+    changed["order_seed"] = 1234
+    assert factorial(changed).n == 32
+    changed = table.copy()
+    changed.loc[5, "final"] = math.nan
+    refused(changed, "here: final of sd with seed 2 is not defined")
+    with pytest.raises(HoldfastError, match="here: the cells have no finale"):
+        factorial(table, response="finale")
+
+
+@given(st.permutations(["vanilla", "sd", "si_merge", "replay"]))
+def test_replicates_stay_in_the_order_asked_for(methods: list[str]) -> None:
+    finals = {"replay": [0.1, 0.2], "si_merge": [0.3, 0.4], "sd": [0.5, 0.6], "vanilla": [0.7, 0.8]}
+    table = replicates(cells(finals).iloc[::-1], methods)
+    assert list(table.index) == methods
+    assert list(table.columns) == [1, 2]
+    for method in methods:
+        assert list(table.loc[method]) == finals[method]
+
+
+def test_synergy_is_gain_over_vanilla() -> None:
+    finals = {"vanilla": [0.1], "si": [0.3], "sd": [0.2], composition(["si", "sd"]): [0.9]}
+    table = synergy(cells(finals), "sd", "si")
+    assert table["apart"][0] == pytest.approx(0.3)
+    assert table["together"][0] == pytest.approx(0.8)
+    with pytest.raises(HoldfastError, match="here: sd has no cell with seed 1"):
+        synergy(without(cells(finals), "sd", 1), "sd", "si")
+
+
+def test_effects_synergy_and_steps_have_intervals(tmp_path: Path) -> None:
+    study = read_study(write_suite(tmp_path / "suite", FACTORIAL, (41, 42, 43), 12))
+    analysis = analyse(study)
+    effects = analysis.tables["effects"]
+    finals = study.cells.groupby("method")["final"].mean()
+    factors = ("si", "sd", "replay", "merge")
+    for row, weights in zip(
+        effects.to_dict("records"), effect_contrasts(effects["term"], factors), strict=True
+    ):
+        assert sum(finals[name] * weight for name, weight in weights.items()) == pytest.approx(
+            row["effect"]
+        )
+    steps = analysis.tables["build_up"]
+    assert np.isnan(steps["gain"][0]) and np.isnan(steps["low"][0])
+    told = pd.concat(
+        [
+            effects.rename(columns={"effect": "value"})[["value", "low", "high"]],
+            analysis.tables["synergy"].rename(columns={"difference": "value"})[
+                ["value", "low", "high"]
+            ],
+            steps[1:].rename(columns={"gain": "value"})[["value", "low", "high"]],
+        ]
+    )
+    assert ((told["low"] <= told["value"]) & (told["value"] <= told["high"])).all()

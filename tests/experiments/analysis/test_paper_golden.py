@@ -1,0 +1,206 @@
+"""From the paper's means and deviations the analysis gives its effects, tests and ranks.
+
+The paper prints means and standard deviations to 0.1 points, so what follows from them is known
+only within bounds. They are measured here, by drawing inputs that round to the printed ones.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from experiments.paper.analysis.allocation_swap import allocation_swap
+from experiments.paper.analysis.build_up import build_up
+from experiments.paper.analysis.factorial import Factorial, factorial, synergy
+from experiments.paper.analysis.ranks import ranks
+from experiments.paper.published import DATASETS, dataset_table, paper_cells, paper_table
+from holdfast.analysis.composition import compositions, has
+
+from .tables import everything_published, published
+
+HALF = 0.05  # of the last printed place of a mean or deviation, in points
+DRAWS = 2000
+
+
+@cache
+def allowed(dataset: str) -> pd.DataFrame:
+    """Lowest and highest effect, F, share and caption that round to the printed inputs, by term.
+
+    A second, direct way to the numbers: all draws at once, from means and deviations. In points.
+    """
+    tags = compositions()
+    table = published(dataset).loc[list(tags)]
+    draw = np.random.default_rng(0).uniform(-HALF, HALF, (2, DRAWS, len(tags)))
+    draw[:, 0] = 0  # the first is what is printed
+    means = table["final"].to_numpy() + draw[0]
+    deviations = np.maximum(table["final_sd"].to_numpy() + draw[1], 0)
+    mean_square = (deviations**2).mean(axis=1)
+    rmse = np.sqrt(mean_square)
+    values = {"rmse": rmse, "standard_error": rmse / np.sqrt(12)}
+    squares = []
+    for term in dataset_table("anova", dataset)["term"]:
+        sign = [(-1) ** sum(not has(tag, name) for name in term.split(":")) for tag in tags]
+        effect = means @ np.array(sign) / 8
+        squares.append(12 * effect**2)
+        values[f"effect {term}"] = effect
+        values[f"f {term}"] = squares[-1] / mean_square
+    total = sum(squares) + 32 * mean_square
+    for term, square in zip(dataset_table("anova", dataset)["term"], squares, strict=True):
+        values[f"share {term}"] = 100 * square / total
+    values["explained"] = 100 * sum(squares) / total
+    bounds = {name: (drawn[0], drawn.min(), drawn.max()) for name, drawn in values.items()}
+    return pd.DataFrame(bounds, index=["printed", "low", "high"]).T
+
+
+@cache
+def analysed(dataset: str) -> Factorial:
+    return factorial(paper_cells(dataset))
+
+
+def terms(dataset: str) -> pd.DataFrame:
+    """The published ANOVA table beside what the analysis gives, in points and percentages."""
+    ours = analysed(dataset).effects.set_index("term")
+    theirs = dataset_table("anova", dataset).set_index("term")
+    table = theirs.merge(ours, on="term", suffixes=("", "_ours"))
+    table["effect_ours"] *= 100
+    table["share"] *= 100
+    return table
+
+
+def within(value: float, bounds: pd.Series, rounding: float) -> bool:
+    return bool(bounds["low"] - rounding <= value <= bounds["high"] + rounding)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_effects(dataset: str) -> None:
+    # Sixteen inputs with weight 1/8 move an effect by 0.1 at the very most; their standard
+    # deviation of 0.029 each gives it one of 0.014, and no draw moves it by more than 0.06.
+    for term, row in terms(dataset).iterrows():
+        bounds = allowed(dataset).loc[f"effect {term}"]
+        assert row["effect_ours"] == pytest.approx(bounds["printed"], abs=1e-9), term
+        assert bounds["high"] - bounds["low"] < 2 * 0.06, term
+        assert within(row["effect"], bounds, 0.005), (term, row["effect"], row["effect_ours"])
+
+
+def test_effects_differ_as_much_as_rounding_does() -> None:
+    # One in which interactions had another scale would differ by far more; 45 effects.
+    tables = [terms(dataset) for dataset in DATASETS]
+    differences = np.concatenate([(t["effect_ours"] - t["effect"]).to_numpy() for t in tables])
+    expected = np.sqrt(16) / 8 * 2 * HALF / np.sqrt(12)
+    assert np.sqrt((differences**2).mean()) == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_f_and_p(dataset: str) -> None:
+    for term, row in terms(dataset).iterrows():
+        bounds = allowed(dataset).loc[f"f {term}"]
+        assert row["f_ours"] == pytest.approx(bounds["printed"], rel=1e-6, abs=1e-9), term
+        assert within(row["f"], bounds, 0.05), (term, row["f"], row["f_ours"])
+        low, high = stats.f.sf([bounds["high"], bounds["low"]], 1, 32)
+        assert low <= row["p_ours"] <= high
+        if row["p"] == "<1e-4":
+            assert row["p_ours"] < 1e-4, term
+        else:  # three digits
+            assert 0.995 * low <= float(row["p"]) <= 1.005 * high, (term, row["p"], row["p_ours"])
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_percentages_of_variance(dataset: str) -> None:
+    for term, row in terms(dataset).iterrows():
+        bounds = allowed(dataset).loc[f"share {term}"]
+        assert row["share"] == pytest.approx(bounds["printed"], rel=1e-6, abs=1e-9), term
+        assert within(row["percent_variance"], bounds, 0.05), (term, row["share"])
+        assert bounds["high"] - bounds["low"] < 0.9, term
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_captions(dataset: str) -> None:
+    result, bounds = analysed(dataset), allowed(dataset)
+    caption = paper_table("app:res-anova").set_index("dataset").loc[dataset]
+    assert (result.n, result.error_df) == (caption["n"], caption["error_df"]) == (48, 32)
+    assert 100 * result.rmse == pytest.approx(bounds.loc["rmse", "printed"])
+    assert 100 * result.r2 == pytest.approx(bounds.loc["explained", "printed"])
+    assert within(caption["rmse"], bounds.loc["rmse"], 0.005)
+    assert within(caption["standard_error"], bounds.loc["standard_error"], 0.005)
+    assert round(100 * result.r2) == caption["percent_explained"]
+    assert round(100 * result.standard_error, 1) == round(caption["standard_error"], 1)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_short_table_is_the_long_one_rounded(dataset: str) -> None:
+    short = paper_table("tab:anova").query("dataset == @dataset").set_index("term")
+    table = terms(dataset)
+    assert set(short.index) == set(table.index)
+    for term, row in table.iterrows():
+        assert abs(short.loc[term, "effect"] - row["effect"]) <= 0.05 + 1e-9, term
+        assert short.loc[term, "significant"] == (row["p_ours"] < 0.05), term
+    # The order of the long one is that of the analysis wherever the inputs can tell.
+    sizes = table["effect_ours"].abs().to_numpy()
+    assert (np.diff(sizes) < 0.06).all()
+
+
+def test_ranks_are_the_papers() -> None:
+    expected = paper_table("tab:app-factorial-ranks")
+    pd.testing.assert_frame_equal(
+        ranks(everything_published()).round(2), expected, check_dtype=False
+    )
+
+
+def test_allocation_swap_is_the_papers() -> None:
+    # A difference of two means that are each known to 0.05, itself printed to 0.1.
+    table = allocation_swap(everything_published()).set_index(["dataset", "allocation"])["change"]
+    expected = paper_table("tab:allocation-swap").set_index(["dataset", "allocation"])["change"]
+    assert set(table.index) == set(expected.index)
+    for key, change in expected.items():
+        assert abs(100 * table[key] - change) <= 2 * HALF + 0.05, key
+
+
+def test_synergy_is_the_papers() -> None:
+    # sec:res-factorial, to three and four roundings of a mean.
+    table = synergy(everything_published())
+    assert 100 * table["apart"].to_numpy() == pytest.approx([3.9, 7.7, 13.9], abs=1e-9)
+    assert 100 * table["together"].to_numpy() == pytest.approx([15.6, 31.0, 46.9], abs=1e-9)
+
+
+def test_build_up_reaches_the_winners_the_text_names() -> None:
+    # sec:compositions names them; app:res-matrices says what the last addition lowers.
+    path = build_up(everything_published())
+    strongest = path[path["strongest"]].set_index("dataset")["method"]
+    assert strongest.to_dict() == {
+        "symbol_qa": "sd_replay_merge",
+        "llm_qa": "si_sd_replay_merge",
+        "real_qa": "si_replay_merge",
+    }
+    last = path[path["step"] == 4].set_index("dataset")["added"]
+    assert last.to_dict() == {"symbol_qa": "si", "llm_qa": "sd", "real_qa": "sd"}
+
+
+# Where two printed numbers differ and rounding is the whole of it.
+
+
+def test_28_fold_is_a_quotient_of_unrounded_means() -> None:
+    means = everything_published().groupby("method")["final"].mean() * 100
+    composed, naive = means["si_sd_replay_merge"], means["vanilla"]
+    assert (round(composed, 1), round(naive, 1)) == (34.9, 1.2)
+    assert (round(34.9 / 1.2), round(composed / naive)) == (29, 28)
+
+
+def test_swapped_olora_on_symbol_qa_is_another_tenth() -> None:
+    table = published("symbol_qa")["final"]
+    ours = table["si_sd_replay_olora"] - table["si_sd_replay_merge"]
+    theirs = paper_table("tab:allocation-swap").query("allocation == 'olora'")["change"].iloc[0]
+    assert (round(ours, 1), theirs) == (-3.2, -3.3)
+
+
+@pytest.mark.parametrize(
+    ("what", "theirs", "ours"),
+    [("rmse", 2.59, 2.61), ("f replay", 161.1, 158.9), ("f sd:replay:merge", 3.0, 3.2)],
+)
+def test_symbol_qa_from_its_printed_deviations(what: str, theirs: float, ours: float) -> None:
+    bounds = allowed("symbol_qa").loc[what]
+    assert round(bounds["printed"], 2 if what == "rmse" else 1) == ours
+    assert bounds["low"] < theirs < bounds["high"]

@@ -1,0 +1,176 @@
+"""From the search's ranking to the final one: the paper's agreement table, and the winner."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from experiments.paper.analysis.search_transfer import search_transfer, selection
+from experiments.paper.analysis.tables import analyse
+from experiments.paper.published import paper_table
+from holdfast.analysis.study import read_study
+from holdfast.core.errors import HoldfastError
+from tests.analysis.synthetic import write_search
+
+NAMES = ["sd_replay_merge", "replay_merge", "si_replay", "sd", "si", "merge"]
+
+
+def cells(finals: dict[str, list[float]], dataset: str = "symbol_qa") -> pd.DataFrame:
+    rows = [
+        (dataset, method, seed, final)
+        for method, values in finals.items()
+        for seed, final in enumerate(values, start=41)
+    ]
+    table = pd.DataFrame(rows, columns=["dataset", "method", "seed", "final"])
+    return table.assign(
+        study="suite",
+        candidate=table["method"],
+        order_seed=pd.array([pd.NA] * len(table), dtype="Int64"),
+        horizon=100,
+        path=table["method"] + table["seed"].astype(str),
+    )
+
+
+def trace(*rungs: tuple[int, dict[str, float | list[float]]]) -> pd.DataFrame:
+    """A search by horizon: candidates with a score, or the finals of its seeds."""
+    rows = []
+    for horizon, scores in rungs:
+        finals = {name: [v] if isinstance(v, float) else v for name, v in scores.items()}
+        mean = {name: sum(values) / len(values) for name, values in finals.items()}
+        order = sorted(mean, key=lambda name: (math.isnan(mean[name]), -mean[name]))
+        for rank, name in enumerate(order, start=1):
+            by_seed = {f"final_{seed}": v for seed, v in enumerate(finals[name], start=41)}
+            rows.append({
+                "horizon": horizon, "rank": rank, "candidate": name, "method": name.split()[0],
+                "score": mean[name], **by_seed,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def descending(names: list[str]) -> dict[str, float]:
+    return {name: 0.9 - place / 100 for place, name in enumerate(names)}
+
+
+# Rows of tab:rung-vs-canonical with a permutation that has those numbers: the search's rank of
+# the composition that is finally first, second, ...
+PERMUTATIONS = [
+    ("symbol_qa", 50, (2, 4, 1, 3, 5)),
+    ("symbol_qa", 100, (2, 1, 3)),
+    ("llm_qa", 20, (1, 2, 4, 3, 5, 6)),
+    ("llm_qa", 50, (1, 2, 4, 3)),
+    ("real_qa", 50, (1, 2, 3, 4)),
+]
+
+
+@pytest.mark.parametrize(("dataset", "horizon", "search_ranks"), PERMUTATIONS)
+def test_the_papers_agreement(dataset: str, horizon: int, search_ranks: tuple[int, ...]) -> None:
+    table = paper_table("tab:rung-vs-canonical")
+    (published,) = table[
+        (table["dataset"] == dataset) & (table["tasks"] == horizon)
+    ].to_dict("records")  # fmt: skip
+    names = NAMES[: len(search_ranks)]
+    searched = sorted(names, key=lambda name: search_ranks[names.index(name)])
+    (row,) = search_transfer(
+        trace((horizon, descending(searched))),
+        cells({name: [final] for name, final in descending(names).items()}),
+    ).to_dict("records")
+    assert row["horizon"] == horizon
+    assert row["compositions"] == published["compositions"]
+    assert round(row["mean_displacement"], 1) == published["mean_displacement"]
+    assert row["max_displacement"] == published["max_displacement"]
+    assert round(row["spearman"], 2) == published["spearman"]
+    assert (row["top3_overlap"], row["top3"]) == (published["top3_overlap"], 3)
+
+
+def test_the_best_variant_stands_for_its_composition_and_others_do_not_count() -> None:
+    final = cells({"sd": [0.5], "si": [0.4], "merge": [0.3], "olora": [0.9]})
+    searched = trace(
+        (10, {"sd a=3": 0.1, "sd a=1": 0.6, "si": 0.5, "online_ewc": 0.8, "merge": 0.2}),
+        (20, {"sd a=3": 0.1, "si": 0.5}),
+        (50, {"si": 0.5}),
+        (100, {"online_ewc": 0.5}),
+    )
+    found = search_transfer(searched, final)
+    assert list(found["horizon"]) == [10, 20, 50]  # nothing compares at the last
+    assert list(found["compositions"]) == [3, 2, 1]
+    assert list(found["max_displacement"]) == [0, 1, 0]
+    assert list(found["spearman"])[:2] == pytest.approx([1, -1])
+    assert math.isnan(found["spearman"].iloc[2])
+    assert list(found["top3_overlap"]) == list(found["top3"]) == [3, 2, 1]
+
+
+def test_equal_scores_share_their_ranks_and_failures_do_not_compare() -> None:
+    final = cells({"sd": [0.5], "si": [0.4], "merge": [0.1 + 0.2], "replay": [0.3]})
+    found = search_transfer(
+        trace((10, {"sd": 0.4, "si": 0.3, "merge": 0.2, "replay": 0.1})), final
+    ).iloc[0]
+    assert found["mean_displacement"] == pytest.approx((0 + 0 + 0.5 + 0.5) / 4)
+    failed = trace((10, {"sd": 0.4, "si": math.nan}))
+    assert list(search_transfer(failed, final)["compositions"]) == [1]
+    level = search_transfer(trace((10, {"sd": 0.0, "si": 0.0})), final).iloc[0]
+    assert math.isnan(level["spearman"]) and level["mean_displacement"] == 0.5
+
+
+def test_the_papers_winner_regresses() -> None:
+    # app:res-selection: 23.4 on the development order becomes 18.5, the leader has 22.4 and 23.2.
+    final = cells({
+        "si_sd_replay_merge": [0.157, 0.185, 0.213],
+        "sd_replay_merge": [0.190, 0.232, 0.274],
+        "olora": [0.9, 0.9, 0.9],
+    })  # fmt: skip
+    searched = trace(
+        (50, {"si_sd_replay_merge a=1": 0.5, "sd_replay_merge a=1": 0.6, "vanilla": 0.1}),
+        (
+            100,
+            {
+                "si_sd_replay_merge a=1": [0.204, 0.234, 0.264],
+                "sd_replay_merge a=1": [0.2, 0.21, 0.22],
+                "sd_replay_merge a=3": [0.214, 0.224, 0.234],
+            },
+        ),
+    )
+    selected, leader = selection(searched, final).to_dict("records")
+    assert (selected["role"], selected["method"]) == ("selected", "si_sd_replay_merge")
+    assert selected["development"] == pytest.approx(0.234)
+    assert selected["development_sd"] == pytest.approx(0.03)
+    assert selected["report"] == pytest.approx(0.185)
+    assert selected["report_sd"] == pytest.approx(0.028)
+    assert (leader["role"], leader["candidate"]) == ("leader", "sd_replay_merge a=3")
+    assert (leader["development"], leader["report"]) == pytest.approx((0.224, 0.232))
+    assert selected["seeds"] == leader["seeds"] == 3 and leader["horizon"] == 100
+
+
+def test_a_leader_that_the_search_gave_up_keeps_its_last_score() -> None:
+    final = cells({"sd": [0.5], "si": [0.6]})
+    searched = trace((10, {"sd": 0.9, "si": 0.8}), (20, {"sd": 0.7}))
+    selected, leader = selection(searched, final).to_dict("records")
+    assert (selected["method"], selected["horizon"]) == ("sd", 20)
+    assert (leader["method"], leader["horizon"], leader["development"]) == ("si", 10, 0.8)
+    assert math.isnan(selected["report_sd"]) and math.isnan(selected["development_sd"])
+
+
+def test_what_is_missing_is_refused_by_name() -> None:
+    searched = trace((10, {"sd": 0.9, "si": 0.8}))
+    whole = cells({"sd": [0.5, 0.6], "si": [0.4, 0.5]})
+    lacking = whole[(whole["method"] != "si") | (whole["seed"] != 42)]
+    for table in (search_transfer, selection):
+        with pytest.raises(HoldfastError, match="symbol_qa: si has no cell with seed 42"):
+            table(searched, lacking)
+        with pytest.raises(HoldfastError, match="no composition of the search has final runs"):
+            table(searched, cells({"olora": [0.1]}))
+        with pytest.raises(HoldfastError, match="choose one"):
+            table(searched, pd.concat([whole, cells({"sd": [0.1, 0.2]}, "llm_qa")]))
+    with pytest.raises(HoldfastError, match="sd, which the search selects, has no final runs"):
+        selection(searched, cells({"si": [0.1]}))
+    with pytest.raises(HoldfastError, match="every candidate at horizon 10 failed"):
+        selection(trace((10, {"si": math.nan})), cells({"si": [0.1]}))
+
+
+def test_a_search_whose_trajectories_are_gone_is_still_analysed(tmp_path: Path) -> None:
+    search = write_search(tmp_path / "search", {"sd": [0.1, 0.1], "si": [0.2]}, (2, 4), cells=False)
+    analysis = analyse(read_study(search))
+    assert set(analysis.tables) == {"search_percentiles"}
+    assert "no final run to set beside the search" in analysis.absent["selection"]

@@ -1,0 +1,171 @@
+"""Filling tasks: what is taken, what is counted, in which order, and for how many prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, generate, topics
+from holdfast.builders.text_model import Failure
+from holdfast.core.errors import HoldfastError
+from tests.experiments.llm_qa.writers import Refusing, Scripted, Unreliable, Writer, record
+
+SMALL = LLMQASettings(tasks=2, items=3, per_prompt=4, order_seed=None)
+
+
+def refusal(writer: Writer, out: Path, settings: LLMQASettings) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        generate(writer, out, settings)
+    message = str(raised.value)
+    assert len(message.splitlines()) == 1
+    return message.replace(str(out), "out")
+
+
+def test_lies_are_rejected_and_counted_by_reason(tmp_path: Path) -> None:
+    writer = Scripted(
+        {
+            (1, 1): "I am sorry, but I do not invent facts.",
+            (2, 1): [
+                record("Bo"),
+                record("BO", "Who owns bo?"),
+                record("What", "What is Bo made of?"),
+                record("Bran"),
+            ],
+            (1, 2): [record("bran", "Who owns Bran?"), "prose", {"entity": "Al"}, record("Al")],
+            (2, 2): Failure("timed out"),
+            (1, 3): [record("Am"), record("An"), record("Ar")],
+            (2, 3): [
+                record("Be", answer="a b c d e f g h i"),
+                record("Be", answer="a\nb"),
+                record("Be", "Who owns it?"),
+                record("Be"),
+            ],
+        }
+    )
+    stream = generate(writer, tmp_path, SMALL)
+    entities = [[item.details["entity"] for item in task.items] for task in stream.tasks]
+    assert entities == [["Al", "Am", "An"], ["Bo", "Bran", "Be"]]
+    counts = {name: stream.about[name] for name in ("prompts", "accepted", "rejected", "failed")}
+    assert counts == {
+        "prompts": 6,
+        "accepted": 6,
+        "failed": {"timed out": 1},
+        "rejected": {
+            "answer too long": 1,
+            "entity not in question": 1,
+            "line break": 1,
+            "missing field": 1,
+            "no JSON object": 1,
+            "not an object": 1,
+            "repeated entity": 2,
+            "repeated question": 1,
+            "task is full": 1,
+        },
+    }
+
+
+def test_items_carry_their_topic_and_tasks_are_named_for_it(tmp_path: Path) -> None:
+    stream = generate(GrammarWriter(), tmp_path, SMALL)
+    assert [task.name for task in stream.tasks] == [topic.phrase for topic in topics()[:2]]
+    for task in stream.tasks:
+        for item in task.items:
+            assert item.id is None
+            assert item.details["topic"] == task.name
+            assert item.details["entity"] in item.question
+
+
+def test_a_failure_is_never_taken_for_a_reply(tmp_path: Path) -> None:
+    as_if = '[{"entity": "Al", "question": "Who owns Al?", "answer": "Bo"}]'
+    writer = Scripted({(1, 1): Failure(as_if), (1, 2): [record("Bran")]})
+    settings = LLMQASettings(tasks=1, items=1)
+    stream = generate(writer, tmp_path, settings)
+    assert [item.details["entity"] for item in stream.tasks[0].items] == ["Bran"]
+    assert stream.about["failed"] == {as_if: 1}
+    # Nor is it when it is read back.
+    assert generate(Writer(), tmp_path, settings).tasks == stream.tasks
+
+
+def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
+    settings = LLMQASettings(tasks=7, items=2, per_prompt=2)
+    permuted = generate(GrammarWriter(), tmp_path, settings)
+    plain = generate(GrammarWriter(), tmp_path, settings.model_copy(update={"order_seed": None}))
+    order = Random(0).sample(range(7), 7)
+    assert permuted.tasks == tuple(plain.tasks[index] for index in order) != plain.tasks
+    assert permuted.name == "llm_qa"
+
+
+@pytest.mark.parametrize("batch", [1, 4, 1000])
+def test_the_size_of_the_batches_changes_nothing(tmp_path: Path, batch: int) -> None:
+    settings = LLMQASettings(tasks=5, items=12, per_prompt=3)
+    streams, files = [], []
+    for size in (7, batch):
+        out = tmp_path / str(size)
+        stream = generate(Unreliable(batch=size), out, settings)
+        streams.append((stream, stream.about))
+        files.append((out / "replies.jsonl").read_bytes())
+    assert streams[0] == streams[1]
+    assert files[0] == files[1]
+    # The writer was as bad as the test needs.
+    assert streams[0][1]["failed"] and len(streams[0][1]["rejected"]) >= 3
+
+
+def test_the_default_budget_is_four_times_what_perfect_replies_would_need(tmp_path: Path) -> None:
+    writer = Refusing()
+    refusal(writer, tmp_path, LLMQASettings(tasks=2, items=3, per_prompt=2))
+    assert len(writer.asked) == 4 * 2 * 2
+
+
+def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
+    script = {(1, 1): [record("Al"), record("al"), record("AL")], (2, 1): "No.", (3, 1): "No."}
+    settings = LLMQASettings(tasks=5, items=2, budget=3)
+    message = refusal(Scripted(script, batch=2), tmp_path, settings)
+    names = [topic.phrase for topic in topics()[:3]]
+    assert message == (
+        "out: the budget of prompts (3) is spent, but 5 of 5 tasks are short of 2 items "
+        f'("{names[0]}" has 1, "{names[1]}" has 0, "{names[2]}" has 0, ...); lost most to: '
+        "repeated entity (2), no JSON object (2); run the same command again to go on, or raise "
+        "the budget"
+    )
+
+
+def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+
+    def report(done: int, total: int, note: str) -> None:
+        told.append((done, total, note))
+
+    settings = LLMQASettings(tasks=1, items=4, per_prompt=2)
+    script = {
+        (1, 1): [record("Al"), record("Bo")],
+        (1, 2): "No.",
+        (1, 3): [record("C"), record("D")],
+    }
+    with pytest.raises(HoldfastError, match="short"):
+        generate(
+            Scripted(script, batch=1),
+            tmp_path,
+            settings.model_copy(update={"budget": 1}),
+            report,
+        )
+    generate(Scripted(script, batch=1), tmp_path, settings, report)
+    first, read_back = (2, 4, "prompt 1"), (2, 4, "prompt 1")
+    assert told == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
+
+
+def test_more_tasks_than_topics_are_refused(tmp_path: Path) -> None:
+    message = refusal(Writer(), tmp_path / "new", LLMQASettings(tasks=101))
+    assert message == (
+        "llm_qa: tasks = 101, but there are 100 topics, one for each task; use at most 100"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_reply_that_broke_off_leaves_a_trace_and_its_complete_objects(tmp_path: Path) -> None:
+    whole = json.dumps([record("Al"), record("Bran")])
+    writer = Scripted({(1, 1): whole[:-1], (2, 1): whole.replace("Al", "Cy").replace("Br", "Dr")})
+    stream = generate(writer, tmp_path, LLMQASettings(tasks=2, items=2, order_seed=None))
+    assert stream.about["rejected"] == {"reply cut off": 1}
+    assert [len(task.items) for task in stream.tasks] == [2, 2]

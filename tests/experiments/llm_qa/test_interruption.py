@@ -1,0 +1,179 @@
+"""Killed and continued is the same as never stopped, to the byte; other settings are refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, Request, generate
+from experiments.paper.llm_qa.filling import Known
+from holdfast.builders.text_model import Failure
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Stream
+from tests.experiments.llm_qa.writers import Unreliable, Writer
+
+SETTINGS = LLMQASettings(tasks=3, items=7, per_prompt=3)
+
+
+class Dying(Unreliable):
+    """Kills its own process, without a word to anybody, when it is asked too often."""
+
+    def reply(self, request: Request) -> str | Failure:
+        if len(self.asked) == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reply(request)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave to the kernel when files reach the disk."""
+    monkeypatch.setattr("holdfast.core.files.os.fsync", lambda descriptor: None)
+
+
+def whole(out: Path, settings: LLMQASettings = SETTINGS) -> tuple[Stream, bytes]:
+    return generate(Unreliable(), out, settings), (out / "replies.jsonl").read_bytes()
+
+
+def test_killed_and_repeated_is_uninterrupted(tmp_path: Path) -> None:
+    expected, replies = whole(tmp_path / "whole")
+    out = tmp_path / "killed"
+    child = (
+        "from pathlib import Path\n"
+        "from experiments.paper.llm_qa import LLMQASettings, generate\n"
+        "from tests.experiments.llm_qa.test_interruption import SETTINGS, Dying\n"
+        f"generate(Dying(), Path({str(out)!r}), SETTINGS)\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", child], cwd=root, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = (out / "replies.jsonl").read_bytes()
+    assert 0 < len(left) < len(replies)
+    assert replies.startswith(left)
+    stream, continued = whole(out)
+    assert (stream, stream.about, continued) == (expected, expected.about, replies)
+
+
+@pytest.mark.usefixtures("quick")
+def test_any_number_of_replies_is_continued(tmp_path: Path) -> None:
+    expected, replies = whole(tmp_path)
+    lines = replies.splitlines(keepends=True)
+    for kept in range(len(lines)):
+        (tmp_path / "replies.jsonl").write_bytes(b"".join(lines[:kept]))
+        stream, continued = whole(tmp_path)
+        assert (stream, stream.about, continued) == (expected, expected.about, replies)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_budget_spent_again_and_again_ends_in_the_same_stream(tmp_path: Path) -> None:
+    expected, replies = whole(tmp_path / "whole")
+    settings = SETTINGS.model_copy(update={"budget": 2})
+    calls = -(-replies.count(b"\n") // 2)
+    assert calls > 3
+    for _ in range(calls - 1):
+        with pytest.raises(HoldfastError, match=r"budget of prompts \(2\) is spent"):
+            whole(tmp_path / "bits", settings)
+    stream, continued = whole(tmp_path / "bits", settings)
+    assert (stream, stream.about, continued) == (expected, expected.about, replies)
+
+
+class Stopping(Unreliable):
+    """Stops in a batch of six: by then all replies came, but the one at place ``missing``."""
+
+    def __init__(self, error: BaseException, missing: int) -> None:
+        super().__init__(batch=6)
+        self.error, self.missing = error, missing
+
+    def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, str | Failure]]:
+        for place, reply in super().write(requests):
+            if place != self.missing:
+                yield place, reply
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [HoldfastError("it stopped answering"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "known", [None, lambda items: [len(item.question) % 5 == 0 for item in items]]
+)
+@pytest.mark.parametrize("missing", [0, 2, 5])
+def test_what_came_before_a_writer_stopped_is_kept(
+    tmp_path: Path, error: BaseException, missing: int, known: Known | None
+) -> None:
+    expected = generate(Unreliable(), tmp_path / "whole", SETTINGS, known=known)
+    replies = (tmp_path / "whole" / "replies.jsonl").read_bytes()
+    out = tmp_path / "stopped"
+    with pytest.raises(type(error)) as raised:
+        generate(Stopping(error, missing), out, SETTINGS, known=known)
+    assert raised.value is error
+    journal = out / "replies.jsonl"
+    left = journal.read_bytes() if journal.exists() else b""
+    assert left == b"".join(replies.splitlines(keepends=True)[:missing])
+    assert generate(Unreliable(), out, SETTINGS, known=known) == expected
+    assert journal.read_bytes() == replies
+
+
+def test_what_is_done_is_not_asked_again(tmp_path: Path) -> None:
+    expected, _ = whole(tmp_path)
+    silent = Writer(name="scripted")
+    assert generate(silent, tmp_path, SETTINGS) == expected
+
+
+def refusal(out: Path, settings: LLMQASettings = SETTINGS, writer: Writer | None = None) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        generate(writer or Writer(), out, settings)
+    message = str(raised.value)
+    assert len(message.splitlines()) == 1
+    return message.replace(str(out), "out")
+
+
+def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    whole(tmp_path)
+    other = LLMQASettings(tasks=4, items=8, seed=1, per_prompt=2)
+    assert refusal(tmp_path, other, Writer(name="another")) == (
+        "out: holds replies with other settings (items: 7 -> 8; per_prompt: 3 -> 2; seed: 42 -> 1; "
+        'tasks: 3 -> 4; writer: "scripted" -> "another"); choose another directory, or '
+        "repeat its settings"
+    )
+    with pytest.raises(HoldfastError, match="grammar: false -> true"):
+        generate(GrammarWriter(), tmp_path, SETTINGS)
+
+
+def test_budget_and_order_may_differ(tmp_path: Path) -> None:
+    expected, _ = whole(tmp_path)
+    settings = SETTINGS.model_copy(update={"budget": 1, "order_seed": 3})
+    stream = generate(Writer(), tmp_path, settings)
+    assert stream.fingerprint != expected.fingerprint
+    assert set(stream.tasks) == set(expected.tasks)
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    whole(tmp_path)
+    path = tmp_path / "replies.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], lines[2][:9], *lines[3:]]))
+    assert refusal(tmp_path) == (
+        "out/replies.jsonl line 3: is no record of a reply; remove this line and all after it, "
+        "then run the same command again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ([1, 0], "line 1: holds task 2 number 1, but task 1 number 1 was due"),
+        (None, "no other reply was due"),
+    ],
+)
+def test_lines_that_do_not_belong_are_refused(
+    tmp_path: Path, order: list[int] | None, reason: str
+) -> None:
+    whole(tmp_path)
+    path = tmp_path / "replies.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[i] for i in order] if order else [*lines, lines[0]]))
+    assert reason in refusal(tmp_path)

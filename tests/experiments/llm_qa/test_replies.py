@@ -1,0 +1,142 @@
+"""Reading replies: every honest form is read, and nothing that was not completely there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from experiments.paper.llm_qa import read_candidates
+from experiments.paper.llm_qa.replies import CUT_OFF, NO_JSON
+from tests.experiments.llm_qa.writers import record
+
+A, B = record("Ossavel"), record("Brimt")
+BOTH = json.dumps([A, B])
+
+TEXTS = st.text(st.characters() | st.sampled_from('{}[]"\\,:\n'), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+RECORDS = st.lists(st.dictionaries(TEXTS, VALUES, max_size=3), max_size=4)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        BOTH,
+        json.dumps([A, B], indent=2),
+        f"Here are two, as asked [see the rules]:\n\n{BOTH}\n\nShall I go on?",
+        f"```json\n{BOTH}\n```",
+        f"<think>Perhaps {json.dumps([record('Draft')])}?</think>\n{BOTH}",
+        f'Perhaps {{"entity": "Draft"}}?</think>{BOTH}',
+        json.dumps({"records": [A, B]}),
+        json.dumps({"topic": "bridges", "records": [A, B]}),
+        f"{json.dumps(A)}\n{json.dumps(B)}\n",
+        f"1. {json.dumps(A)}\n2. {json.dumps(B)}\n",
+        f"[{json.dumps(A)}]\n[{json.dumps(B)}]",
+        f"[{json.dumps(A)}, {json.dumps(B)},]",
+        f"[{json.dumps(A)[:-1]},}}, {json.dumps(B)}]",
+        f'{{"records": [{json.dumps(A)}, {json.dumps(B)},]}}',
+        f"[{json.dumps(A)}\n{json.dumps(B)}]",
+        f"Write {{entity}} in each. {BOTH}",
+        f"[{BOTH}]",
+        f"[[{json.dumps(A)}], [{json.dumps(B)}]]",
+        json.dumps({"records": [A, B], "notes": []}),
+        json.dumps({"notes": ["made up"], "records": [[A], [B]]}),
+        json.dumps({"facts": {"1": A, "2": B}}),
+        json.dumps({"1": A, "2": B}),
+        f'He said "hello [world" then {BOTH}',
+        f"See [the rules: {BOTH}",
+        f'A pipe of 5" {{or {{so: {json.dumps(A)} and {json.dumps(B)}',
+    ],
+)
+def test_the_forms_in_which_models_reply(reply: str) -> None:
+    assert read_candidates(reply) == ([A, B], None)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f'[{json.dumps(A)}, {json.dumps(B)}, {{"entity": "Cut o',
+        f"[{json.dumps(A)}, {json.dumps(B)}",
+        f'{{"records": [{json.dumps(A)}, {json.dumps(B)}, {{"ent',
+        f'{json.dumps(A)}\n{json.dumps(B)}\n{{"entity": {{"question": "Who?"}}, "x',
+        f'[[{json.dumps(A)}, {json.dumps(B)}], [{{"ent',
+        f'See [the rules: [{json.dumps(A)}, {json.dumps(B)}, {{"ent',
+    ],
+)
+def test_what_breaks_off_gives_its_complete_objects_and_says_so(reply: str) -> None:
+    assert read_candidates(reply) == ([A, B], CUT_OFF)
+
+
+@pytest.mark.parametrize("records", [{"a": [A], "b": [B]}, {"one": A, "note": "made up"}])
+def test_an_object_that_wraps_no_one_thing_is_one_candidate(records: dict[str, object]) -> None:
+    assert read_candidates(json.dumps(records)) == ([records], None)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I am sorry, but I cannot invent facts [1].",
+        "[]",
+        '["Ossavel", "Brimt"]',
+        "<think>Let me see: " + BOTH,
+        "Ossavel is a bridge {of sorts}.",
+        '[{"entity": "Cut o',
+        f'[{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'[{{"drafts": [{json.dumps(A)}], "x',
+        "[" * 100_000,
+        "{" * 100_000,
+        '["' * 50_000,
+        '{"a":[' * 50_000,
+        '{"a":' * 100_000,
+    ],
+)
+def test_without_an_object_there_is_a_reason(reply: str) -> None:
+    assert read_candidates(reply) == ([], NO_JSON)
+
+
+def test_what_stands_between_the_objects_is_given_for_the_count() -> None:
+    bad = '{"entity": "Ossavel" "question": ?}'
+    assert read_candidates(f"[{json.dumps(A)}, {bad}, {json.dumps(B)}]") == ([A, bad, B], None)
+    assert read_candidates(json.dumps([A, "prose", 3])) == ([A, "prose", 3], None)
+
+
+def test_commas_inside_a_text_stay() -> None:
+    odd = record("Ossavel", answer="ash,}")
+    assert read_candidates(f"[{json.dumps(odd)},]") == ([odd], None)
+
+
+def test_a_raw_line_break_inside_a_text_is_read() -> None:
+    reply = '[{"entity": "Ossavel", "answer": "ash\nand elm"}]'
+    assert read_candidates(reply) == ([{"entity": "Ossavel", "answer": "ash\nand elm"}], None)
+
+
+@given(RECORDS, st.data())
+@example([{"a": [{"b": 1}, {"c": 2}]}], None)
+@example([{"a": "}, {"}, {"b": '"}'}], None)
+def test_of_a_cut_array_exactly_the_complete_objects_are_read(
+    records: list[dict[str, object]], data: st.DataObject | None
+) -> None:
+    parts = [json.dumps(one) for one in records]
+    text = "[" + ", ".join(parts) + "]"
+    ends = [len("[" + ", ".join(parts[: count + 1])) for count in range(len(parts))]
+    cuts = range(len(text) + 1) if data is None else [data.draw(st.integers(0, len(text)))]
+    for cut in cuts:
+        complete = [one for one, end in zip(records, ends, strict=True) if end <= cut]
+        found, problem = read_candidates(text[:cut])
+        assert found == complete
+        whole = None if cut == len(text) else CUT_OFF
+        assert problem == (whole if complete else NO_JSON)
+
+
+@given(st.text() | st.text(st.sampled_from('{}[]",:\\ \n1a<think>/')))
+def test_no_text_is_too_odd(text: str) -> None:
+    found, problem = read_candidates(text)
+    assert problem in ((None, CUT_OFF) if found else (NO_JSON,))

@@ -1,0 +1,273 @@
+"""A bare loop with anchors and the plain reference, in float64: the same numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+
+from holdfast.backbone.sequences import pad_right
+from holdfast.core.seeding import generator
+from holdfast.integrations import Anchored
+from holdfast.integrations.task import Task
+from reference.learner import run_task
+from reference.state import Settings, State
+from reference.state import Task as ReferenceTask
+from tests.tiny import exact_backbone, short_sequences
+
+TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
+ANCHORS: dict[str, dict[str, Any]] = {
+    "si": {"strength": 0.7},
+    "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
+    "kfac": {"strength": 3.0},
+    "sd": {"strength": 0.5},
+    "replay": {"weight": 0.6},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "merge": {},
+    "olora": {"overlap": 0.05, "factor_norm": 0.01},
+    "osrm": {"sequences": 5, "basis": "lapack"},
+}
+EPOCHS, BATCH, SEED, ITEMS, GENERAL, LR = 2, 2, 5, 7, 3, 0.01
+CPU = torch.device("cpu")
+
+
+def peft_model(seed: int = 0, **options: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        config = LoraConfig(r=2, lora_alpha=4, target_modules=TARGETS, **options)
+        with warnings.catch_warnings():
+            # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            return get_peft_model(exact_backbone().model, config)
+
+
+def anchored_of(model: Any, anchors: Any, rule: str, **options: Any) -> Anchored:
+    return Anchored(
+        model,
+        anchors={name: ANCHORS[name] for name in anchors},
+        allocation={rule: RULES[rule]},
+        sampling={"samples": 5, "max_new_tokens": 6, "temperature": 1.0, "general": GENERAL},
+        curvature={"temperature": 1.5},
+        begin_with=[7],
+        batch_size=BATCH,
+        seed=SEED,
+        **options,
+    )
+
+
+def batch_of(sequences: list[list[int]]) -> dict[str, Tensor]:
+    ids, mask = pad_right(sequences, 0, CPU)
+    return {"input_ids": ids, "attention_mask": mask.long(), "labels": ids.masked_fill(~mask, -100)}
+
+
+def exact_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
+    """transformers' own loss is taken in float32."""
+    given = {name: one for name, one in batch.items() if name != "labels"}
+    logits = model(**given, use_cache=False).logits[:, :-1]
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
+
+
+def minibatches_of(sequences: list[list[int]]) -> list[list[list[int]]]:
+    return [sequences[start : start + BATCH] for start in range(0, len(sequences), BATCH)]
+
+
+def windows_of(minibatches: list[Any], accumulation: int) -> list[list[Any]]:
+    return [
+        minibatches[start : start + accumulation]
+        for start in range(0, len(minibatches), accumulation)
+    ]
+
+
+class Loop:
+    """Somebody's training script."""
+
+    def __init__(self, anchored: Anchored, accumulation: int = 1) -> None:
+        self.anchored, self.accumulation = anchored, accumulation
+        self.model = anchored.reader.model
+
+    def epochs(self, sequences: list[list[int]], stop_after: int | None = None) -> None:
+        factors = list(self.anchored.workspace.parameters().values())
+        windows = windows_of(minibatches_of(sequences), self.accumulation) * EPOCHS
+        self.optimizer = torch.optim.AdamW(factors, lr=LR, weight_decay=0.01)
+        self.steps(windows[:stop_after])
+
+    def steps(self, windows: list[list[list[list[int]]]]) -> None:
+        factors = list(self.anchored.workspace.parameters().values())
+        self.model.train()
+        for window in windows:
+            for minibatch in window:
+                loss = self.anchored.loss(batch_of(minibatch), exact_loss, accumulation=len(window))
+                (loss / len(window)).backward()
+            self.anchored.adjust_gradient()
+            torch.nn.utils.clip_grad_norm_(factors, 1.0)
+            with self.anchored.step():
+                self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
+    names = {"merge": "merged", "olora": "o_lora"}
+    return Settings(
+        target_modules=tuple(TARGETS),
+        rank=2,
+        alpha=4,
+        allocation=names.get(rule, rule),
+        dropout=0.0,
+        learning_rate=LR,
+        accumulation=accumulation,
+        replay_weight=0.6 if "replay" in anchors else None,
+        function_strength=0.5 if "sd" in anchors else None,
+        si_strength=0.7 if "si" in anchors else None,
+        ewc_strength=20.0 if "online_ewc" in anchors else None,
+        ewc_decay=0.9,
+        fisher_budget=3,
+        curvature_strength=3.0 if "kfac" in anchors else None,
+        curvature_temperature=1.5,
+        general=GENERAL,
+        overlap_strength=0.05,
+        norm_strength=0.01,
+        feature_budget=5,
+        feature_batch_size=BATCH,
+    )
+
+
+def uniforms(sequences: list[list[int]], *purpose: Any) -> list[Tensor]:
+    counts = [len(one) - 1 for one in sequences]
+    return list(torch.rand(sum(counts), generator=generator(SEED, *purpose)).split(counts))
+
+
+def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any) -> ReferenceTask:
+    """The same task as the loop's, whose draws are the loop's."""
+    task = anchored.task
+    assert task is not None
+    minibatches = minibatches_of(sequences) * EPOCHS
+    twin = Task(task.number, task.start, task.replay, task.fingerprint)
+    partners = [
+        [task.replay[index] for index in twin.next_replay(SEED, BATCH)] if task.replay else []
+        for _ in minibatches
+    ]
+    layers = anchored.workspace.layers
+    return ReferenceTask(
+        sequences=sequences,
+        minibatches=minibatches,
+        minibatches_per_epoch=len(minibatches) // EPOCHS,
+        replay_minibatches=partners if task.replay else None,
+        written=general,
+        uniforms=uniforms(general, "curvature labels", task.number),
+        own_uniforms=uniforms(sequences, "own curvature labels", task.number),
+        past_items=anchored.past_items,
+        initial_factors={
+            name: (task.start[f"{name}.lora_A"], task.start[f"{name}.lora_B"]) for name in layers
+        },
+    )
+
+
+def assert_close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-8, atol=1e-9)
+
+
+def assert_same(anchored: Anchored, trained: dict[str, Tensor], state: State, result: Any) -> None:
+    for name, (lora_A, lora_B) in result.factors.items():
+        assert_close(trained[f"{name}.lora_A"], lora_A)
+        assert_close(trained[f"{name}.lora_B"], lora_B)
+    for name, layer in anchored.workspace.layers.items():
+        dense = layer.weight + layer.scale * layer.lora_B @ layer.lora_A
+        assert_close(dense.detach(), result.dense[name])
+    theirs = {
+        ("si", "importance"): state.importance,
+        ("si", "reference"): state.reference,
+        ("online_ewc", "fisher"): state.fisher,
+    }
+    for (anchor, part), expected in theirs.items():
+        if anchor in anchored.anchors:
+            assert expected is not None
+            for name, tensor in anchored.states[anchor][part].items():
+                assert_close(tensor, expected[name.replace(".lora_", ".")])
+
+
+def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
+    anchored = anchored_of(peft_model(), anchors, rule)
+    loop = Loop(anchored, accumulation)
+    state, settings = State(exact_backbone().model), settings_of(anchors, rule, accumulation)
+    for number in range(1, tasks + 1):
+        sequences = short_sequences(ITEMS, seed=number)
+        general = anchored._written(number)[1]
+        assert len(general) == (GENERAL if number == 1 and "kfac" in anchors else 0)
+        anchored.begin(sequences)
+        given = reference_task(anchored, sequences, general)
+        loop.epochs(sequences)
+        trained = anchored.workspace.copied()
+        terms = {name: float(one) for name, one in anchored.terms.items()}
+        anchored.end()
+        result = run_task(state, settings, given)
+        assert_same(anchored, trained, state, result)
+        if number > 1:
+            assert all(terms[name] > 0 for name in anchors)
+            if accumulation == 1:
+                last = result.steps[-1]
+                names = {"sd": "function", "online_ewc": "ewc"}
+                for name in anchors:
+                    assert terms[name] == pytest.approx(last[names.get(name, name)], rel=1e-7)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("anchors", [(), *((name,) for name in ANCHORS), tuple(ANCHORS)])
+def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> None:
+    both(anchors, rule, tasks=3 if len(anchors) > 1 else 2)
+
+
+@pytest.mark.parametrize("rule", ["shared", "olora"])
+def test_accumulation_with_a_short_last_window(rule: str) -> None:
+    both(tuple(ANCHORS), rule, tasks=2, accumulation=3)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("stop", [0, 1, 3])
+def test_saved_and_loaded_it_goes_on_to_the_same_bits(rule: str, stop: int, tmp_path: Path) -> None:
+    """Stopped in the second task after so many steps; the loop keeps its optimiser's state."""
+    tasks = [short_sequences(ITEMS, seed=number) for number in (1, 2, 3)]
+
+    def learned(anchored: Anchored, number: int) -> None:
+        anchored.begin(tasks[number])
+        Loop(anchored).epochs(tasks[number])
+        anchored.end()
+
+    straight = anchored_of(peft_model(), ANCHORS, rule)
+    for number in range(3):
+        learned(straight, number)
+
+    first = anchored_of(peft_model(), ANCHORS, rule)
+    learned(first, 0)
+    first.begin(tasks[1])
+    loop = Loop(first)
+    loop.epochs(tasks[1], stop_after=stop)
+    first.save(tmp_path)
+
+    again = anchored_of(peft_model(seed=3), ANCHORS, rule)
+    again.load(tmp_path)
+    again.begin(tasks[1])
+    other = Loop(again)
+    factors = list(again.workspace.parameters().values())
+    other.optimizer = torch.optim.AdamW(factors, lr=LR, weight_decay=0.01)
+    other.optimizer.load_state_dict(loop.optimizer.state_dict())
+    other.steps((windows_of(minibatches_of(tasks[1]), 1) * EPOCHS)[stop:])
+    again.end()
+    learned(again, 2)
+
+    for name, tensor in straight.workspace.copied().items():
+        assert torch.equal(again.workspace.copied()[name], tensor)
+    for name, tensor in straight.workspace.dense().items():
+        assert torch.equal(again.workspace.dense()[name], tensor)
+    for name, anchor in straight.anchors.items():
+        ours, theirs = anchor.pack(again.states[name]), anchor.pack(straight.states[name])
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)

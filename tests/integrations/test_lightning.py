@@ -1,0 +1,131 @@
+"""Anchors in PyTorch Lightning and with accelerate: the numbers of the bare loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from accelerate import Accelerator
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
+
+from holdfast.integrations import Anchored
+from holdfast.integrations.lightning import AnchorCallback
+from tests.integrations.test_anchored import (
+    ANCHORS,
+    BATCH,
+    EPOCHS,
+    LR,
+    Loop,
+    anchored_of,
+    batch_of,
+    exact_loss,
+    minibatches_of,
+    peft_model,
+)
+from tests.tiny import short_sequences
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+TASKS = [short_sequences(8, seed=number) for number in (1, 2)]
+
+
+class Tuned(lightning.LightningModule):
+    def __init__(self, anchored: Anchored) -> None:
+        super().__init__()
+        self.anchored, self.model = anchored, anchored.reader.model
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        parts = self.trainer.accumulate_grad_batches
+        return self.anchored.loss(batch, exact_loss, accumulation=parts)
+
+    def configure_optimizers(self) -> Any:
+        factors = list(self.anchored.workspace.parameters().values())
+        return torch.optim.AdamW(factors, lr=LR, weight_decay=0.01)
+
+
+def fit(anchored: Anchored, task: int, place: Path, **options: Any) -> lightning.Trainer:
+    resumed = options.pop("ckpt_path", None)
+    trainer = lightning.Trainer(
+        max_epochs=options.pop("max_epochs", EPOCHS),
+        accelerator="cpu",
+        precision="64-true",
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(place),
+        callbacks=[
+            AnchorCallback(anchored, TASKS[task]),
+            ModelCheckpoint(str(place), filename="{epoch}", save_top_k=-1),
+        ],
+        **options,
+    )
+    loader: Any = DataLoader(TASKS[task], batch_size=BATCH, collate_fn=batch_of)  # type: ignore[arg-type]
+    trainer.fit(Tuned(anchored), loader, ckpt_path=resumed)
+    return trainer
+
+
+def by_hand(accumulation: int) -> Anchored:
+    anchored = anchored_of(peft_model(), ANCHORS, "merge")
+    for task in TASKS:
+        anchored.begin(task)
+        Loop(anchored, accumulation).epochs(task)
+        anchored.end()
+    return anchored
+
+
+def assert_same(one: Anchored, other: Anchored, rtol: float = 1e-9, atol: float = 1e-11) -> None:
+    for ours, theirs in (
+        (one.workspace.copied(), other.workspace.copied()),
+        (one.workspace.dense(), other.workspace.dense()),
+    ):
+        for name, tensor in ours.items():
+            torch.testing.assert_close(tensor, theirs[name], rtol=rtol, atol=atol)
+    for name, anchor in one.anchors.items():
+        mine, yours = anchor.pack(one.states[name]), anchor.pack(other.states[name])
+        for key, tensor in mine.items():
+            torch.testing.assert_close(tensor, yours[key], rtol=1e-7, atol=atol)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_lightning_is_the_bare_loop(accumulation: int, tmp_path: Path) -> None:
+    anchored = anchored_of(peft_model(), ANCHORS, "merge")
+    for task in (0, 1):
+        fit(anchored, task, tmp_path, accumulate_grad_batches=accumulation)
+    assert_same(anchored, by_hand(accumulation))
+
+
+def test_lightnings_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    straight = anchored_of(peft_model(), ANCHORS, "merge")
+    fit(straight, 0, tmp_path / "a")
+    straight.save(tmp_path)
+    fit(straight, 1, tmp_path / "b")
+    again = anchored_of(peft_model(seed=4), ANCHORS, "merge")
+    again.load(tmp_path)
+    fit(again, 1, tmp_path / "c", ckpt_path=str(tmp_path / "b" / "epoch=0.ckpt"))
+    assert_same(again, straight, rtol=0, atol=0)
+
+
+def test_accelerate_is_the_bare_loop() -> None:
+    """``accelerator.backward`` divides by the steps of accumulation."""
+    anchored = anchored_of(peft_model(), ANCHORS, "merge")
+    for task in TASKS:
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        factors = list(anchored.workspace.parameters().values())
+        optimizer = accelerator.prepare(torch.optim.AdamW(factors, lr=LR, weight_decay=0.01))
+        anchored.begin(task)
+        anchored.reader.model.train()
+        for minibatch in minibatches_of(task) * EPOCHS:
+            with accelerator.accumulate(anchored.reader.model):
+                loss = anchored.loss(batch_of(minibatch), exact_loss, accumulation=2)
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(factors, 1.0)
+                    with anchored.step():
+                        optimizer.step()
+                    optimizer.zero_grad()
+        anchored.end()
+    assert_same(anchored, by_hand(2))

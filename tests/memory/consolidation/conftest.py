@@ -1,0 +1,59 @@
+"""The memory of two lessons, consolidated once, and what its one adapter came to."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.memory.consolidation import consolidate as module
+from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
+from holdfast.memory.consolidation.own_texts import OwnTextSettings
+from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+from holdfast.memory.memory import Memory
+from tests.memory.memories import MONDAY, TUESDAY
+
+FACTS = [*MONDAY, *TUESDAY]
+OWN = OwnTextSettings(short=24, named=4, chats=4, question=6, tokens=3, chat_tokens=4)
+SETTINGS = ConsolidationSettings(
+    start=0.5,
+    rank=8,
+    lr=2e-2,
+    least=50,
+    visits=1,
+    weight=0.02,
+    short=2,
+    named=1,
+    replaced=1,
+    own=OWN,
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """place: never to be written; state: of the adapter, which gives all facts."""
+
+    place: Path
+    outcome: ConsolidationOutcome
+    state: Any
+
+
+@pytest.fixture(scope="session")
+def done(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("all") / "m")
+    learn, states = module.learn_at_once, []
+
+    def learned(*arguments: Any) -> Any:
+        state, given = learn(*arguments)
+        assert given == [True] * len(FACTS)
+        states.append(state)
+        return state, given
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        patch.setattr(module, "learn_at_once", learned)
+        outcome = consolidate(Memory(place), SETTINGS)
+    return Done(place, outcome, states[0])

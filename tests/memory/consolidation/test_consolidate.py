@@ -1,0 +1,301 @@
+"""All lessons in one adapter: what it answers, what it drops and keeps, kills and damage."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.files import alone
+from holdfast.memory.consolidation import consolidate as module
+from holdfast.memory.consolidation import rehearsal
+from holdfast.memory.consolidation import run as run_module
+from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
+from holdfast.memory.consolidation.rehearsal import Rehearsal
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL
+from tests.cli.conftest import Outcome
+from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
+from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.trajectory.instants import heard
+
+pytestmark = pytest.mark.usefixtures("unflushed")
+
+
+@pytest.fixture
+def all_in_one(done: Done, tmp_path: Path) -> Path:
+    return shutil.copytree(done.place, tmp_path / "one" / "m")
+
+
+def adapters(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "lessons").iterdir())
+
+
+def answers(memory: Memory, facts: list[tuple[str, str]] = FACTS) -> list[tuple[str, str]]:
+    replies = memory.replies([question for question, _ in facts])
+    return [(reply.text, reply.source) for reply in replies]
+
+
+RIGHT = [(answer, "weights") for _, answer in FACTS]
+
+
+def test_one_adapter_answers_what_two_did(done: Done, two_lessons: Path) -> None:
+    """By itself, from a fresh object; the untouched model's answers are the same as before."""
+    place = done.place
+    assert done.outcome == ConsolidationOutcome(facts=5, answered=5, lessons=2, lessons_kept=0)
+    (file,) = adapters(place)
+    assert file.startswith("all-00002-")
+    memory, before = Memory(place), Memory(two_lessons)
+    assert len(memory.answerer().adapters) == 1 and len(before.answerer().adapters) == 2
+    assert answers(memory) == answers(before) == RIGHT
+    assert memory.horizon == 2 and not memory.missed() and memory.facts == before.facts
+    assert not (place / PROGRESS_OF_ALL).exists()
+    untaught = "What is the capital of France?"
+    assert memory.reply(untaught).source == "model"
+    assert memory.ask(untaught) == before.ask(untaught)
+
+
+def test_again_it_does_nothing(all_in_one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "learn_at_once", None)
+    content = (all_in_one / "memory.json").read_bytes()
+    outcome = consolidate(Memory(all_in_one), SETTINGS)
+    assert outcome == ConsolidationOutcome(5, 5, 2, 0, is_new=False)
+    assert (all_in_one / "memory.json").read_bytes() == content
+
+
+def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_one: Path) -> None:
+    memory = Memory(all_in_one)
+    corrected = [*WEDNESDAY, (MONDAY[0][0], "Quill")]
+    assert not memory.learn(corrected).missed
+    now = [*corrected, *FACTS[1:]]
+    expected = [(answer, "weights") for _, answer in now]
+    assert len(adapters(all_in_one)) == 2
+    assert answers(Memory(all_in_one), now) == expected
+    outcome = consolidate(memory, SETTINGS)
+    assert (outcome.facts, outcome.lessons) == (6, 3)
+    if not outcome.lessons_kept:
+        assert len(adapters(all_in_one)) == 1
+    assert answers(memory, now) == answers(Memory(all_in_one), now) == expected
+
+
+def test_a_lesson_keeps_the_adapter_that_answers_more(
+    copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new adapter gives nothing of TUESDAY: MONDAY's goes, TUESDAY's stays."""
+    place = copied()
+    worse = done.state, [True, True, True, False, True]
+    monkeypatch.setattr(module, "learn_at_once", lambda *_: worse)
+    before = adapters(place)
+    memory = Memory(place)
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 4, 2, 1)
+    assert adapters(place)[0] == before[1] and len(adapters(place)) == 2
+    assert memory.record.consolidated == 2 and memory.record.is_consolidated
+    assert not replace(memory.record, consolidated=1).is_consolidated
+    assert answers(memory) == answers(Memory(place)) == RIGHT
+
+
+def test_what_a_lesson_missed_may_be_missed(
+    copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what its adapter gave counts; it is then answered from the list, and said."""
+    place = copied()
+    memory = Memory(place)
+    first = memory.record.lessons[0]
+    key = "who mends the nets of ostra?"
+    keys = [item.question.lower() for item in memory.facts]
+    assert keys[0] == key
+    worse = done.state, [False, True, True, True, True]
+    monkeypatch.setattr(module, "learn_at_once", lambda *_: worse)
+    record = memory.record
+    missed = tuple(k for k in _keys(memory) if k.casefold() == key)
+    assert missed
+    memory._record = replace(record, lessons=(replace(first, missed=missed), *record.lessons[1:]))
+    module.write_record(place, memory._record)
+    assert consolidate(Memory(place), SETTINGS) == ConsolidationOutcome(5, 4, 2, 0)
+    assert [item.question for item in Memory(place).missed()] == [MONDAY[0][0]]
+
+
+def _keys(memory: Memory) -> list[str]:
+    return [module.fact_key(item) for item in memory.facts]
+
+
+def test_killed_anywhere_it_continues(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A copy at every instant of its files answers, and ends in the same bytes."""
+    monkeypatch.setattr(run_module, "_SECONDS", 0.0)
+    short = replace(SETTINGS, least=4, visits=1)
+    place, found = copied(), []
+
+    def hear(_: str) -> None:
+        found.append(shutil.copytree(place, tmp_path / f"at-{len(found)}" / "m"))
+
+    memory = Memory(place)
+    engine = memory.engine()
+    with heard(hear):
+        consolidate(memory, short)
+    expected = {path.name: path.read_bytes() for path in (place / "lessons").iterdir()}
+    record = (place / "memory.json").read_bytes()
+    assert len(found) >= 8
+    steps: list[int] = []
+    advance = Rehearsal.advance
+
+    def counted(self: Rehearsal) -> tuple[float, float]:
+        steps[-1] += 1
+        return advance(self)
+
+    monkeypatch.setattr(Rehearsal, "advance", counted)
+    for copy in found:
+        steps.append(0)
+        again = Memory(copy)
+        again._engine = engine
+        assert [text for text, _ in answers(again)] == [answer for _, answer in FACTS]
+        consolidate(again, short)
+        assert (copy / "memory.json").read_bytes() == record
+        left = {path.name: path.read_bytes() for path in (copy / "lessons").iterdir()}
+        assert expected.items() <= left.items()
+    assert {0, 1, 2, 3} <= set(steps), steps
+    # So few steps answer nothing, and the lessons keep their adapters: at its end it begins anew.
+    assert steps[:-1] == sorted(steps[:-1], reverse=True) and steps[-1] == 4
+
+
+def test_stopped_within_a_step_it_loses_that_step(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C and SIGTERM come anywhere, here between two changes of the third step."""
+    short = replace(SETTINGS, least=4, visits=1)
+    straight, stopped = copied(), copied()
+    consolidate(Memory(straight), short)
+    advance, steps = Rehearsal.advance, []
+
+    def interrupted(self: Rehearsal) -> tuple[float, float]:
+        steps.append(self.step)
+        if len(steps) != 3:
+            return advance(self)
+        with torch.no_grad():
+            next(iter(self._parameters.values())).mul_(2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rehearsal, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        consolidate(Memory(stopped), short)
+    assert Memory(stopped).record.consolidated == 0
+    consolidate(Memory(stopped), short)
+    assert steps == [0, 1, 2, 2, 3]
+    for name in ("memory.json", *(f"lessons/{one}" for one in adapters(straight))):
+        assert (stopped / name).read_bytes() == (straight / name).read_bytes()
+
+
+def test_progress_of_another_run_or_damaged_begins_anew(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_SECONDS", 0.0)
+    short = replace(SETTINGS, least=3, visits=1)
+    place = copied()
+    contents = []
+    write = run_module.write_tensors
+
+    def kept(path: Path, *rest: object) -> None:
+        write(path, *rest)  # type: ignore[arg-type]
+        contents.append(path.read_bytes())
+
+    monkeypatch.setattr(run_module, "write_tensors", kept)
+    consolidate(Memory(place), short)
+    assert len(contents) == 3
+    for content, settings in (
+        (contents[1][:-9], short),
+        (b"", short),
+        (contents[1], replace(short, weight=0.03)),
+        (contents[1], replace(short, rank=4)),
+    ):
+        other = copied()
+        (other / PROGRESS_OF_ALL).write_bytes(content)
+        contents.clear()
+        consolidate(Memory(other), settings)
+        assert len(contents) == 3
+        contents += [content, content]
+
+
+def test_one_at_a_time_beside_lessons(
+    copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one is refused; a lesson that is learned meanwhile stays as it is, and removes no
+    file that is being written."""
+    place = copied()
+    with (
+        alone(place, lock=CONSOLIDATION_LOCK),
+        pytest.raises(InUseError),
+    ):
+        consolidate(Memory(place), SETTINGS)
+
+    def meanwhile(*_: object) -> object:
+        assert not Memory(place).learn(WEDNESDAY).missed
+        return done.state, [True] * 5
+
+    monkeypatch.setattr(module, "learn_at_once", meanwhile)
+    memory = Memory(place)
+    writing = place / "lessons" / ".all.safetensors.7.part"  # as if it were being written
+    progress = place / f".{PROGRESS_OF_ALL}.7.part"
+    for path in (writing, progress):
+        path.mkdir()
+        (path / ".tmpXyZ").touch()  # safetensors writes under a name of its own first
+    mine = [place / ".notes", place / "lessons" / ".notes"]
+    for path in mine:
+        path.touch()
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 0)
+    assert len(adapters(place)) == 2 + 2
+    expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
+    assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
+    assert writing.exists() and not progress.exists()
+    memory.learn([("Who rows?", "Una")])
+    assert not writing.exists()  # once nobody consolidates
+    assert all(path.exists() for path in mine)
+
+
+def test_an_empty_memory_and_the_command(
+    holdfast: Callable[..., Outcome], all_in_one: Path, copied: Callable[[], Path], done: Done,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The command says how many facts are answered; what it cannot do is one line."""
+    with pytest.raises(HoldfastError, match="no such memory"):
+        consolidate(Memory(tmp_path / "none"), SETTINGS)
+    said = holdfast("consolidate", tmp_path / "none")
+    assert said.status == 2 and "no such memory" in said.err
+    assert said.err.count("\n") == 1
+    said = holdfast("consolidate", all_in_one)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "nothing new since it was done before",
+        "5 of 5 facts answered from one set of weights",
+        str(all_in_one),
+    ]
+    monkeypatch.setattr(rehearsal, "ConsolidationSettings", partial(replace, SETTINGS))
+    monkeypatch.setattr(module, "learn_at_once", lambda *_: (done.state, [True] * 5))
+    place = copied()
+    said = holdfast("consolidate", place, "--json")
+    assert said.status == 0
+    assert (
+        said.out == '{"facts": 5, "answered": 5, "lessons": 2, "lessons_kept": 0, "is_new": true}\n'
+    )
+    assert len(adapters(place)) == 1
+
+
+@pytest.mark.parametrize("moment", ["within", "last"])
+def test_a_memory_that_is_moved_meanwhile_is_not_made_anew(
+    moment: str, two_lessons: Path, tmp_path: Path
+) -> None:
+    place, away = shutil.copytree(two_lessons, tmp_path / "m"), tmp_path / "away"
+
+    def report(what: str, done: int, total: int) -> None:
+        if what == "consolidating" and place.exists() and (moment == "within" or done == total):
+            place.rename(away)
+
+    with pytest.raises(HoldfastError, match="was moved or removed"):
+        consolidate(Memory(place), SETTINGS, report)
+    assert not place.exists() and (away / "memory.json").is_file()

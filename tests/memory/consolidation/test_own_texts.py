@@ -1,0 +1,96 @@
+"""What the model writes itself: its own answers, once a model, in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.consolidation import own_texts as module
+from holdfast.memory.consolidation.own_texts import OwnTextSettings, own_texts, reply_tokens
+from holdfast.model.chat import chat_form
+from holdfast.model.reading import PromptReader
+from tests.model.chat_models import chat_llama, chat_tokenizer
+
+FEW = OwnTextSettings(short=30, named=5, chats=6, question=8, tokens=4, chat_tokens=7)
+FEWER = replace(FEW, short=4, named=1, chats=1)
+
+
+@pytest.fixture
+def reader() -> PromptReader:
+    """Its random weights would not end an answer, so many tokens do."""
+    form = chat_form(chat_tokenizer())
+    return PromptReader(chat_llama(), replace(form, stops=form.stops | set(range(5, 300, 9))))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_answers_are_the_models_own_greedy_ones(reader: PromptReader) -> None:
+    """Cut at the limit, and with their end only where the model gave it."""
+    texts = own_texts(reader, "f" * 64, FEW)
+    by_kind = {kind: [text for text in texts if text.kind == kind] for kind in
+               ("short", "named", "chats")}  # fmt: skip
+    assert len(by_kind["named"]) == 5 and len(by_kind["chats"]) == 6
+    assert 20 <= len(by_kind["short"]) <= 30  # the same question is kept once
+    limits = {"short": 4, "named": 4, "chats": 7}
+    ended = 0
+    for text in texts:
+        limit = limits[text.kind]
+        (decoded,) = reader.decode(reader.read([text.question]), limit)
+        whole = decoded if len(decoded) == limit else [*decoded, reader.form.end]
+        assert list(text.answer) == whole
+        ended += text.answer[-1] == reader.form.end
+    assert 0 < ended < len(texts)
+
+
+def test_a_reply_that_was_cut_has_no_end(reader: PromptReader) -> None:
+    """With one token more to go, its end follows where the model gives it."""
+    question = reader.form.question("Who is Ann?")
+    (whole,) = reply_tokens(reader, [question], 60)
+    assert whole[-1] == reader.form.end and len(whole) > 2
+    for limit in range(1, len(whole)):
+        assert reply_tokens(reader, [question], limit) == [whole[:limit]]
+
+
+def test_short_questions_begin_as_given_and_end_with_their_mark(reader: PromptReader) -> None:
+    decode = reader.form.tokenizer.decode
+    behind = len(reader.form.user_end)
+    for text in own_texts(reader, "f" * 64, FEW):
+        question = decode(list(text.question[:-behind]))
+        assert text.question[-behind:] == reader.form.user_end
+        assert "?" not in question[:-1] or text.kind == "named"
+        if text.kind == "short":
+            assert question.startswith(module._BEGINNINGS)
+
+
+def test_they_are_written_once_a_model(
+    reader: PromptReader, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache answers; another model, other settings, a damaged file do not."""
+    first = own_texts(reader, "a" * 64, FEWER)
+    (path,) = (own_cache / "own").iterdir()
+    content = path.read_bytes()
+    said: list[tuple[int, int]] = []
+    assert own_texts(reader, "a" * 64, FEWER, lambda *done: said.append(done)) == first
+    assert not said
+    for damage in (b"", content[: len(content) // 2], b'[{"kind": 1}]', b"7"):
+        path.write_bytes(damage)
+        assert own_texts(reader, "a" * 64, FEWER) == first
+        assert path.read_bytes() == content
+    own_texts(reader, "b" * 64, FEWER)
+    own_texts(reader, "a" * 64, OwnTextSettings(short=0, named=3, chats=0))
+    assert len(list((own_cache / "own").iterdir())) == 3
+
+    def full(*_: object) -> None:
+        raise HoldfastError("full") from OSError("No space left on device")
+
+    monkeypatch.setattr(module, "write_json", full)
+    with pytest.raises(HoldfastError, match="No space left") as caught:
+        own_texts(reader, "c" * 64, FEWER)
+    assert "\n" not in str(caught.value)

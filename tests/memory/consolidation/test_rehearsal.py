@@ -1,0 +1,171 @@
+"""A step's loss is the plain one; a run goes on from its state to the same bits."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from holdfast.core.seeding import derive
+from holdfast.memory.consolidation.own_texts import OwnText
+from holdfast.memory.consolidation.rehearsal import (
+    ConsolidationSettings,
+    Rehearsal,
+    RehearsalFact,
+)
+from holdfast.model.adapter import adapted, attach, factors, shape_on, state_of
+from holdfast.model.chat import chat_form
+from holdfast.model.reading import PromptReader
+from tests.memory.memories import MONDAY, TUESDAY
+from tests.model.chat_models import chat_llama, chat_tokenizer, exact
+
+SETTINGS = ConsolidationSettings(facts=2, least=12, visits=3, short=2, named=1, chats=1)
+
+
+def reader_of() -> PromptReader:
+    reader = PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
+    attach(reader.model, shape_on(reader.model, 1, rank=4, alpha=8))
+    reader.model.double()
+    return reader
+
+
+def facts_for(reader: PromptReader) -> list[RehearsalFact]:
+    form = reader.form
+    return [
+        RehearsalFact(
+            tuple(form.answer(answer)),
+            (tuple(form.question(question)), tuple(form.question(question.lower()))),
+        )
+        for question, answer in [*MONDAY, *TUESDAY]
+    ]
+
+
+def own_for(reader: PromptReader) -> dict[str, list[OwnText]]:
+    def text(kind: str, question: str, answer: str) -> OwnText:
+        form = reader.form
+        return OwnText(kind, tuple(form.question(question)), tuple(form.answer(answer)))
+
+    return {
+        "short": [text("short", f"What is {one}?", f"{one} is") for one in "abcd"],
+        "named": [text("named", f"Where does Ann {one} live?", "far") for one in "pq"],
+        "chats": [text("chats", f"Tell of {one}", "long ago there was one") for one in "xyz"],
+    }
+
+
+def run_of(reader: PromptReader, settings: ConsolidationSettings, seed: int = 5) -> Rehearsal:
+    return Rehearsal(reader, facts_for(reader), own_for(reader), settings, seed)
+
+
+def plain_logits(reader: PromptReader, question: tuple[int, ...], answer: tuple[int, ...],
+                 whole: bool) -> torch.Tensor:  # fmt: skip
+    """At the answer's tokens, by passes over everything; the adapter acts where it has to."""
+    form, model = reader.form, reader.model
+    before = [*form.prefix, *question, *form.invocation]
+    if whole:
+        ids = torch.tensor([[*before, *answer[:-1]]])
+        return model(ids).logits[0, len(before) - 1 :]
+    (reading,) = reader.read([question])
+    return reader.answer_logits([reading], [answer]).logits
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_step_minimizes_the_plain_loss(whole: bool) -> None:
+    """Its two terms and its gradient, text by text, in float64."""
+    settings = replace(SETTINGS, whole=whole, lr=0.0)
+    reader = reader_of()
+    run = run_of(reader, settings)
+    drawn = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for _, lora_b in factors(reader.model).values():
+            lora_b.copy_(torch.randn(lora_b.shape, generator=drawn) / 8)
+    draw = random.Random(derive(5, "consolidation", 0))
+    chosen = [facts_for(reader)[place] for place in run._fact_numbers()]
+    asked = [run._choose_wording(fact, draw) for fact in chosen]
+    texts = [text for group in run._choose_own_texts(draw) for text in group]
+    teacher = [plain_logits(reader, one.question, one.answer, whole) for one in texts]
+    readings = {q: reader.read([q])[0] for q in [*asked, *(one.question for one in texts)]}
+
+    def logits(question: tuple[int, ...], answer: tuple[int, ...]) -> torch.Tensor:
+        if whole:
+            return plain_logits(reader, question, answer, whole=True)
+        return reader.answer_logits([readings[question]], [answer]).logits
+
+    with adapted(reader.model):
+        fits = [
+            F.cross_entropy(logits(question, fact.answer), torch.tensor(fact.answer))
+            for question, fact in zip(asked, chosen, strict=True)
+        ]
+        apart = []
+        for one, before in zip(texts, teacher, strict=True):
+            p = before.softmax(1)
+            q = logits(one.question, one.answer).softmax(1)
+            apart.append((p * (p.log() - q.log())).sum(1))
+        fit, kl = torch.stack(fits).mean(), torch.cat(apart).mean()
+        total = fit + settings.weight * kl
+        parameters = [one for pair in factors(reader.model).values() for one in pair]
+        gradients = torch.autograd.grad(total, parameters)
+    norm = torch.stack([one.norm() for one in gradients]).norm()
+    assert kl > 0.01
+    found = run.advance()
+    assert found == pytest.approx((fit.item(), kl.item()), abs=1e-12)
+    clip = min(1.0, 1.0 / (norm.item() + 1e-6))
+    for parameter, expected in zip(parameters, gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, expected * clip, rtol=0, atol=1e-12)
+
+
+def test_it_stays_with_the_model_where_it_is_held_and_learns_the_facts() -> None:
+    """From the untouched model on the loss falls; with a huge weight nothing moves."""
+    reader = reader_of()
+    run = run_of(reader, replace(SETTINGS, lr=1e-2, weight=0.3, least=25))
+    terms = [run.advance() for _ in range(25)]
+    assert terms[0][1] == pytest.approx(0.0, abs=1e-12)
+    assert sum(fit for fit, _ in terms[-5:]) < 0.4 * sum(fit for fit, _ in terms[:5])
+    loose = sum(kl for _, kl in terms[-5:])
+    held = run_of(reader, replace(SETTINGS, lr=1e-2, weight=30.0, least=25))
+    assert sum(kl for _, kl in [held.advance() for _ in range(25)][-5:]) < loose / 3
+
+
+def test_every_fact_is_visited_equally_often() -> None:
+    run = run_of(reader_of(), SETTINGS)
+    visits: Counter[int] = Counter()
+    assert run.steps == 12
+    for run.step in range(10):
+        visits.update(run._fact_numbers())
+    assert visits == dict.fromkeys(range(5), 4)
+
+
+def test_the_rate_rises_and_falls_to_its_floor() -> None:
+    run = run_of(reader_of(), replace(SETTINGS, least=100))
+    rates = []
+    for run.step in range(101):
+        rates.append(run._learning_rate())
+    assert rates[0] == pytest.approx(1e-4, rel=0.01)
+    assert max(rates) == pytest.approx(1e-3, rel=0.03) and rates.index(max(rates)) == 9
+    assert rates[-1] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("cache", [10**9, 0])
+def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
+    """Also where no keys and values are kept."""
+    reader = reader_of()
+    settings = replace(SETTINGS, cache=cache)
+    whole = run_of(reader, settings)
+    for _ in range(6):
+        whole.advance()
+    expected = state_of(reader.model, torch.float64)
+    first = run_of(reader, settings)
+    begun = first.tensors()
+    for _ in range(3):
+        first.advance()
+    reached = first.tensors()
+    for step, tensors, left in ((3, reached, 3), (0, begun, 6)):
+        second = run_of(reader_of(), settings)
+        second.resume(step, tensors)
+        for _ in range(left):
+            second.advance()
+        found = state_of(second._reader.model, torch.float64)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -1,0 +1,236 @@
+"""Bad input and damaged files: one clear line, which names the place and says what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.limits import LONGEST_ANSWER, LONGEST_QUESTION
+from holdfast.memory.memory import Memory
+from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.model.chat_models import chat_tokenizer, write_chat_model
+from tests.trajectory.outcome import contents_of
+
+
+def line_of(call: Callable[[], object]) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Path]) -> None:
+    """Nothing is changed, also where only one of several facts is bad."""
+    memory = Memory(copied())
+    before = contents_of(memory.directory)
+    long = "a" * (LONGEST_QUESTION + 1)
+    assert line_of(lambda: memory.ask("  ")).startswith('"question" is empty')
+    assert "no valid Unicode" in line_of(lambda: memory.ask("\ud800?"))
+    assert "NUL" in line_of(lambda: memory.ask("a\0?"))
+    assert "at most 512 are read; ask a shorter one" in line_of(lambda: memory.ask(long))
+    for fact, words in {
+        (long, "x"): "at most 512 are read",
+        ("Who?", "b" * LONGEST_ANSWER): f"has {LONGEST_ANSWER + 1} tokens, and at most",
+        ("Who?", " "): '"answer" is empty',
+        (" ", "x"): '"question" is empty',
+    }.items():
+        assert words in line_of(lambda fact=fact: memory.learn([*WEDNESDAY, fact]))
+    assert "two answers for one question" in line_of(
+        lambda: memory.learn([("Who?", "Ann"), ("Who?", "Ben")])
+    )
+    assert contents_of(memory.directory) == before
+    exact = ("c" * (LONGEST_QUESTION - 1), "d" * 20)
+    assert memory.learn([exact]).known == 6
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_an_answer_that_the_tokenizer_changes_is_refused(tmp_path: Path) -> None:
+    from tokenizers import normalizers
+
+    place = write_chat_model(tmp_path / "tiny")
+    tokenizer = chat_tokenizer()
+    tokenizer._tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.save_pretrained(place)
+    memory = Memory(tmp_path / "m", str(place))
+    assert "does not come back" in line_of(lambda: memory.learn([("who?", "Ann")]))
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
+    """Prefix, question and answer have to fit; positions beyond are never read."""
+    place = write_chat_model(tmp_path / "tiny", context=120)
+    memory = Memory(tmp_path / "m", str(place))
+    assert "tokens, and at most" in line_of(lambda: memory.learn([("a" * 100, "x")]))
+    assert "tokens, and at most" in line_of(lambda: memory.learn([("Who?", "x" * 100)]))
+    assert not (tmp_path / "m").exists()
+    assert not memory.learn(WEDNESDAY).missed
+    lengths, real = [], memory.engine().reader.model.forward
+
+    def forward(*ids: object, **more: object) -> object:
+        lengths.append(int(more["position_ids"].max()))  # type: ignore[attr-defined]
+        return real(*ids, **more)
+
+    memory.engine().reader.model.forward = forward
+    memory.replies(["Hm?", "a" * 40])
+    assert max(lengths) < 120
+    assert "tokens, and at most" in line_of(lambda: memory.ask("a" * 100))
+
+
+def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Path) -> None:
+    """Whatever is there is never replaced; a list of facts alone has to be one."""
+    for name, told in {
+        "facts.jsonl": 'facts.jsonl line 1: "question" is missing',
+        "notes.txt": 'holds "notes.txt" and is no memory',
+        "models": 'holds "models" and is no memory',
+    }.items():
+        place = tmp_path / name.partition(".")[0]
+        place.mkdir()
+        (place / name).write_text("{}")
+        said = line_of(lambda place=place: Memory(place, str(chat_directory)))
+        assert told in said
+    said = line_of(lambda: Memory(place / name, str(chat_directory)))
+    assert "cannot be read as a directory" in said
+    nothing = Memory(tmp_path / "new", str(chat_directory))
+    assert "no such memory; holdfast learn" in line_of(lambda: nothing.ask("Who?"))
+    assert "no such memory; holdfast learn" in line_of(nothing.learn)
+    assert not (tmp_path / "new").exists()
+    nothing = Memory(tmp_path / "new", str(tmp_path / "model"))
+    assert "no such directory" in line_of(lambda: nothing.learn(WEDNESDAY))
+
+
+def test_a_damaged_record_is_named(copied: Callable[[], Path]) -> None:
+    place = copied()
+    record = place / "memory.json"
+    values = json.loads(record.read_text())
+    lesson = values["lessons"][0]
+    for damaged, words in [
+        ("{", "is no valid JSON"),
+        ("[]", "is damaged"),
+        ({**values, "format": 9}, "is of format 9, and this Holdfast knows 1"),
+        ({key: values[key] for key in values if key != "seed"}, "is damaged"),
+        ({**values, "lessons": [{**lesson, "more": 1}]}, "is damaged"),
+        ({**values, "lessons": [{**lesson, "missed": 3}]}, "is damaged"),
+        ({**values, "lessons": 3}, "is damaged"),
+        ({**values, "seed": "x"}, "is damaged"),
+        ({**values, "model": None}, "is damaged"),
+        ({**values, "lessons": [{**lesson, "file": "../memory.json"}]}, "is damaged"),
+    ]:
+        record.write_text(damaged if isinstance(damaged, str) else json.dumps(damaged))
+        said = line_of(lambda: Memory(place))
+        assert str(record) in said and words in said, damaged
+
+
+def test_a_list_that_is_not_as_it_was_learned_is_named(copied: Callable[[], Path]) -> None:
+    place = copied()
+    facts = place / "facts.jsonl"
+    lines = facts.read_text().splitlines(keepends=True)
+    for damaged, words in [
+        (None, "has 0 of the 2 lessons that were learned; restore the file"),
+        (lines[:3], "has 1 of the 2 lessons"),
+        ([lines[0].replace("Fenwick", "Orsa"), *lines[1:]], 'lesson "1" is not as it was learned'),
+        ([*lines[:4], "{\n"], "facts.jsonl line 5"),
+    ]:
+        if damaged is None:
+            facts.unlink()
+        else:
+            facts.write_text("".join(damaged))
+        said = line_of(lambda: Memory(place))
+        assert str(facts) in said and words in said
+
+
+def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> None:
+    """Cut, missing, of another shape or other keys: named. One flipped bit anywhere: an answer
+    that was taught is given all the same, and no question takes another fact's answer."""
+    place = copied()
+    file = sorted((place / "lessons").iterdir())[0]
+    content = file.read_bytes()
+    asked = [*MONDAY, (MONDAY[2][0].replace("?", " now?"), MONDAY[2][1])]
+    questions = [question for question, _ in asked]
+    engine = Memory(place).engine()
+    expected = [reply.text for reply in Memory(place).replies(questions)]
+
+    def answers() -> list[str]:
+        memory = Memory(place)
+        memory._engine = engine
+        engine._states.clear()
+        engine.attach_shape()
+        return [reply.text for reply in memory.replies(questions)]
+
+    for damaged in (None, b"", content[:100], content[:-1], content.replace(b"Ostra", b"Astra")):
+        file.unlink() if damaged is None else file.write_bytes(damaged)
+        said = line_of(answers)
+        assert str(file) in said and "is missing or damaged" in said
+    draw, named, harmless = np.random.default_rng(0), 0, 0
+    header = 8 + int.from_bytes(content[:8], "little")
+    for spot in [*draw.integers(0, header, 24), *draw.integers(header, len(content), 8)]:
+        flipped = bytearray(content)
+        flipped[spot] ^= 1 << int(draw.integers(8))
+        file.write_bytes(bytes(flipped))
+        try:
+            given = answers()
+        except HoldfastError as error:
+            given, said = expected, str(error)
+            named += str(file) in said and "\n" not in said
+        else:
+            harmless += 1
+        assert given == expected, spot
+    assert named > 8 and named + harmless == 32
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_another_model_under_the_name_is_refused(
+    copied: Callable[[], Path], chat_directory: Path, tmp_path: Path
+) -> None:
+    place, other = copied(), write_chat_model(tmp_path / "other", seed=1)
+    record = json.loads((place / "memory.json").read_text())
+    (place / "memory.json").write_text(json.dumps({**record, "model": str(other)}))
+    before = contents_of(place)
+    for call in (
+        lambda: Memory(place).ask("Who?"),
+        lambda: Memory(place).learn(WEDNESDAY),
+    ):
+        assert "was taught to another model than the" in line_of(call)
+    # Two processes begin the same memory with different models: the later one is refused.
+    (place / "memory.json").write_text(json.dumps(record))
+    late = Memory(tmp_path / "late", str(other))
+    late.load()
+    shutil.copytree(place, tmp_path / "late")
+    assert "was taught to another model" in line_of(lambda: late.learn(WEDNESDAY))
+    assert contents_of(tmp_path / "late") == before | {
+        "memory.json": (place / "memory.json").read_bytes()
+    }
+
+
+def test_models_that_cannot_be_asked(tmp_path: Path) -> None:
+    for number, (template, words) in enumerate(
+        {
+            "{{ messages[0].content }}": "does not put the user's text before",
+            "{{ raise_exception('out of order') }}": "fails (out of order)",
+            "nothing": "does not put the user's text before",
+        }.items()
+    ):
+        place = write_chat_model(tmp_path / str(number))
+        chat_tokenizer(template).save_pretrained(place)
+        said = line_of(lambda place=place: Memory(tmp_path / "m", str(place)).learn(MONDAY))
+        assert words in said
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_a_model_without_a_template_is_asked_in_the_form_of_the_paper(tmp_path: Path) -> None:
+    place = write_chat_model(tmp_path / "base")
+    shutil.rmtree(place / "chat_template.jinja", ignore_errors=True)
+    (place / "chat_template.jinja").unlink(missing_ok=True)
+    chat_tokenizer(None).save_pretrained(place)
+    memory = Memory(tmp_path / "m", str(place))
+    assert not memory.learn(MONDAY[:2]).missed
+    assert memory.engine().form.boxed
+    reply = memory.reply(MONDAY[0][0])
+    assert (reply.text, reply.source) == (MONDAY[0][1], "weights")

@@ -1,0 +1,155 @@
+"""Killed anywhere, the last lesson stands, and the same call ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import is_memory
+from holdfast.memory.states import PROGRESS_FILE
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.teaching import start
+from tests.trajectory.children import finish
+from tests.trajectory.instants import heard
+from tests.trajectory.outcome import contents_of
+
+LESSONS = (MONDAY, TUESDAY)
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    """All files but the locks, and what tells how far a lesson is."""
+    files = {str(path.relative_to(place)): path for path in place.rglob("*") if path.is_file()}
+    return {
+        name: path.read_bytes()
+        for name, path in files.items()
+        if not name.endswith(".lock") and PROGRESS_FILE not in name
+    }
+
+
+pytestmark = pytest.mark.usefixtures("unflushed")
+
+
+@pytest.fixture(scope="module")
+def instants(
+    chat_directory: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[Path, int]]:
+    """Copies of a memory at every instant of its two lessons, each with the lesson's number."""
+    root = tmp_path_factory.mktemp("instants")
+    place, found, seen = root / "m", [], set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        memory = Memory(place, str(chat_directory))
+        memory.load()
+        for lesson, facts in enumerate(LESSONS):
+
+            def hear(name: str, lesson: int = lesson) -> None:
+                key = tuple(files_of(place).items()) if place.exists() else ()
+                if key and key not in seen:
+                    seen.add(key)
+                    found.append((shutil.copytree(place, root / str(len(found)) / "m"), lesson))
+
+            with heard(hear):
+                memory.learn(facts)
+    return found
+
+
+@pytest.mark.parametrize("again", ["the same", "none"])
+def test_killed_at_every_instant(
+    again: str, instants: list[tuple[Path, int]], two_lessons: Path, chat_directory: Path
+) -> None:
+    """The same call continues; so does one without facts, once they are on file."""
+    assert len(instants) >= 10
+    expected, pending = files_of(two_lessons), 0
+    engine = None
+    for copy, lesson in instants[again == "none" :: 2]:
+        memory = Memory(copy, str(chat_directory))
+        memory._engine = engine or memory.engine()  # loaded once
+        engine = memory._engine
+        assert memory.horizon in (lesson, lesson + 1)
+        pending += len(memory.facts) > (0, 3, 5)[memory.horizon]
+        if again == "none" and memory.facts:
+            memory.learn()
+        for facts in LESSONS[memory.horizon if again == "none" else lesson :]:
+            memory.learn(facts)
+        assert files_of(copy) == expected, copy
+    assert pending > 1
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", [Stop, KeyboardInterrupt])
+def test_stopped_within_a_lesson(
+    stop: type[BaseException], copied: Callable[[], Path], two_lessons: Path, chat_directory: Path
+) -> None:
+    """What was learned is answered as before, what was stopped from the list; then it is learned
+    as if it had not been stopped.
+    """
+    place = copied().parent / "new" / "m"
+    memory = Memory(place, str(chat_directory))
+    memory.learn(MONDAY)
+    before = memory.replies([question for question, _ in [*MONDAY, *TUESDAY]])
+    assert [reply.source for reply in before] == ["weights"] * 3 + ["model"] * 2
+
+    def impatient(what: str, done: int, total: int) -> None:
+        if what.startswith("lesson"):
+            raise stop
+
+    with pytest.raises(stop):
+        memory.learn(TUESDAY, report=impatient)
+    after = memory.replies([question for question, _ in [*MONDAY, *TUESDAY]])
+    assert after[:3] == before[:3] and all(reply.waiting for reply in after[3:])
+    assert [reply.text for reply in after[3:]] == [answer for _, answer in TUESDAY]
+    assert (memory.horizon, len(memory.facts)) == (1, 5)
+    assert memory.learn(TUESDAY).lessons == ("2",)
+    assert files_of(place) == files_of(two_lessons)
+
+
+def test_a_killed_process_and_others_beside_it(
+    two_lessons: Path, chat_directory: Path, chat_cache: Path, tmp_path: Path
+) -> None:
+    """One is killed at an instant, one in the middle of a lesson while others ask and teach."""
+    place = tmp_path / "m"
+    teach = partial(start, place, chat_directory, chat_cache)
+    for instant in (4, 9, 14):
+        assert finish(teach(MONDAY, instant=instant))[0] == -signal.SIGKILL
+    assert finish(teach(MONDAY)) == (0, "done")
+    child = teach(TUESDAY, hold=True)
+    assert child[1].recv() == "holding"
+    held = contents_of(place)
+    memory = Memory(place)
+    assert memory.reply(MONDAY[0][0]).source == "weights"
+    with pytest.raises(HoldfastError, match="another process is writing here"):
+        memory.learn(WEDNESDAY)
+    assert contents_of(place) == held
+    child[0].kill()
+    assert finish(child)[0] == -signal.SIGKILL
+    assert memory.learn().lessons == ("2",)
+    assert files_of(place) == files_of(two_lessons)
+
+
+def test_a_full_disk_is_one_line_and_the_same_call_continues(
+    two_lessons: Path, chat_directory: Path, chat_cache: Path, tmp_path: Path
+) -> None:
+    """At whatever file it shows; safetensors reports it as an error of its own."""
+    place = tmp_path / "m"
+    for file_bytes in (20, 100, 300, 20_000):
+        child = start(place, chat_directory, chat_cache, MONDAY, file_bytes=file_bytes)
+        code, words = finish(child)
+        assert code == 0 and words is not None and "cannot be written" in words, words
+        assert str(place) in words and "\n" not in words
+        if is_memory(place):
+            assert Memory(place).horizon == 0
+            assert not any(name.endswith(".part") for name in files_of(place))
+    memory = Memory(place, str(chat_directory))
+    for facts in LESSONS:
+        memory.learn(facts)
+    assert files_of(place) == files_of(two_lessons)

@@ -1,0 +1,51 @@
+"""What is asked within a message is answered, several things in lines of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.memory.answer import Answer
+from holdfast.memory.memory import Memory
+from holdfast.memory.messages import joined, sentences
+from holdfast.streams import Item
+
+NETS, KEY = ("Who mends the nets of Ostra?", "Fenwick"), ("Where is the brass key?", "in the mill")
+
+
+def test_sentences_that_may_ask() -> None:
+    assert sentences("Who mends the nets?") == []
+    assert sentences("Good morning! Who mends the nets, by the way?\nThanks.") == [
+        "Who mends the nets, by the way?"
+    ]
+    assert sentences("谁补网？钥匙在哪里？") == ["谁补网？", "钥匙在哪里？"]
+    assert sentences("Is v1.5 of x.y out? Where is the key") == [
+        "Is v1.5 of x.y out?", "Where is the key",
+    ]  # fmt: skip
+
+
+def test_a_message_is_asked_sentence_by_sentence(two_lessons: Path) -> None:
+    """Where it is about no fact as a whole; an untaught one stays the model's."""
+    memory = Memory(two_lessons)
+    polite = "I was looking for somebody all day long. Who mends the nets of Ostra? Thank you."
+    both = f"Before I go to bed, tell me two things. {NETS[0]} And then this one. {KEY[0]}"
+    untaught = "The weather was fine all day. How many hills are there? Thank you so much."
+    asked, several, other = memory.replies([polite, both, untaught])
+    assert (asked.question, asked.text, asked.further) == (polite, NETS[1], ())
+    assert asked.fact is not None and asked.fact.question == NETS[0]
+    assert several.text == f"{NETS[1]}\n{KEY[1]}"
+    assert [item.question for item in several.further] == [KEY[0]]
+    assert other.source == "model"
+    assert memory.reply(NETS[0]).question == NETS[0]
+
+
+def test_joined_answers_are_of_the_list_where_one_is() -> None:
+    one, two = Item(*NETS), Item(*KEY)
+    answers = [
+        Answer(NETS[0], NETS[1], "weights", one),
+        Answer(NETS[0], NETS[1], "weights", one),
+        Answer(KEY[0], KEY[1], "list", two, waiting=True),
+    ]
+    assert joined("both", answers) == Answer(
+        "both", f"{NETS[1]}\n{KEY[1]}", "list", one, waiting=True, further=(two,)
+    )
+    assert joined("one", answers[:2]) == Answer("one", NETS[1], "weights", one)

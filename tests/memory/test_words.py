@@ -1,0 +1,140 @@
+"""What questions name, and how far two name the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memory.words import (
+    agreement,
+    deletions,
+    is_typo,
+    named,
+    plain_words,
+    replace_name,
+    words,
+)
+
+ALPHABET = "abcdefgh"
+WORDS = st.text(ALPHABET, min_size=5, max_size=9)
+
+
+def naming(question: str) -> dict[str, float]:
+    """As a probe would: each word that the library does not ask with, by its length."""
+    return {w.key: float(len(w.key)) for w in words(question) if w.key not in plain_words()}
+
+
+def agreed(one: str, other: str) -> tuple[float, float]:
+    return agreement(naming(one), naming(other))
+
+
+def test_words_keep_the_symbols_that_carry_meaning() -> None:
+    text = 'Is "C#" (or C++) 5% of -5, at 10:30? Anna\'s, James\', the cats’: "x_y"… ¿qué?'
+    assert [word.text for word in words(text)] == [
+        *("Is", "C#", "or", "C++", "5%", "of", "-5", "at", "10:30", "Anna", "James", "the"),
+        *("cats", "x_y", "qué"),
+    ]
+    assert words(" ?! ... ") == ()
+    assert [word.text for word in words("ﬁve\u00a0Å")] == ["five", "Å"]  # NFKC
+    parts = [text[word.begin : word.end] for word in words(text)]
+    assert parts == [part for part in text.split() if part != "…"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("C#", "C++"), ("C#", "C"), ("C++", "C"), ("5", "-5"), ("5", "5%"), ("-5", "5%")),
+        *(("10:30", "10.30"), ("10:30", "1030"), ("v1.2", "v1.3"), ("7", "17")),
+        *(("Baker", "Brake"), ("Marlo", "Marla Ostin"), ("Anne", "Anna")),
+    ],
+)
+def test_other_things_are_other_things(one: str, other: str) -> None:
+    """And each agrees with itself, whatever stands around it."""
+    asking = "What is the output of {}?"
+    for name, second in ((one, other), (other, one)):
+        covered, extra = agreed(asking.format(name), asking.format(second))
+        assert covered < 1 or extra > 0
+        assert agreed(asking.format(name), f"And now {name}'s output, please") == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["who is ELARA vint?", "Elara Vint's job", "elara, vint", "Elraa Vint", "Elarra vint"],
+)
+def test_a_name_is_one_in_other_spellings(asked: str) -> None:
+    """In small letters, as a possessive, with a letter doubled or two swapped."""
+    covered, extra = agreed("Who is Elara Vint?", asked)
+    assert covered == 1 and extra == 0
+
+
+def test_a_shared_first_name_is_half_a_name() -> None:
+    covered, extra = agreed("Where does Anna Berg live?", "Where does Anna Holt live?")
+    assert 0.3 < covered < 0.7 and 0.3 < extra < 0.7
+    covered, extra = agreed("Where does Anna Berg live?", "Where does Anna live?")
+    assert covered < 0.7 and extra == 0
+
+
+def test_what_names_nothing_agrees() -> None:
+    """And a little naming weight, of which a probe is not sure, decides nothing."""
+    assert {"what", "the", "of", "who", "where"} <= plain_words()
+    assert agreement({}, {}) == (1.0, 0.0)
+    covered, extra = agreement({}, {"x": 2.0})
+    assert covered == 1 and extra == 1
+    assert agreement({"x": 2.0}, {}) == (0.0, 0.0)
+    covered, extra = agreement({"wifi": 0.2}, {"code": 0.1})
+    assert covered == pytest.approx(0.8) and extra == pytest.approx(0.1)
+
+
+def test_beside_a_name_other_words_weigh_little() -> None:
+    """Words of the relation do not make two names one."""
+    taught = {"hallway": 0.2, "plum": 2.0, "door": 2.0}
+    covered, extra = agreement(taught, {"hallway": 0.2, "bellrope": 3.0})
+    assert covered < 0.2 and extra > 0.8
+    assert agreement(taught, {"corridor": 0.3, "plum": 1.9, "door": 2.0})[0] > 0.9
+
+
+def test_a_name_is_replaced_as_it_is_written() -> None:
+    names = {"plum": 2.0, "door": 2.0, "hallway": 0.2}
+    asked = "What does the hallway of  Plum Door's smell of?"
+    assert [word.text for word in named(asked, names)] == ["Plum", "Door"]
+    other = replace_name(asked, names, "Bellrope")
+    assert other == "What does the hallway of  Bellrope's smell of?"
+    assert replace_name("What is it?", names, "Bellrope") is None
+
+
+def distance(one: str, other: str) -> int:
+    """Edits between two words, a swap of neighbours counting as one (optimal string alignment)."""
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, 1):
+        row = [i]
+        for j, b in enumerate(other, 1):
+            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+@given(WORDS, WORDS)
+def test_a_typo_is_one_edit(one: str, other: str) -> None:
+    assert is_typo(one, other) == (distance(one, other) <= 1)
+
+
+@given(WORDS, st.integers(0, 9), st.sampled_from(["leave out", "put in", "replace", "swap"]))
+def test_every_typo_shares_a_key_of_the_index(word: str, place: int, edit: str) -> None:
+    place %= len(word) - 1
+    before, after = word[:place], word[place:]
+    typed = {
+        "leave out": before + after[1:],
+        "put in": f"{before}x{after}",
+        "replace": f"{before}x{after[1:]}",
+        "swap": before + after[1] + after[0] + after[2:],
+    }[edit]
+    assert deletions(word) & deletions(typed)
+    assert is_typo(word, typed) == (len(typed) >= 5)
+
+
+def test_short_words_and_numbers_have_no_typos() -> None:
+    assert not is_typo("Anne", "Anna") and not is_typo("47110", "47111")

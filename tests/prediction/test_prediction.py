@@ -1,0 +1,153 @@
+"""What is predicted beside what a run takes: its seconds, its memory and its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.backbone.load import load_tokenizer
+from holdfast.learning.config import RunConfig
+from holdfast.learning.stream import stream_of
+from holdfast.learning.trajectory import Trajectory
+from holdfast.prediction.disk import at_end, written
+from holdfast.prediction.memory import LiveTensors, Memory
+from holdfast.prediction.seconds import Seconds, _timed
+from holdfast.prediction.workload import Workload
+from holdfast.recipes import recipe
+
+WITHIN = 2.5  # either way
+FILES = 0.02
+# Of each phase enough to stand out of what is always there.
+SHORT = (
+    "stream.tasks=3", "stream.items_per_task=16", "optim.epochs=2", "sampling.samples=16",
+    "sampling.max_new_tokens=160", "evaluation.max_new_tokens=16",
+)  # fmt: skip
+SMALL = (
+    "stream.tasks=3", "stream.items_per_task=4", "optim.epochs=1", "sampling.samples=4",
+    "sampling.max_new_tokens=8", "evaluation.max_new_tokens=16", "keep.snapshot_every=2",
+)  # fmt: skip
+
+
+def configured(method: str, *settings: str) -> RunConfig:
+    return RunConfig.of(recipe("paper"), ["backbone.name=embedded", f"method={method}", *settings])
+
+
+def memory_of(config: RunConfig, precision: str = "float32") -> Memory:
+    stream, tokenizer = stream_of(config), load_tokenizer("embedded")
+    return Memory(Workload.of(config, stream, tokenizer), precision, None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+def test_a_short_run_takes_about_what_is_said(tmp_path: Path) -> None:
+    """Processor time, which other programs do not lengthen; memory of a process of its own."""
+    method = "si_sd_replay_merge"
+    command = [sys.executable, "-m", "tests.prediction.observing", str(tmp_path / "run")]
+    command += ["backbone.name=embedded", f"method={method}", *SHORT]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    spent, gained = json.loads(ran.stdout.splitlines()[-1])
+    memory = memory_of(configured(method, *SHORT))
+    said = Seconds.measured(memory, torch.device("cpu"), time.process_time)
+    assert 1 / WITHIN < said.whole() / spent < WITHIN
+    tensors = max(sum(parts.values()) for parts in memory.phases.values())
+    assert 1 / WITHIN < (tensors - memory.weights) / gained < WITHIN
+    assert gained > 50 * 2**20  # else the comparison would say nothing
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("vanilla", ()),
+        ("si_sd_replay_merge", ()),
+        ("si_online_ewc_olora", ("lora.targets=[q_proj,v_proj]",)),
+        ("kfac_merge", ("backbone.precision=bfloat16", "lora.merge_precision=model")),
+        ("osrm", ("lora.rank=8", "keep.factors=true")),
+    ],
+)
+def test_the_files_are_those_of_a_run(
+    method: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = configured(method, *SMALL, *settings)
+    run = Trajectory(config, tmp_path / "run")
+    memory = memory_of(config, config.backbone.precision.replace("auto", "float32"))
+    before: set[Path] = set()
+    for task in (1, 2, 3):
+        run.advance(task)
+        there = {path for path in run.directory.rglob("*.safetensors") if path.is_file()}
+        new = sum(path.stat().st_size for path in there - before)
+        assert sum(written(memory, task).values()) == pytest.approx(new, rel=FILES), task
+        before = there
+    files = [path for path in run.directory.rglob("*") if path.is_file()]
+    taken = sum(path.stat().st_size for path in files)
+    assert sum(at_end(memory).values()) == pytest.approx(taken, rel=FILES)
+
+
+def test_what_matters_to_memory_moves_it() -> None:
+    """Each of these settings changes the phase that it should, and the numbers are no constants."""
+
+    def training(*settings: str, precision: str = "float32") -> int:
+        memory = memory_of(configured("si_sd_replay_merge", *SHORT, *settings), precision)
+        return sum(memory.phases["training"].values())
+
+    base = training()
+    assert training("optim.batch_size=2") < 0.6 * base
+    assert training("backbone.checkpointing=true") < 0.8 * base
+    assert training("lora.rank=128") > 1.2 * base
+    assert training("sampling.max_new_tokens=320") > 1.5 * base
+    assert training(precision="bfloat16") < 0.9 * base
+
+
+def test_further_layers_are_counted_by_the_second() -> None:
+    """The embedded model whole, on fake tensors: what the first two layers say of it."""
+    memory = memory_of(configured("vanilla", *SHORT))
+    assert memory.layers > 2
+    assert memory.passes[0] == pytest.approx(memory._on_layers(memory.layers)[0], rel=0.02)
+
+
+def test_live_tensors_are_counted_once_and_no_longer_than_they_live() -> None:
+    with LiveTensors() as counted:
+        one = torch.zeros(1000)
+        view, other = one[10:], one + 1
+        assert counted.live == 8000
+        del one, other
+        assert (counted.live, counted.peak, len(view)) == (4000, 8000, 990)
+
+
+def test_samples_take_half_of_what_is_free() -> None:
+    known = memory_of(configured("replay_merge", *SHORT))
+    room = sum(known.held.values()) + 10 * known.sample * known.token
+    small = Memory(known.work, "float32", room)
+    assert (known.rows, small.rows) == (16, 5)
+
+
+def test_a_part_is_measured_and_the_rest_taken_in_proportion() -> None:
+    now, made = [0.0], list[int]()
+
+    def make(rows: int):  # type: ignore[no-untyped-def]
+        made.append(rows)
+        return lambda: now.__setitem__(0, now[0] + 0.3 * rows)
+
+    device = torch.device("cpu")
+    assert _timed(device, lambda: now[0], make, 100) == pytest.approx(30.0)
+    assert made == [1, 4]
+    assert _timed(device, lambda: now[0], make, 2) == pytest.approx(0.6)
+
+
+def test_a_stream_is_its_tasks_and_its_rows() -> None:
+    """The first task without a past, the others with one, and rows that grow."""
+    work = memory_of(configured("si_sd_replay_merge", *SHORT)).work
+    said = Seconds(work, step=1.0, verifying=work.verified.rows / work.items, sampling=5.0)
+    first, last = said.of_task(1), said.of_task(3)
+    assert "sampling" not in first and last["sampling"] == 5.0
+    assert first["training"] < last["training"] == 4.0  # two epochs of two minibatches
+    assert (first["evaluation"], last["evaluation"]) == (2.0, 4.0)  # with a task to come
+    learning = sum(one["training"] for one in (first, last, last)) + 10.0 + 2 * last["teacher"]
+    assert said.whole() == pytest.approx(learning + (1 + 2 + 3) + 3)
+    joint = replace(work, config=configured("joint", *SHORT))
+    assert [joint.minibatches(task) for task in (1, 3)] == [4, 12]

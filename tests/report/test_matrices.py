@@ -1,0 +1,118 @@
+"""The heat maps show the numbers of the matrix, labelled, and leave blank what nobody observed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from holdfast.analysis.study import Study
+from holdfast.core.errors import HoldfastError
+from holdfast.report import plot_comparison, plot_matrices
+from holdfast.report.figures import save
+from holdfast.report.matrices import CHAIN, median_seeds
+from holdfast.results import RecallMatrix, final
+from tests.report.drawn import assert_readable
+from tests.report.page_study import fading, study_of, together
+
+KEPT = dict(zip(CHAIN, (0.1, 0.5, 0.9, 0.98, 0.95), strict=True))
+
+
+@pytest.fixture(scope="module")
+def chain() -> Study:
+    made = {method: fading(30, kept) for method, kept in KEPT.items()}
+    runs = {(method, 41): matrix for method, matrix in made.items()}
+    return together(*(study_of(runs, dataset) for dataset in ("real_qa", "symbol_qa")))
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_a_map_is_the_lower_triangle_and_blank_elsewhere():
+    gaps = RecallMatrix().with_row(1, {1: (4, 4), 2: (1, 4)}).with_row(2, {1: (3, 4)})
+    axes = plot_comparison({"costs $": gaps, "b": fading(6, 0.5)}).axes[0]
+    first, second = (image.get_array().filled(np.nan) for image in axes.images)
+    np.testing.assert_array_equal(first, [[1, np.nan], [0.75, np.nan]])
+    expected = fading(6, 0.5).accuracies()[1:, 1:7]
+    expected[np.triu_indices(6, k=1)] = np.nan
+    np.testing.assert_array_equal(second, expected)
+    # One size of cells: two of six in the first map, row 1 on top.
+    assert axes.images[0].get_extent()[1] == pytest.approx(2 / 6)
+    left, right, bottom, top = axes.images[1].get_extent()
+    assert right - left == pytest.approx(1) and bottom - top == pytest.approx(1)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["1", "6"]
+    assert r"costs \$" in texts(axes) and "after task" in texts(axes)
+
+
+def test_cells_have_their_numbers_where_there_is_room():
+    small = plot_comparison({"a": fading(3, 0.5)})
+    assert sorted(texts(small.axes[0])[1:-1]) == sorted(["100", "100", "100", "50", "50", "25"])
+    assert_readable(small)
+    assert texts(plot_comparison({"a": fading(40, 0.5)}).axes[0]) == ["a", "after task"]
+
+
+def test_four_in_a_row_and_as_high_as_needed():
+    figure = plot_comparison({f"run {number}": fading(20, 0.9) for number in range(10)})
+    axes = figure.axes[0]
+    corners = [(round(image.get_extent()[0], 2), image.get_extent()[3]) for image in axes.images]
+    assert len({y for _, y in corners}) == 3 and len({x for x, _ in corners}) == 4
+    assert_readable(figure)
+    with pytest.raises(HoldfastError, match="empty"):
+        plot_comparison({})
+
+
+def test_a_row_a_dataset_with_its_strongest_outlined(chain):
+    figure = plot_matrices(chain)
+    axes = figure.axes[0]
+    titles = ["naive", "R", "R + M", "SI + R + M", "SI + SD + R + M"]
+    labels = ["Symbol-QA\nafter task", "Real-QA\nafter task"]
+    assert texts(axes) == [*titles, labels[0], labels[1]]
+    assert [patch.get_x() for patch in axes.patches] == [axes.images[3].get_extent()[0]] * 2
+    for image, method in zip(axes.images, (*CHAIN, *CHAIN), strict=True):
+        expected = fading(30, KEPT[method]).accuracies()[1:, 1:31]
+        expected[np.triu_indices(30, k=1)] = np.nan
+        np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
+    assert figure.axes[1].get_ylabel() == "accuracy"
+    assert_readable(figure)
+    axes.figure.draw_without_rendering()
+    box = axes.get_tightbbox()
+    assert box.height > 0.85 * figure.bbox.height and box.width > 0.8 * figure.bbox.width
+
+
+def test_what_was_not_run_is_said(chain):
+    gone = (chain.cells["dataset"] == "symbol_qa") & (chain.cells["method"] == "replay")
+    some = Study(chain.cells[~gone], chain.matrices, {}, ())
+    figure = plot_matrices(some, ["vanilla", "replay", "replay_merge", "sd"])
+    assert texts(figure.axes[0]).count("not run") == 1 and len(figure.axes[0].images) == 5
+    assert_readable(figure)
+    others = {(method, 1): fading(3, 0.5) for method in ("kfac_merge", "vanilla", "replay_merge")}
+    assert len(plot_matrices(study_of(others)).axes[0].images) == 3  # not the paper's five
+    alone = plot_matrices(study_of({("replay", 1): fading(3, 0.5)}, "facts"))
+    assert not alone.axes[0].patches  # nothing to be stronger than
+    with pytest.raises(HoldfastError, match="none of si"):
+        plot_matrices(chain, ["si"])
+
+
+def test_the_median_seed_and_the_lower_of_two():
+    finals = {41: 0.9, 42: 0.5, 43: 0.7}
+    runs = [("replay", seed) for seed in finals] + [("vanilla", 41), ("vanilla", 42)]
+    study = study_of({(method, seed): fading(4, finals[seed]) for method, seed in runs}, "facts")
+    chosen = {method: final(matrix) for (_, method), matrix in
+              median_seeds(study, ["replay", "vanilla"]).items()}  # fmt: skip
+    assert chosen == {
+        "replay": final(fading(4, finals[43])),
+        "vanilla": final(fading(4, finals[42])),
+    }
+
+
+def test_equal_figures_are_equal_files(tmp_path):
+    first, again = (
+        save(plot_comparison({"a": fading(5, 0.5)}), tmp_path / name) for name in ("v1.0", "again")
+    )
+    assert [path.name for path in first] == ["v1.0.png", "v1.0.pdf"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    assert b"/Subtype /Type0" in first[1].read_bytes()  # TrueType text, not outlines
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HoldfastError, match="file"):
+        save(plot_comparison({"a": fading(5, 0.5)}), tmp_path / "file" / "figure")

@@ -1,0 +1,135 @@
+"""What becomes of a work's directory: parts that are links, a move meanwhile, a full disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.soak.jobs import Job, call, jobs, one_line, results, work_or_line
+from tests.trajectory.children import begin, finish
+
+TIMES = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of each job
+NAMES = ["si_online_ewc_kfac_sd_replay_merge", "llm-qa"]
+if TIMES > 1:
+    NAMES += ["si_replay_olora", "sd_osrm", "vanilla", "hf", "peft", "suite", "memory"]
+
+
+@pytest.fixture(scope="module")
+def whole(backbone_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A job by its name, the directory of its undisturbed work, and the seconds of that."""
+    root, known = tmp_path_factory.mktemp("whole"), {}
+
+    def of(name: str) -> tuple[Job, Path, float]:
+        if name not in known:
+            (job,) = (job for job in jobs(root / "files", backbone_directory) if job.name == name)
+            place, begun = root / name, time.perf_counter()
+            assert work(job, place) == "done"
+            known[name] = job, place, time.perf_counter() - begun
+        return known[name]
+
+    return of
+
+
+def work(job: Job, place: Path, file_bytes: int | None = None) -> str | None:
+    """All commands of a job in a process of its own: ``done``, or the line of the one refused."""
+    return ended(start(job, place, file_bytes))
+
+
+def start(job: Job, place: Path, file_bytes: int | None = None) -> Any:
+    arguments = (job.at(place), job.once, str(place))
+    return begin(work_or_line, arguments, instant=None, hold=False, file_bytes=file_bytes)
+
+
+def ended(child: Any) -> str | None:
+    code, words = finish(child)
+    assert code == 0 and words
+    return words
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_behind_a_link_changes(name: str, whole: Any, tmp_path: Path) -> None:
+    """Every file and every folder in turn is somebody else's, reached by a link."""
+    job, _, _ = whole(name)
+    begun = tmp_path / "begun" / name
+    first = job.at(begun)[0]
+    if len(job.commands) == 1 and name not in ("llm-qa", "suite"):
+        first = [*first, "--tasks", "2"]
+    assert call(first)[0] == 0
+    found = Counter()
+    for number, part in enumerate(sorted(path.relative_to(begun) for path in begun.rglob("*"))):
+        place, foreign = tmp_path / f"{number}" / name, tmp_path / f"{number}" / "foreign"
+        shutil.copytree(begun, place)
+        foreign.mkdir()
+        (place / part).rename(foreign / part.name)
+        if (foreign / part.name).is_dir():
+            (foreign / part.name / "theirs.safetensors").write_text("theirs")
+            (foreign / part.name / ".theirs").write_text("theirs")
+        (place / part).symlink_to(foreign / part.name)
+        before = contents(foreign)
+        status = 0
+        for command in job.at(place):
+            status, said = call(command)
+            if status:
+                one_line(status, said)
+                break
+        assert contents(foreign) == before, part
+        found["refused" if status else "done"] += 1
+        shutil.rmtree(place.parent)
+    print(f"soak: {name}: {dict(found)} with a part behind a link")  # noqa: T201
+    assert found["refused"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_moved_while_it_works(name: str, whole: Any, tmp_path: Path) -> None:
+    """It ends with a line or with its result; what was moved continues where it was."""
+    job, done, usual = whole(name)
+    draw, found = random.Random(name + "moved"), Counter()
+    for number in range(TIMES):
+        place, moved = tmp_path / f"{number}" / name, tmp_path / f"{number}" / "moved"
+        child = start(job, place)
+        while not place.exists() and child[0].is_alive():
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.6) * usual)
+        os.rename(place, moved)
+        found["done" if ended(child) == "done" else "refused"] += 1
+        if place.exists():  # of a later command, which found nothing there
+            assert len(job.commands) > 1 or done_before(moved, done)
+            shutil.rmtree(place)
+        os.rename(moved, place)
+        assert work(job, place) == "done"
+        assert results(place) == results(done)
+    print(f"soak: {name}: {dict(found)}, moved meanwhile")  # noqa: T201
+
+
+def done_before(moved: Path, done: Path) -> bool:
+    """Whether the work had ended when its directory was moved."""
+    return contents(moved).keys() == contents(done).keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_disk(name: str, whole: Any, tmp_path: Path) -> None:
+    """No file can grow beyond a size: one line, and with room again the undisturbed result."""
+    job, done, _ = whole(name)
+    sizes = sorted(path.stat().st_size for path in done.rglob("*") if path.is_file())
+    draw, found = random.Random(name + "full"), Counter()
+    for number in range(TIMES):
+        place = tmp_path / f"{number}" / name
+        words = work(job, place, file_bytes=draw.randrange(1, sizes[-1]))
+        assert words is not None and words != "done"
+        found["file too large" if "too large" in words.lower() else words] += 1
+        assert work(job, place) == "done"
+        assert results(place) == results(done)
+    print(f"soak: {name}: {dict(found)}, on a full disk")  # noqa: T201
