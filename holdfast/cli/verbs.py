@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import select
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TextIO
 
@@ -18,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from holdfast.cli.launched import as_one_run
 from holdfast.cli.printing import cannot_show, escaped, safe_output
+from holdfast.cli.stopping import Terminated, stopped_by_signals
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError, error_line
 
@@ -67,7 +64,7 @@ class Verb(TyperCommand):
     def _invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]
         try:
-            with _stopped_by_sigterm():
+            with stopped_by_signals():
                 self._check_alone()
                 value = super().invoke(ctx)
             print(end="", flush=True)  # so that errors of the output stream surface here
@@ -98,27 +95,6 @@ class Verb(TyperCommand):
                 f"{self.name} is work for one process, and {processes.count()} were started; start "
                 "it without the launcher (`holdfast run` is what several processes share)"
             )
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM raises :class:`Terminated`; only a main thread can be told so."""
-
-    def stop(_signal: int, _frame: object) -> NoReturn:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _plug_in_of(error: Exception) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from holdfast.builders.paraphrases import reworded
 from holdfast.core.seeding import derive
 from holdfast.memory.relations import other_wordings
+from holdfast.streams.item import is_visible
 from holdfast.streams.registry import question_key
 
 RULED = 8  # wordings of a question by rule, at most
@@ -23,7 +24,7 @@ def lesson_wordings(question: str, given: Iterable[str] = ()) -> list[str]:
     hurried = question.strip().rstrip("?.! ").lower()
     ruled = [hurried, *_shuffled(question, related)[:4], *reworded(question)]
     texts: dict[str, str] = {}
-    for text in (*given, *ruled):
+    for text in filter(is_visible, (*given, *ruled)):  # a question of signs alone leaves none
         texts.setdefault(question_key(text), text)
     texts.pop(question_key(question), None)
     return list(texts.values())[: len(given) + RULED]

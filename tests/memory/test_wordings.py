@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holdfast import Item, Stream, Task
+from holdfast.memory.lesson_wordings import lesson_wordings
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
 from holdfast.streams.batches import WORDING_OF, newest
@@ -129,3 +130,7 @@ def test_the_command(holdfast, chat_directory, tmp_path):
 def test_every_wording_is_whole(count):
     for item in worded(stream(("Who?", "Ann")), count):
         assert item.question.strip() and item.answer == "Ann"
+
+
+def test_a_question_of_signs_alone_has_no_empty_wording() -> None:
+    assert all(map(str.strip, lesson_wordings("?.")))
