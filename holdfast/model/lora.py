@@ -271,9 +271,12 @@ class LoraWorkspace:
             update = layer.scale * (layer.lora_B @ layer.lora_A)
             update = update.t() if getattr(layer.module, "fan_in_fan_out", False) else update
             if weight.element_size() < 4 and self._has_masters:
-                master = self._masters.setdefault(name, weight.detach().float().cpu())
-                master += update.float().cpu()
-                weight.copy_(master)
+                master = self._masters.get(name)
+                merged = weight.float() if master is None else master.to(weight.device)
+                merged += update.float()
+                weight.copy_(merged)
+                # In the same memory: a system takes longer to give new pages than to copy to them.
+                self._masters[name] = merged.cpu() if master is None else master.copy_(merged)
             else:
                 weight += update
             layer.lora_B.zero_()

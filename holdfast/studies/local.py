@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import require_directory
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch, check_counts
 from holdfast.studies.job import Job
@@ -49,6 +50,8 @@ class LocalExecutor:
         Cells of one trajectory run one after another. Raises HoldfastError when no worker can be
         started. See :class:`~holdfast.studies.executor.Executor`.
         """
+        require_directory(store.parent)
+        store.mkdir(exist_ok=True)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         slots = [Slot(one) for one in self._environments]
         return Shift(jobs, slots, self._retries, watch).outcomes()

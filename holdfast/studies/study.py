@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.claims import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import alone, write_json, write_text_atomically
+from holdfast.core.own import require_directory
 
 
 @contextmanager
@@ -35,6 +36,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     with alone(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
             write_json(path, {"format": FORMAT, **question})
+        store.parent.mkdir(parents=True, exist_ok=True)  # not made again where it is moved
         _tell_store(directory, store)
         yield
 
@@ -48,7 +50,11 @@ def _tell_store(directory: Path, store: Path) -> None:
 
 
 def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as ``name.csv`` and ``name.json``; None is an empty cell."""
+    """Write rows as ``name.csv`` and ``name.json``; None is an empty cell.
+
+    Raises HoldfastError when the directory was moved or removed.
+    """
+    require_directory(directory)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -43,9 +43,13 @@ def test_a_signal_ends_the_block(
 ) -> None:
     before = {one: signal.getsignal(one) for one in (*SIGNALS, signal.SIGALRM)}
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt) as raised, stopped_by_signals():
+
+    def work() -> None:
         place(lambda: os.kill(os.getpid(), number))
         time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt) as raised, stopped_by_signals():
+        work()
     assert raised.type is SIGNALS[number]
     assert time.monotonic() - begun < 5
     assert {one: signal.getsignal(one) for one in before} == before

@@ -55,7 +55,10 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_the_numbers_are_the_processors(tmp_path: Path) -> None:
-    """Of a method that draws nothing: what is drawn on a GPU is different."""
+    """Of a method that draws nothing: what is drawn on a GPU is different.
+
+    To single precision, in which transformers computes norms and angles whatever the model's is.
+    """
     merged = []
     for device in ("cpu", "cuda"):
         config = settings(tmp_path, device, "si_sd_merge", precision="float64", lora_dropout=0.0)
@@ -65,4 +68,4 @@ def test_the_numbers_are_the_processors(tmp_path: Path) -> None:
         assert {one.device.type for one in workspace.parameters().values()} == {device}
         merged.append([dense.cpu() for dense in workspace.dense().values()])
     for on_cpu, on_gpu in zip(*merged, strict=True):
-        torch.testing.assert_close(on_cpu, on_gpu, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(on_cpu, on_gpu, rtol=0, atol=5e-6)

@@ -89,7 +89,8 @@ def test_nothing_behind_a_link_changes(name: str, whole: Any, tmp_path: Path) ->
         found["refused" if status else "done"] += 1
         shutil.rmtree(place.parent)
     print(f"soak: {name}: {dict(found)} with a part behind a link")  # noqa: T201
-    assert found["refused"]
+    # An export only reads the run, which is finished; what is read may be a link.
+    assert found["refused"] or name in ("hf", "peft")
 
 
 @pytest.mark.parametrize("name", NAMES)

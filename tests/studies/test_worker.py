@@ -12,6 +12,7 @@ import torch
 from holdfast import HoldfastError, Trajectory
 from holdfast.core.files import alone
 from holdfast.studies.job import Job
+from holdfast.studies.study import write_table
 from holdfast.studies.workers import child
 
 
@@ -52,6 +53,16 @@ def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monk
     outcome = child.attempt(order, lambda what, **_: told.append(what))
     assert outcome == {"horizon": 1, "error": None, "sound": True}
     assert (home / "store" / "matrix.csv").exists() and not any(elsewhere.iterdir())
+
+
+def test_a_store_that_was_moved_is_not_made_again(cell, tmp_path):
+    store = tmp_path / "study" / "cells"
+    outcome = child.attempt(Job(cell(horizon=1), store / "cell").order(), lambda *_, **__: None)
+    assert outcome["error"] and "moved or removed meanwhile" in outcome["error"]
+    assert outcome["sound"] and not any(tmp_path.iterdir())
+    with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
+        write_table(store.parent, "cells", [{"a": 1}])
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypatch):

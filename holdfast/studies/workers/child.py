@@ -21,6 +21,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.own import require_directory
 
 if TYPE_CHECKING:
     from holdfast.learning.progress import Progress
@@ -69,7 +70,9 @@ def attempt(order: dict[str, Any], tell: Tell) -> dict[str, Any]:
     with contextlib.suppress(OSError):  # another node may lack it; absolute paths do not need it
         os.chdir(order["folder"])
     try:
-        trajectory = Trajectory(RunConfig.of(order["config"]), Path(order["directory"]))
+        directory = Path(order["directory"])
+        require_directory(directory.parent)
+        trajectory = Trajectory(RunConfig.of(order["config"]), directory)
         tell("opened", horizon=trajectory.horizon)
         _advance(trajectory, order, tell)
     except HoldfastError as mistake:
