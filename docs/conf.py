@@ -57,7 +57,13 @@ CONTENTS = {
         "reference/*",
     ],
     "Explanation": ["explanation/ideas", "explanation/lasting", "explanation/deviations"],
-    "Results": ["results", "results-lasting", "results-real-model", "results-chat-memory", "performance"],
+    "Results": [
+        "results",
+        "results-lasting",
+        "results-real-model",
+        "results-chat-memory",
+        "performance",
+    ],
 }
 
 myst_heading_anchors = 4  # as Git hosts name them

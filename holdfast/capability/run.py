@@ -13,7 +13,7 @@ from holdfast.capability.model import Model
 from holdfast.capability.outcome import Benchmark, Problem, Progress, Sample
 from holdfast.capability.store import SampleStore, settings_of
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 
 # Suite name -> context manager of its progress bar.
 Showing = Callable[[str], AbstractContextManager[Progress]]
@@ -84,7 +84,7 @@ def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
     for question in open_:
         question.suite.check(backbone)
     names = [one.suite.name for one in open_]
-    with alone(model.directory, parts=[f"{name}.samples.jsonl" for name in names]):
+    with lock_directory(model.directory, parts=[f"{name}.samples.jsonl" for name in names]):
         for question in open_:
             name = question.suite.name
             # Another process may have finished this suite while the model was loading.

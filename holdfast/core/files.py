@@ -25,7 +25,7 @@ FOR_EVER = -1.0
 
 
 @contextlib.contextmanager
-def alone(
+def lock_directory(
     directory: Path,
     *,
     lock: str = _LOCK,
@@ -61,7 +61,7 @@ def alone(
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether somebody is within :func:`alone` of this directory; it is locked for a moment."""
+    """Whether somebody holds :func:`lock_directory` of a directory; it is locked for a moment."""
     path = directory / _LOCK
     held = FileLock(path, timeout=0)
     try:
@@ -76,7 +76,7 @@ def is_locked(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def appearing(out: Path) -> Iterator[Path]:
+def atomic_directory(out: Path) -> Iterator[Path]:
     """Yield a new folder, renamed to ``out`` at the end of the block, removed if that raises.
 
     out: must not exist, or be an empty directory. A killed writer leaves a hidden folder beside
@@ -86,7 +86,7 @@ def appearing(out: Path) -> Iterator[Path]:
     beside = out.with_name(f".{out.name}.part")
     folder = beside / "new"
     refuse_links(out.parent, (beside.name,))
-    with alone(beside, parts=(folder.name,)):
+    with lock_directory(beside, parts=(folder.name,)):
         try:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -151,7 +151,7 @@ def unshared(path: Path) -> Path:
     So a copy of a directory by hard links keeps what it had.
     """
     if path.exists() and path.stat().st_nlink > 1:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             shutil.copy2(path, temporary)
     return path
 
@@ -161,7 +161,7 @@ def extend(path: Path, text: str) -> None:
 
     For files that seldom grow. Raises HoldfastError when the copy cannot be written.
     """
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         if path.exists():
             shutil.copyfile(regular(path), temporary)
         with temporary.open("ab") as file:
@@ -169,7 +169,7 @@ def extend(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
     in_folder: the temporary path lies in a folder of its own, for a library that makes further
@@ -212,7 +212,7 @@ def _unwritable(path: Path, error: OSError) -> HoldfastError:
 
 def write_text_atomically(path: Path, text: str) -> None:
     """Replace a text file (UTF-8) atomically."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.core.errors import HoldfastError
 
-_UNFINISHED = re.compile(r"\..+\.\d+\.part")  # as holdfast.core.files.replacing names them
+_UNFINISHED = re.compile(r"\..+\.\d+\.part")  # as holdfast.core.files.atomic_write names them
 
 
 def regular(path: Path) -> Path:
@@ -84,7 +84,7 @@ def remove_named(directory: Path, names: Iterable[str]) -> None:
 
 
 def remove_unfinished(directory: Path, name: str = "") -> None:
-    """Remove what killed :func:`holdfast.core.files.replacing` calls left in a directory.
+    """Remove what killed :func:`holdfast.core.files.atomic_write` calls left in a directory.
 
     name: of the file that they were to replace; any. Nobody may be writing there.
     """

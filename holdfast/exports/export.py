@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from safetensors import SafetensorError
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import appearing
+from holdfast.core.files import atomic_directory
 from holdfast.exports.adapter import check_peft, write_adapter
 from holdfast.exports.boundary import boundary
 from holdfast.exports.card import card
@@ -71,7 +71,7 @@ def export(
     if to == "peft":
         check_peft(recorded, commit)
     try:
-        with appearing(out) as folder, recorded.standing():
+        with atomic_directory(out) as folder, recorded.standing():
             wanted = _wanted(recorded, commit) if checked else None
             gc.collect()  # frees the learner that was asked: it has reference cycles
             if to == "hf":

@@ -19,7 +19,7 @@ from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import appearing
+from holdfast.core.files import atomic_directory
 from holdfast.exports.export import check_place
 from holdfast.exports.gguf import command
 from holdfast.memory.lesson import LessonSettings
@@ -50,7 +50,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
     tensors, _ = read_lesson(memory.directory, file)
     state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
     base = fetch(memory.model)
-    with appearing(out) as folder:
+    with atomic_directory(out) as folder:
         if to == "peft":
             form = _write_adapter(folder, base, state)
         else:

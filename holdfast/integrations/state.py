@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import replacing
+from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
 from holdfast.integrations.task import Task
 
@@ -124,7 +124,7 @@ def save(anchored: Anchored, directory: Path) -> None:
     Raises HoldfastError when it cannot be written.
     """
     header, tensors = pack(anchored)
-    with replacing(directory / FILE, in_folder=True) as temporary:
+    with atomic_write(directory / FILE, in_folder=True) as temporary:
         save_file(tensors, temporary, metadata={"holdfast": json.dumps(header)})
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import replacing
+from holdfast.core.files import atomic_write
 from holdfast.core.own import regular, remove_named, remove_unfinished, require_directory
 from holdfast.results import RecallMatrix
 from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
@@ -109,7 +109,7 @@ class Store:
         """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
         require_directory(self.directory)
         path = self.directory / name
-        with replacing(path, in_folder=True) as temporary:
+        with atomic_write(path, in_folder=True) as temporary:
             try:
                 save_file(tensors, temporary)
             except SafetensorError as error:

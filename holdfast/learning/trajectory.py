@@ -20,10 +20,10 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import (
-    alone,
     append,
     cut,
     json_text,
+    lock_directory,
     read_bytes,
     write_text_atomically,
 )
@@ -344,7 +344,7 @@ class Trajectory:
             yield
             return
         with contextlib.ExitStack() as lock:
-            told(lambda: lock.enter_context(alone(self.directory, parts=PARTS)))
+            told(lambda: lock.enter_context(lock_directory(self.directory, parts=PARTS)))
             found = self._last_commit()
             if found != self._commit:
                 # Another process has committed since this object was made.

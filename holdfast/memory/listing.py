@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.core.own import require_directory
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
@@ -38,8 +38,8 @@ PARTS = (RECORD_FILE, *sorted(_OWN))  # what is written in a memory's directory
 
 
 def list_of(directory: Path) -> AbstractContextManager[None]:
-    """Lock the list of facts during the block. Raises as :func:`holdfast.core.files.alone`."""
-    return alone(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
+    """Lock the list of facts during the block, as :func:`holdfast.core.files.lock_directory`."""
+    return lock_directory(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
 
 
 def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:

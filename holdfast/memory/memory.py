@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.builders.paraphrases import Paraphraser, Report, Rules
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import FOR_EVER, MOMENT, alone
+from holdfast.core.files import FOR_EVER, MOMENT, lock_directory
 from holdfast.core.notebook import caption
 from holdfast.core.seeding import derive
 from holdfast.memory.answer import Answer
@@ -269,7 +269,7 @@ class Memory:
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
-        with alone(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
+        with lock_directory(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
                 self.refresh()

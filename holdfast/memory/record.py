@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.files import alone, read_json, write_json
+from holdfast.core.files import lock_directory, read_json, write_json
 from holdfast.core.own import remove_unfinished, require_directory
 from holdfast.streams.batches import FACTS_FILE
 
@@ -200,7 +200,7 @@ def remove_leftovers(directory: Path) -> None:
 
     Nothing is removed while all lessons are learned at once.
     """
-    with contextlib.suppress(InUseError), alone(directory, lock=CONSOLIDATION_LOCK):
+    with contextlib.suppress(InUseError), lock_directory(directory, lock=CONSOLIDATION_LOCK):
         remove_unfinished(directory)
         remove_unfinished(directory / LESSONS)
 

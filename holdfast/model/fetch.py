@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.files import appearing
+from holdfast.core.files import atomic_directory
 from holdfast.core.own import own_file
 from holdfast.model.cache import (
     Report,
@@ -213,7 +213,7 @@ def _converted(
 
     out = model_directory(key)
     remove_incomplete(out)
-    with appearing(out) as folder:
+    with atomic_directory(out) as folder:
         convert(gguf, folder, report)
         check_directory(folder)
         write_manifest(

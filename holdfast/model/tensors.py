@@ -12,14 +12,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from holdfast.core.files import replacing
+from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], note: Any = None) -> None:
     """Write tensors and a JSON note. Raises HoldfastError where the file cannot be written."""
     beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
-    with replacing(path, in_folder=True) as temporary:
+    with atomic_write(path, in_folder=True) as temporary:
         try:
             save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
         except SafetensorError as error:  # a full disk is an error of safetensors' own

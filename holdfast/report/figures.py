@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from holdfast.analysis.study import Study
 from holdfast.analysis.tables import Analysis
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import replacing
+from holdfast.core.files import atomic_write
 from holdfast.report.bars import plot_capability, plot_samples
 from holdfast.report.curves import plot_item_groups, plot_survival
 from holdfast.report.matrices import leading_methods, plot_matrices, plot_noise
@@ -115,7 +115,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
         for target in written:
             kind = target.suffix.removeprefix(".")
             dated = {"CreationDate": None} if kind == "pdf" else None
-            with replacing(target) as temporary:
+            with atomic_write(target) as temporary:
                 figure.savefig(temporary, format=kind, dpi="figure", metadata=dated)
     return written
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.errors import HoldfastError, error_of
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.memory.detached import (
     learning_command,
     learning_environment,
@@ -182,7 +182,7 @@ class Teacher:
         told = f"its process was killed twice: it {killed_by(-signal)}"
         logger.warning("lesson %d: %s", number, told)
         try:
-            with alone(self._directory):
+            with lock_directory(self._directory):
                 if any(one.number == number for one in lesson_states(self._directory)):
                     progress = LessonProgress(self._directory)
                     progress.begin(number)

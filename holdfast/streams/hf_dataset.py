@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import appearing
+from holdfast.core.files import atomic_directory
 from holdfast.streams.columns import KEYS, Columns
 from holdfast.streams.rows import read_rows, stream_of, values_of
 from holdfast.streams.stream import Stream
@@ -64,7 +64,7 @@ def write_dataset(stream: Stream, path: str | Path) -> None:
     text = datasets.Value("string")
     features = {key: datasets.List(text) if key == "aliases" else text for key in KEYS}
     table = datasets.Dataset.from_list(rows, features=datasets.Features(features))
-    with appearing(path) as folder:
+    with atomic_directory(path) as folder:
         table.save_to_disk(str(folder))
 
 

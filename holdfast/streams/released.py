@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, flush_directory, read_json
+from holdfast.core.files import flush_directory, lock_directory, read_json
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task, place_of
@@ -80,7 +80,7 @@ def write_released(stream: Stream, path: str | Path) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
     locked = (path / ".lock").exists()
-    with alone(path, parts=("manifest.json", UNFINISHED)):
+    with lock_directory(path, parts=("manifest.json", UNFINISHED)):
         _refuse_what_is_there(path)
         part = path / UNFINISHED
         try:

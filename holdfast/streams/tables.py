@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import replacing, write_text_atomically
+from holdfast.core.files import atomic_write, write_text_atomically
 from holdfast.streams.columns import KEYS, PAIRS, PARAPHRASES, Columns, known_names
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import values_of
@@ -100,7 +100,7 @@ def write_table(stream: Stream, path: Path) -> None:
         pd.DataFrame(cells, columns=names).to_parquet(binary, index=False)
     else:
         _workbook(path, [names, *cells]).save(binary)
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(binary.getvalue())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.claims import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone, write_json, write_text_atomically
+from holdfast.core.files import lock_directory, write_json, write_text_atomically
 from holdfast.core.own import require_directory
 
 
@@ -33,7 +33,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
             f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
             "directory"
         )
-    with alone(directory, parts=("study.json", "store.json", "cells")):
+    with lock_directory(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
             write_json(path, {"format": FORMAT, **question})
         store.parent.mkdir(parents=True, exist_ok=True)  # not made again where it is moved

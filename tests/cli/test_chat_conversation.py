@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.conversation import respond
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.memory.memory import Memory
 from tests.serving.chat_memories import (
     FACTS,
@@ -52,7 +52,7 @@ def test_what_is_taught_beside_another_process_is_learned_after_it(
 ) -> None:
     memory = Memory(copied(chat_memory, tmp_path / "m"))
     question, answer = MORE[0]
-    with alone(memory.directory):  # as a lesson of another process does
+    with lock_directory(memory.directory):  # as a lesson of another process does
         said = respond(memory, f"/teach {question} {answer}")
         assert said == "another process learns here; this fact is on file and learned next"
     when(memory.directory, lambda states: states[1].state == "learned")

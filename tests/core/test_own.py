@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.claims import claim
 from holdfast.core.config import read_yaml
 from holdfast.core.errors import HoldfastError, NoSpaceError
-from holdfast.core.files import alone, appearing, append, read_json, replacing
+from holdfast.core.files import append, atomic_directory, atomic_write, lock_directory, read_json
 from holdfast.core.own import own_file, regular, remove_named, remove_unfinished
 from holdfast.results.record import read_events
 from holdfast.streams.batches import read_batches
@@ -72,7 +72,7 @@ def test_a_directory_whose_part_is_a_link_is_refused(part: str, foreign: Path, t
     before = texts(foreign)
     with (
         pytest.raises(HoldfastError, match=f"{ours / part}: is a link to {foreign}"),
-        alone(ours, parts=("state",)),
+        lock_directory(ours, parts=("state",)),
     ):
         raise AssertionError
     assert texts(foreign) == before
@@ -81,7 +81,7 @@ def test_a_directory_whose_part_is_a_link_is_refused(part: str, foreign: Path, t
 
 def test_a_directory_that_is_a_link_itself_is_used(foreign: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(foreign)
-    with alone(tmp_path / "link", parts=("state",)):
+    with lock_directory(tmp_path / "link", parts=("state",)):
         pass
 
 
@@ -122,10 +122,13 @@ def test_a_writer_in_a_folder_leaves_only_its_file(tmp_path: Path) -> None:
         (path.parent / ".tmpAbCdEf").touch()  # as safetensors does
         path.write_text("whole")
 
-    with replacing(tmp_path / "a", in_folder=True) as temporary:
+    with atomic_write(tmp_path / "a", in_folder=True) as temporary:
         write(temporary)
     assert texts(tmp_path) == {"a": "whole"}
-    with contextlib.suppress(HoldfastError), replacing(tmp_path / "a", in_folder=True) as temporary:
+    with (
+        contextlib.suppress(HoldfastError),
+        atomic_write(tmp_path / "a", in_folder=True) as temporary,
+    ):
         write(temporary)
         raise PermissionError
     assert texts(tmp_path) == {"a": "whole"}
@@ -136,13 +139,13 @@ def test_a_new_folder_is_not_made_behind_a_link(foreign: Path, tmp_path: Path) -
     (foreign / "new").mkdir()
     (foreign / "new" / "thesis.txt").touch()
     (tmp_path / ".out.part").symlink_to(foreign)
-    with pytest.raises(HoldfastError, match="is a link"), appearing(tmp_path / "out"):
+    with pytest.raises(HoldfastError, match="is a link"), atomic_directory(tmp_path / "out"):
         raise AssertionError
     assert (foreign / "new" / "thesis.txt").exists()
     (tmp_path / ".out.part").unlink()
     (tmp_path / ".out.part").mkdir()
     (tmp_path / ".out.part" / "mine").touch()
-    with appearing(tmp_path / "out") as folder:
+    with atomic_directory(tmp_path / "out") as folder:
         (folder / "file").touch()
     assert os.listdir(tmp_path / "out") == ["file"]
     assert os.listdir(tmp_path / ".out.part") == ["mine"]
@@ -155,16 +158,19 @@ def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path, monkeypatch) -> Non
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(NoSpaceError, match="No space left"):
         append(tmp_path / "log", "more")
-    with pytest.raises(NoSpaceError, match="No space left"), replacing(tmp_path / "a") as temporary:
+    with (
+        pytest.raises(NoSpaceError, match="No space left"),
+        atomic_write(tmp_path / "a") as temporary,
+    ):
         temporary.touch()
-    with pytest.raises(NoSpaceError), replacing(tmp_path / "a"):
+    with pytest.raises(NoSpaceError), atomic_write(tmp_path / "a"):
         raise OSError("Error while serializing: No space left on device (os error 28)")
 
 
 def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
     """Not even where it was locked a moment ago and nothing stands in it yet."""
     place = tmp_path / "place"
-    with alone(place):
+    with lock_directory(place):
         place.rename(tmp_path / "moved")
         with pytest.raises(HoldfastError, match="was moved or removed meanwhile"):
             claim(place / "settings.json", "replies", {"tasks": 3})

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import HoldfastError
 from holdfast.capability.model import trajectory_model
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.exports import adapter
 from holdfast.exports.asking import Asking
 from holdfast.exports.export import export
@@ -164,7 +164,10 @@ def test_the_card_shows_a_name_as_it_stands(
 
 
 def test_two_exports_to_one_place_do_not_mix(run: Path, tmp_path: Path) -> None:
-    with alone(tmp_path / ".out.part"), pytest.raises(HoldfastError, match="another process"):
+    with (
+        lock_directory(tmp_path / ".out.part"),
+        pytest.raises(HoldfastError, match="another process"),
+    ):
         export(run, "hf", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from holdfast import HoldfastError, Trajectory
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.studies.job import Job
 from holdfast.studies.study import write_table
 from holdfast.studies.workers import child
@@ -76,7 +76,7 @@ def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypa
             other.close()  # it is done
 
     other = contextlib.ExitStack()
-    other.enter_context(alone(tmp_path))
+    other.enter_context(lock_directory(tmp_path))
     outcome = child.attempt(Job(cell(horizon=1), tmp_path).order(), tell)
     assert outcome == {"horizon": 1, "error": None, "sound": True}
     assert told == ["opened", "event", "task"]

@@ -16,7 +16,7 @@ from holdfast.builders.text_model import Report
 from holdfast.core.claims import claim
 from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.core.own import remove_unfinished
 from holdfast.streams.order import reorder
 from holdfast.streams.stream import Stream, Task
@@ -76,7 +76,7 @@ def generate(
         )
     chosen = available[: settings.tasks]
     made_by = _made_by(writer, settings, None if known is None else novel_to)
-    with alone(out, parts=("settings.json", "replies.jsonl")):
+    with lock_directory(out, parts=("settings.json", "replies.jsonl")):
         _claim(out, {**made_by, "topics": sha256_of([topic.phrase for topic in available])})
         collection = Collection(chosen, settings.items, settings.per_prompt, settings.seed)
         journal = Journal(out / "replies.jsonl")

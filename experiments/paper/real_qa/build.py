@@ -20,7 +20,7 @@ from experiments.paper.real_qa.verdicts import Judged, Verdicts
 from holdfast.builders.text_model import Report, TextModel
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.core.seeding import derive
 from holdfast.streams.item import Item
 from holdfast.streams.stream import Stream, Task
@@ -58,7 +58,7 @@ def build(
     ready = pools(readings, settings.seed, fits)
     _refuse_the_impossible(shares, ready)
     sampling = SAMPLING.model_copy(update={"seed": settings.seed})
-    with alone(directory, parts=("verdicts",)):
+    with lock_directory(directory, parts=("verdicts",)):
         verdicts = Verdicts(directory / "verdicts", model, sampling, settings.match)
         judged = _judged(verdicts, ready, shares, report)
     _refuse_shortage(shares, judged, ready)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import FOR_EVER, alone
+from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.own import remove_named, require_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import facts_of
@@ -70,7 +70,7 @@ def consolidate(
     memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
     if (done := _done(memory, whole=settings.whole)) is not None:
         return done
-    with alone(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
+    with lock_directory(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
         remove_leftover_progress(memory.directory)
         record, tasks = memory.record, memory.tasks[: memory.horizon]
         engine = memory.engine()
@@ -92,7 +92,7 @@ def consolidate(
                 engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
             )
         require_directory(memory.directory)
-        with alone(memory.directory, patience=FOR_EVER):
+        with lock_directory(memory.directory, patience=FOR_EVER):
             memory.refresh()
             _commit(memory, record, change)
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.files import alone
+from holdfast.core.files import lock_directory
 from holdfast.memory.consolidation import consolidate as module
 from holdfast.memory.consolidation import rehearsal
 from holdfast.memory.consolidation import run as run_module
@@ -229,7 +229,7 @@ def test_one_at_a_time_beside_lessons(
     file that is being written."""
     place = copied()
     with (
-        alone(place, lock=CONSOLIDATION_LOCK),
+        lock_directory(place, lock=CONSOLIDATION_LOCK),
         pytest.raises(InUseError),
     ):
         consolidate(Memory(place), SETTINGS)
