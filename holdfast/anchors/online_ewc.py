@@ -15,7 +15,7 @@ from torch import Tensor
 from holdfast.anchors.base import Anchor, State, Step, TaskEnd, unpacked
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core.config import Config
-from holdfast.core.processes import mine, summed
+from holdfast.core.processes import all_reduce_, rank_indices
 
 
 class OnlineEWC(Anchor):
@@ -46,11 +46,11 @@ class OnlineEWC(Anchor):
             name: torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
             for name, tensor in end.parameters.items()
         }
-        for index in mine(used):
+        for index in rank_indices(used):
             for name, gradient in end.sequence_gradient(index).items():
                 fisher[name] += gradient.square()
         for tensor in fisher.values():
-            summed(tensor)
+            all_reduce_(tensor)
             tensor /= used
         mean = torch.cat([tensor.flatten() for tensor in fisher.values()]).mean()
         scale = state.get("scale", mean)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbone.sequences import batches_by_length, pad_right
-from holdfast.core.processes import count, mine
+from holdfast.core.processes import rank_indices, world_size
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import CurvatureConfig, KroneckerFactors, Rows, kronecker_factors
 from holdfast.model.lora import LoraFactors
@@ -56,7 +56,7 @@ def curvature_of(
 
     def batches() -> Iterator[Rows]:
         # With fewer sequences than processes all compute all, and the mean is the same.
-        own = mine(len(counts)) if len(counts) >= count() else range(len(counts))
+        own = rank_indices(len(counts)) if len(counts) >= world_size() else range(len(counts))
         for chosen in batches_by_length(counts, own, tokens_at_once(layers)):
             ids, mask = pad_right([sequences[index] for index in chosen], 0, model.device)
             drawn = torch.zeros(len(chosen), ids.shape[1] - 1)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from holdfast.core.processes import summed
+from holdfast.core.processes import all_reduce_
 
 
 class ForwardPass:
@@ -55,7 +55,7 @@ class ForwardPass:
             )
         if self._shared:
             through = [
-                summed(torch.zeros_like(leaf) if one is None else one)
+                all_reduce_(torch.zeros_like(leaf) if one is None else one)
                 for leaf, one in zip(leaves, through, strict=True)
             ]
         return {

@@ -21,7 +21,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
-from holdfast.core.processes import count, local_rank
+from holdfast.core.processes import local_rank, world_size
 from holdfast.model.check import check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
 
@@ -236,8 +236,8 @@ def _own(device: torch.device) -> torch.device:
         return device
     if str(device) != "cuda":
         raise HoldfastError(
-            f"backbone.device = {device}: one GPU, for {count()} processes; with auto or cuda each "
-            "takes its own"
+            f"backbone.device = {device}: one GPU, for {world_size()} processes; with auto or cuda "
+            "each takes its own"
         )
     if place >= gpus:
         raise HoldfastError(

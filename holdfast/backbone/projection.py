@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.backbone.sequences import Share
-from holdfast.core.processes import summed
+from holdfast.core.processes import all_reduce_
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
 
@@ -128,7 +128,7 @@ class Projection:
         if chosen is not None:
             values = values[chosen]
         both = torch.stack([values.sum(), values.new_tensor(len(values))])
-        both = summed(both if self._share.counted else torch.zeros_like(both))
+        both = all_reduce_(both if self._share.counted else torch.zeros_like(both))
         return both[0] / both[1]
 
     @cached_property
@@ -180,7 +180,7 @@ class _OverAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, counted: bool) -> Tensor:
         ctx.counted = counted
-        return summed(part.clone() if counted else torch.zeros_like(part))
+        return all_reduce_(part.clone() if counted else torch.zeros_like(part))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:

@@ -10,7 +10,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from holdfast.core.processes import count, mine
+from holdfast.core.processes import rank_indices, world_size
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Share:
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Share | None:
         """The share of this process in sequences of so many rows; None for a process alone."""
-        if count() == 1:
+        if world_size() == 1:
             return None
-        chosen = mine(len(lengths))
+        chosen = rank_indices(len(lengths))
         return cls(lengths, chosen or [0], counted=len(chosen) > 0)
 
     def of_minibatch(self, indices: Sequence[int]) -> list[int]:

@@ -47,7 +47,7 @@ def _ending_with_all(command: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _only_the_first_prints() -> Iterator[None]:
-    if processes.first():
+    if processes.is_rank_zero():
         yield
         return
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.track import Track, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.processes import first
+from holdfast.core.processes import is_rank_zero
 from holdfast.recipes import on_dataset, recipe, recipe_names
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def run(
 
     trajectory = Trajectory(resolved, out)
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
-    if first() and trajectory.horizon < planned:
+    if is_rank_zero() and trajectory.horizon < planned:
         fetch_backbone(resolved.backbone.name)
     with (
         showing(resolved.method, trajectory.horizon, planned, out) as progress,
         tracked(
-            track if first() else None, resolved, out, trajectory.horizon, progress
+            track if is_rank_zero() else None, resolved, out, trajectory.horizon, progress
         ) as listener,
     ):
         matrix = trajectory.advance(tasks, listener)
-    if not first():
+    if not is_rank_zero():
         return
     print_summary({resolved.method: LearnedRun(matrix, out)})
     print(f"report: {write_report(out)}")

@@ -90,10 +90,10 @@ class Verb(TyperCommand):
             _fail(error, f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
 
     def _check_alone(self) -> None:
-        if processes.count() > 1 and self.name not in _SHARED:
+        if processes.world_size() > 1 and self.name not in _SHARED:
             raise HoldfastError(
-                f"{self.name} is work for one process, and {processes.count()} were started; start "
-                "it without the launcher (`holdfast run` is what several processes share)"
+                f"{self.name} is work for one process, and {processes.world_size()} were started; "
+                "start it without the launcher (`holdfast run` is what several processes share)"
             )
 
 
@@ -125,7 +125,7 @@ def _is_unread(stream: TextIO) -> bool:
 
 def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn:
     if processes.to_say():
-        shown = sys.stderr if processes.first() else sys.__stderr__
+        shown = sys.stderr if processes.is_rank_zero() else sys.__stderr__
         if debug:
             traceback.print_exc(file=shown)
         print(error_line(error, escaped(line)), file=shown)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.processes import first
+from holdfast.core.processes import is_rank_zero
 
 V = TypeVar("V")
 
@@ -58,5 +58,5 @@ def _renamed(key: Any) -> Any:
 
 @cache
 def _tell(former: str, now: str) -> None:
-    if first():
+    if is_rank_zero():
         sys.stderr.write(f"holdfast: the section {former} is called {now} now; write {now}\n")

@@ -3,7 +3,8 @@
 A launcher such as torchrun starts one command several times and tells each process its place by
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Within :func:`joined` these processes are one run:
 each holds the whole model, and items (sequences, samples, questions) are shared out, every
-``count()``-th one to a process. A process alone gets back what it gives, with no call of torch.
+``world_size()``-th one to a process. Without a launcher every function gives back what it is given,
+with no call of torch.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ def _met() -> _Group:
     return _Group(rank, count, store)
 
 
-def count() -> int:
+def world_size() -> int:
     """How many processes share the work."""
     return 1 if _group is None else _group.count
 
 
-def first() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process writes the files and speaks to the user."""
     return _group is None or _group.rank == 0
 
@@ -126,12 +127,12 @@ def local_rank() -> int | None:
     return int(os.environ.get("LOCAL_RANK", _group.rank))
 
 
-def mine(number: int) -> range:
+def rank_indices(number: int) -> range:
     """Which of so many items are this process's."""
     return range(number) if _group is None else range(_group.rank, number, _group.count)
 
 
-def summed(tensor: Tensor) -> Tensor:
+def all_reduce_(tensor: Tensor) -> Tensor:
     """Replace a tensor by its sum over the processes, with the same bits in each; return it."""
     if _group is not None:
         import torch.distributed as dist
@@ -141,21 +142,21 @@ def summed(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def counted(number: int) -> int:
+def all_reduce_count(number: int) -> int:
     """The sum of a whole number over the processes."""
     if _group is None:
         return number
     import torch
 
-    return int(summed(torch.tensor(number)))
+    return int(all_reduce_(torch.tensor(number)))
 
 
-def same(tensor: Tensor) -> Tensor:
+def broadcast_(tensor: Tensor) -> Tensor:
     """Replace a tensor by that of the first process; return it."""
     return tensor if _group is None else _sent(tensor, 0)
 
 
-def gathered(rows: Tensor, counts: Sequence[int]) -> Tensor:
+def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     """The rows of all items, in their order: [sum of counts, ...], bit for bit.
 
     rows: of this process's items, one after another; counts: the number of rows of every item.
@@ -177,7 +178,7 @@ def gathered(rows: Tensor, counts: Sequence[int]) -> Tensor:
     return torch.cat(pieces) if pieces else rows
 
 
-def gathered_lists(own: list[list[int]], number: int) -> list[list[int]]:
+def all_gather_lists(own: list[list[int]], number: int) -> list[list[int]]:
     """The lists of whole numbers of all ``number`` items, in their order; own: this process's."""
     if _group is None:
         return own
@@ -192,7 +193,7 @@ def gathered_lists(own: list[list[int]], number: int) -> list[list[int]]:
     return rows
 
 
-def told(work: Callable[[], T]) -> T:
+def run_on_rank_zero(work: Callable[[], T]) -> T:
     """Do ``work`` in the first process; return its result, a JSON value, in all of them.
 
     The others wait. A HoldfastError that it raises is raised in all.

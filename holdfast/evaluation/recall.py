@@ -17,7 +17,7 @@ from pydantic import PositiveInt
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.model import Backbone
 from holdfast.core import config as core_config
-from holdfast.core.processes import gathered_lists, mine
+from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.evaluation.boxed import Match, first_box, judge
 from holdfast.evaluation.verification import follow
 from holdfast.results.matrix import Entry
@@ -107,8 +107,8 @@ class Recall:
     def verdicts(self, items: Iterable[Item]) -> list[Verdict]:
         """The verdict on each item, in order."""
         asked = list(items)
-        own = self._verdicts([asked[place] for place in mine(len(asked))])
-        found = gathered_lists([list(map(int, verdict)) for verdict in own], len(asked))
+        own = self._verdicts([asked[place] for place in rank_indices(len(asked))])
+        found = all_gather_lists([list(map(int, verdict)) for verdict in own], len(asked))
         return [Verdict(*map(bool, verdict)) for verdict in found]
 
     def _verdicts(self, items: Sequence[Item]) -> list[Verdict]:

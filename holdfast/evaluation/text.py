@@ -19,7 +19,7 @@ import torch
 from holdfast.backbone.likelihood import token_log_likelihoods
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
-from holdfast.core.processes import mine, summed
+from holdfast.core.processes import all_reduce_, rank_indices
 
 WINDOW = 512  # tokens per window, fewer when the model has fewer positions
 NO_NUMBERS = (
@@ -86,12 +86,12 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
         rows += _windows(place, tokens if first is None else [first, *tokens], window)
     # Measure windows, not whole texts: most have the same length, so there is little padding.
     # The replay token is not text, so its probability is given to the others.
-    rows = [rows[place] for place in mine(len(rows))]
+    rows = [rows[place] for place in rank_indices(len(rows))]
     found = token_log_likelihoods(backbone, [row.tokens for row in rows], backbone.seed_token)
     bits = torch.zeros(len(texts), dtype=torch.float64)
     for row, nats in zip(rows, found, strict=True):
         bits[row.text] += (-nats[-row.counted :] / math.log(2)).sum()
-    summed(bits)
+    all_reduce_(bits)
     if bits.isnan().any():
         raise HoldfastError(NO_NUMBERS)
     return [

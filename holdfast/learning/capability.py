@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.core.own import refuse_links
-from holdfast.core.processes import first
+from holdfast.core.processes import is_rank_zero
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.learner import Learner
 from holdfast.results.capability import asked, boundary, text_score, write_result
@@ -24,7 +24,7 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     ]
     told = asked(model, items, settings())
     value = bits_per_byte(found)
-    if first():
+    if is_rank_zero():
         place = boundary(trajectory, after_task)
         refuse_links(trajectory, ("capability", f"capability/{place.name}"))
         write_result(place, "text", told, text_score(len(found), value))

@@ -15,7 +15,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.core.own import regular
-from holdfast.core.processes import first, told
+from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.teacher import general_text
 from holdfast.model.cache import cache_directory
@@ -30,7 +30,7 @@ def first_general_text(learner: Learner) -> Sequences:
     """
     assert learner.completed == 0, "a model that has learned writes other text"
     path = _path(learner)
-    known = told(lambda: _read(path))
+    known = run_on_rank_zero(lambda: _read(path))
     if known is not None:
         return known
     config, begun = learner.config, time.monotonic()
@@ -41,7 +41,7 @@ def first_general_text(learner: Learner) -> Sequences:
         task=1,
         keep_stop=config.template.append_eos,
     )
-    if first() and time.monotonic() - begun > _SECONDS_WORTH_KEEPING:
+    if is_rank_zero() and time.monotonic() - begun > _SECONDS_WORTH_KEEPING:
         with suppress(HoldfastError):
             write_text_atomically(path, json.dumps(text) + "\n")
     return text

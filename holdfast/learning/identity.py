@@ -12,7 +12,7 @@ from holdfast.core.claims import FORMAT, check_same
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
-from holdfast.core.processes import told
+from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import lasting_name
 from holdfast.results.description import CONFIG_FILE, Description, is_described
@@ -102,7 +102,7 @@ def decided(config: RunConfig, directory: Path) -> RunConfig:
     if is_described(directory):
         precision = Description.read(directory).numbers.get("precision", "float32")
     else:
-        precision = told(partial(resolved_precision, config.backbone))
+        precision = run_on_rank_zero(partial(resolved_precision, config.backbone))
     backbone = config.backbone.model_copy(update={"precision": precision})
     return config.model_copy(update={"backbone": backbone})
 

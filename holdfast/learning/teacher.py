@@ -16,7 +16,7 @@ import torch
 from holdfast.backbone.generation.sampling import Sampling, sample_continuations
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import TokenStates, batches_by_length, collate
-from holdfast.core.processes import gathered, mine
+from holdfast.core.processes import all_gather_rows, rank_indices
 from holdfast.core.seeding import generator
 
 TOKENS_AT_ONCE = 16_384
@@ -24,7 +24,7 @@ TOKENS_AT_ONCE = 16_384
 
 def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
     """The last hidden state at every predicting position, in the order of ``sequences``."""
-    own = mine(len(sequences))
+    own = rank_indices(len(sequences))
     nothing = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
     pieces = [nothing] * len(sequences)
     lengths = [len(sequence) for sequence in sequences]
@@ -35,7 +35,7 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
         for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
             pieces[index] = piece
     counts = [len(sequence) - 1 for sequence in sequences]
-    states = gathered(torch.cat(pieces), counts)
+    states = all_gather_rows(torch.cat(pieces), counts)
     return TokenStates(states, list(accumulate(counts, initial=0)))
 
 

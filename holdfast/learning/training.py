@@ -14,7 +14,7 @@ from holdfast.anchors.base import Change, Step, Tree, Update
 from holdfast.anchors.updates import updates_since
 from holdfast.backbone.sequences import Share, TokenStates
 from holdfast.core.errors import HoldfastError
-from holdfast.core.processes import same
+from holdfast.core.processes import broadcast_
 from holdfast.core.seeding import derive
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Lesson, Part, Sequences
@@ -78,7 +78,7 @@ def optimise(
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         # Rounding of unlike machines must not add up: the processes go on from the same factors.
         for one in parameters.values():
-            same(one.data)
+            broadcast_(one.data)
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # Check the factors too: no term was computed after the last step.
         if not all(bool(one.isfinite().all()) for one in parameters.values()):

@@ -28,7 +28,7 @@ from holdfast.core.files import (
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
-from holdfast.core.processes import first, told
+from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.capability import measure_text
@@ -127,7 +127,7 @@ class Trajectory:
         if target <= self.horizon:
             self._mend_derived()
             return self.matrix
-        if not first():
+        if not is_rank_zero():
             progress = Progress()  # one process tells of all
         with self.writing():
             learner = self._ready_learner()
@@ -172,7 +172,7 @@ class Trajectory:
         """
         with self._alone():
             fingerprint = self._ready_learner().backbone.fingerprint
-            told(partial(self._begin, fingerprint))
+            run_on_rank_zero(partial(self._begin, fingerprint))
             try:
                 yield
             except BaseException:
@@ -202,7 +202,7 @@ class Trajectory:
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
         with ThreadPoolExecutor(max_workers=1) as beside:
-            writing = beside.submit(changes.write, self._store) if first() else None
+            writing = beside.submit(changes.write, self._store) if is_rank_zero() else None
             asked = self._asked_after(number, target)
             if asked:
                 # Evaluation does not change what the commit writes at the same time.
@@ -210,7 +210,7 @@ class Trajectory:
                     row = recall.row(self.stream.tasks[asked.start - 1 : number])
                 counts = dict(zip(asked, row, strict=True))
                 entries = {task: count.entry for task, count in counts.items()}
-                if self.config.evaluation.items and first():
+                if self.config.evaluation.items and is_rank_zero():
                     recalled = {task: count.recalled for task, count in counts.items()}
                     write_row(self.directory, number, recalled)
                 matrix = matrix.with_row(number, entries)
@@ -274,8 +274,8 @@ class Trajectory:
             self._store.commit(whole)
             return whole.values()
 
-        self._commit = self._store.parsed(told(write))
-        told(self._write_derived)
+        self._commit = self._store.parsed(run_on_rank_zero(write))
+        run_on_rank_zero(self._write_derived)
         return event
 
     def _write_derived(self) -> None:
@@ -289,7 +289,7 @@ class Trajectory:
     def _mend_derived(self) -> None:
         """Rewrite derived files that a process killed right after its commit left outdated."""
         paths = {self.directory / name: text for name, text in self._derived().items()}
-        if told(
+        if run_on_rank_zero(
             lambda: all(
                 path.is_file() and path.read_bytes() == text.encode()
                 for path, text in paths.items()
@@ -298,7 +298,7 @@ class Trajectory:
             return
         # If another process holds the directory, it writes these files itself.
         with contextlib.suppress(InUseError), self._alone():
-            told(self._write_derived)
+            run_on_rank_zero(self._write_derived)
 
     def _append_log(self, event: dict[str, Any]) -> int:
         return append(self.directory / "log.jsonl", json.dumps(event) + "\n")
@@ -344,13 +344,15 @@ class Trajectory:
             yield
             return
         with contextlib.ExitStack() as lock:
-            told(lambda: lock.enter_context(lock_directory(self.directory, parts=PARTS)))
+            run_on_rank_zero(
+                lambda: lock.enter_context(lock_directory(self.directory, parts=PARTS))
+            )
             found = self._last_commit()
             if found != self._commit:
                 # Another process has committed since this object was made.
                 self._commit, self._learner = found, None
                 self._check_learned_tasks(self.stream)
-            told(lambda: self._store.sweep(found))
+            run_on_rank_zero(lambda: self._store.sweep(found))
             self._held = True
             try:
                 yield
@@ -359,7 +361,7 @@ class Trajectory:
 
     def _last_commit(self) -> Commit:
         """The last commit on disk, as the first process reads it."""
-        return self._store.parsed(told(lambda: self._store.last_commit().values()))
+        return self._store.parsed(run_on_rank_zero(lambda: self._store.last_commit().values()))
 
     def _cut_log(self) -> None:
         """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""

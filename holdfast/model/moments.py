@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from holdfast.core.processes import counted, summed
+from holdfast.core.processes import all_reduce_, all_reduce_count
 from holdfast.core.seeding import generator
 
 
@@ -167,7 +167,7 @@ class _DenseSum:
         self._count += len(rows)
 
     def mean(self) -> DenseMoment:
-        return DenseMoment(summed(self._total) / max(1, counted(self._count)))
+        return DenseMoment(all_reduce_(self._total) / max(1, all_reduce_count(self._count)))
 
 
 class _SketchedSum:
@@ -187,9 +187,9 @@ class _SketchedSum:
 
     def mean(self) -> LeadingMoment:
         """The leading eigenpairs of ``Y (Omega^T Y)^+ Y^T``, where ``Y = M Omega``."""
-        count, kept = max(1, counted(self._count)), self._eigenpairs
-        sketch = summed(self._sketch).double() / count
-        trace = summed(self._trace).double() / count
+        count, kept = max(1, all_reduce_count(self._count)), self._eigenpairs
+        sketch = all_reduce_(self._sketch).double() / count
+        trace = all_reduce_(self._trace).double() / count
         width = len(sketch)
         basis, values = sketch[:, :0], trace[None][:0]
         if kept and bool(sketch.isfinite().all()):

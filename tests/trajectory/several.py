@@ -69,14 +69,14 @@ def learn(job: Job) -> Trajectory:
         trajectory.advance(job.horizon)
     if job.altered == "rounding":
         factors = flat(trajectory.learner().workspace.copied())
-        assert processes.same(factors.clone()).equal(factors), "the processes drift apart"
+        assert processes.broadcast_(factors.clone()).equal(factors), "the processes drift apart"
     return trajectory
 
 
 def _rounding_by_rank(step: Callable[[TaskOptimizer], None]) -> Callable[[TaskOptimizer], None]:
     def rounding(self: TaskOptimizer) -> None:
         step(self)
-        if not processes.first():
+        if not processes.is_rank_zero():
             self._adamw.param_groups[0]["params"][0].data.mul_(1 + 1e-9)
 
     return rounding
@@ -134,38 +134,38 @@ def do(jobs: list[Job], folder: Path) -> None:
 def _check_what_they_tell() -> None:
     import torch
 
-    rank = 0 if processes.first() else 1
-    assert processes.count() == 2
+    rank = 0 if processes.is_rank_zero() else 1
+    assert processes.world_size() == 2
     for number in range(5):
         lists = [[item] * item for item in range(number)]
-        own = [lists[item] for item in processes.mine(number)]
-        assert processes.gathered_lists(own, number) == lists
+        own = [lists[item] for item in processes.rank_indices(number)]
+        assert processes.all_gather_lists(own, number) == lists
     rows = torch.tensor([[1.5], [-2.5], [4.0]], dtype=torch.bfloat16)
-    of_two_items = processes.gathered(rows[2 * rank :][: 2 - rank], [2, 1])
+    of_two_items = processes.all_gather_rows(rows[2 * rank :][: 2 - rank], [2, 1])
     assert of_two_items.equal(rows) and of_two_items.dtype == torch.bfloat16
-    assert processes.counted(rank + 1) == 3
-    assert processes.told(lambda: ["naïve", rank]) == ["naïve", 0]
+    assert processes.all_reduce_count(rank + 1) == 3
+    assert processes.run_on_rank_zero(lambda: ["naïve", rank]) == ["naïve", 0]
 
     def fail() -> None:
         raise HoldfastError("the first process says so")
 
     with pytest.raises(HoldfastError, match="the first process says so"):
-        processes.told(fail)
+        processes.run_on_rank_zero(fail)
 
     def held() -> None:
         raise InUseError("by a third process")
 
     with pytest.raises(InUseError, match="by a third process"):
-        processes.told(held)
+        processes.run_on_rank_zero(held)
 
 
 def _check_that_a_loss_is_noticed() -> NoReturn:
     """One kills itself; the other must be told so at once, in one line."""
-    if not processes.first():
+    if not processes.is_rank_zero():
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     with pytest.raises(HoldfastError, match="another process of this run has ended"):
-        processes.counted(1)
+        processes.all_reduce_count(1)
     assert time.monotonic() - began < 10
     os._exit(0)
 

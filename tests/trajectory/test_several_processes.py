@@ -238,7 +238,7 @@ def test_a_mistake_under_torchrun_is_one_line_and_status_2(tmp_path: Path) -> No
 def test_a_verb_that_is_no_run_refuses_to_be_started_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(processes, "count", lambda: 2)
+    monkeypatch.setattr(processes, "world_size", lambda: 2)
     told = CliRunner().invoke(app, ["ask", str(tmp_path / "memory"), "Who?"])
     assert told.exit_code == 2 and told.stderr.count("\n") == 1
     assert told.stderr.startswith("holdfast: ask is work for one process, and 2 were started")

@@ -16,7 +16,7 @@ from holdfast.backbone.generation.nucleus import nucleus_sample
 from holdfast.backbone.generation.steps import Steps, bytes_per_token, steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
-from holdfast.core.processes import gathered_lists, mine
+from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.core.seeding import generator
 
 CACHE_BYTES_ON_CPU = 4 * 2**30
@@ -57,7 +57,7 @@ def sample_continuations(
     length = config.max_new_tokens
     noise = torch.rand(len(begins), length, generator=source).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
-    own = mine(len(begins))
+    own = rank_indices(len(begins))
     noise = noise[own.start :: own.step]
     tokens = torch.as_tensor(begins, device=backbone.device)[own.start :: own.step]
     drawn: list[list[int]] = []
@@ -73,7 +73,7 @@ def sample_continuations(
                 config.top_p,
                 config.top_k,
             )
-    return gathered_lists(drawn, len(begins))
+    return all_gather_lists(drawn, len(begins))
 
 
 def rows_that_fit(backbone: Backbone, length: int) -> int:
