@@ -68,7 +68,8 @@ def test_the_prose_before_a_block_names_what_it_needs(page: str) -> None:
 
 
 def test_what_ci_runs_is_said_to_be_run_by_it() -> None:
-    stages = re.findall(r"^stage (\w+)(?: &)?$", (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    run = (ROOT / ".ci" / "run").read_text("utf-8")
+    stages = re.findall(r"^stage (\w+)(?: &)?$", run, re.MULTILINE)
     made = {unit.removeprefix("make ") for _, unit, _ in units("README.md") if "make " in unit[:5]}
     assert made <= set(stages)
     rule = "holdfast search small --out studies/small --workers 2\n"
