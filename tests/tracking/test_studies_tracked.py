@@ -110,6 +110,7 @@ def cells(values: dict, horizon: int) -> list[Cell]:
 
 def learn(cell: Cell, store: Path) -> list[str]:
     """Advance a cell as a worker does, from the message that it is sent; return what it tells."""
+    store.mkdir(parents=True, exist_ok=True)
     told: list[str] = []
 
     def tell(what: str, **more: str) -> None:
