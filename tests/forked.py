@@ -34,8 +34,9 @@ class Forked:
 
     stdin, stdout, stderr: open files, or None for nothing; an output that is "pipe" is read from
     the attribute of its name. environment: all of it; this process's if None. cwd: likewise.
-    path: where it looks for modules first. What a library reads when it is imported is that of the
-    process it is forked from.
+    path: where it looks for modules first. channel: an open file descriptor to pass on; its number
+    there takes the place of the last argument. What a library reads when it is imported is that of
+    the process it is forked from.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Forked:
         stdin: IO[Any] | None = None,
         stdout: IO[Any] | str | None = None,
         stderr: IO[Any] | str | None = None,
+        channel: int | None = None,
     ) -> None:
         self.stdout: IO[str] | None = None
         self.stderr: IO[str] | None = None
@@ -71,6 +73,7 @@ class Forked:
                     str(cwd or Path.cwd()),
                     [str(one) for one in path],
                     [DupFd(one.fileno()) for one in files],
+                    None if channel is None else DupFd(channel),
                 ),
                 daemon=True,
             )
@@ -126,9 +129,12 @@ def _run(
     cwd: str,
     path: list[str],
     files: list[Any],
+    channel: Any | None,
 ) -> None:
     for number, file in enumerate(files):
         os.dup2(file.detach(), number)
+    if channel is not None:
+        arguments[-1] = str(channel.detach())
     sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace")  # noqa: SIM115

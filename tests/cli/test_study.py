@@ -11,6 +11,7 @@ import torch
 
 from holdfast.cli import study
 from holdfast.studies import local
+from tests.studies.forking import forking
 from tests.studies.inline import Inline
 
 
@@ -223,8 +224,9 @@ def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directo
 
 
 def test_a_cell_that_failed_is_told_by_the_status(
-    holdfast, tmp_path: Path, tiny_directory: Path
+    holdfast, tmp_path: Path, tiny_directory: Path, monkeypatch
 ) -> None:
+    workers = forking(monkeypatch)
     out = tmp_path / "suite"
     ask = [
         *("suite", "factorial", "--methods", "vanilla,merge", "--seeds", "1"),
@@ -233,6 +235,7 @@ def test_a_cell_that_failed_is_told_by_the_status(
         *("evaluation.rows=horizon", "--out", out),
     ]
     assert holdfast(*ask).status == 0
+    assert workers
     # No row was asked for after the first task.
     unmeasured = holdfast(*ask, "--tasks", "1")
     assert unmeasured.status == 2

@@ -122,7 +122,7 @@ def test_a_half_trained_model_scores_as_if_generated(family: str, steps: int) ->
     check(backbone, 24)
 
 
-@pytest.mark.parametrize("steps", [0, 40])
+@pytest.mark.parametrize("steps", [0, 15])
 def test_the_embedded_backbone_scores_as_if_generated(steps: int) -> None:
     backbone = load_backbone(Backbone.Config(name="embedded", precision="float32", device="cpu"))
     teach(backbone, steps, learning_rate=1e-3)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,9 @@ from holdfast.studies.cell import Cell
 from holdfast.studies.executor import Watch
 from holdfast.studies.local import LocalExecutor
 from holdfast.studies.workers import child, process
+from tests.forked import Forked
 from tests.studies.conftest import alive, workers_of
+from tests.studies.forking import forking
 from tests.trajectory.outcome import result_of, tasks_logged
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
@@ -57,11 +58,6 @@ class Record(Watch):
         return outcomes
 
 
-def kill_the_worker() -> None:
-    (worker,) = workers_of(os.getpid())
-    os.kill(worker, signal.SIGKILL)
-
-
 def assert_as_one_process_learns(cell: Cell, store: Path, place: Path) -> None:
     Trajectory(cell.config, place).advance(cell.horizon)
     assert result_of(cell.directory(store)) == result_of(place)
@@ -77,11 +73,14 @@ def await_none(pids: list[int], seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def study(cell, tmp_path_factory):
-    """Two workers and what may become of a cell: the cells, the record, the outcomes, the store."""
+    """Two workers and what may become of a cell: the cells, the record, the outcomes, the store.
+
+    No worker outlives them.
+    """
     store = tmp_path_factory.mktemp("store")
     cells = [
-        cell("one", 20),
-        cell("other seed", 20, seed=4),
+        cell("one", 10),
+        cell("other seed", 10, seed=4),
         cell("short", 4, method="vanilla"),
         cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
         cell("longer", 6, method="vanilla"),
@@ -89,20 +88,23 @@ def study(cell, tmp_path_factory):
         cell("last", 4, method="sd_osrm"),
     ]
     record = Record()
-    outcomes = record.learned(LocalExecutor(2, threads=1), cells, store)
+    with pytest.MonkeyPatch.context() as patch:
+        workers = forking(patch)
+        outcomes = record.learned(LocalExecutor(2, threads=1), cells, store)
+    assert len(workers) == 3  # one is not sound after memory ran out
+    assert all(worker.poll() is not None for worker in workers)
     return {one.candidate: one for one in cells}, record, outcomes, store
 
 
 def test_every_cell_is_learned_as_in_one_process(study, tmp_path):
     cells, record, outcomes, store = study
     assert outcomes.keys() == cells.keys()
-    assert workers_of(os.getpid()) == []
     for name in ("one", "other seed", "longer", "last"):
         assert outcomes[name].error is None
         assert outcomes[name].seconds > 0
         assert_as_one_process_learns(cells[name], store, tmp_path / name)
-    assert outcomes["one"].learned == 20
-    assert record.of("task", "one") == list(range(1, 21))
+    assert outcomes["one"].learned == 10
+    assert record.of("task", "one") == list(range(1, 11))
 
 
 def test_two_cells_are_learned_at_once(study):
@@ -139,30 +141,31 @@ def test_cells_that_fail_do_not_stop_the_others(study):
     assert "\n" not in outcomes["out of memory"].error
 
 
-def test_killed_workers(cell, tmp_path):
+def test_killed_workers(cell, tmp_path, monkeypatch):
     """One cell loses its worker in mid-task and ends as if it had not; one loses it every time."""
-    disturbed, doomed = cell("disturbed", 8), cell("doomed", 4, seed=4)
-    last = cell("last", 4, method="vanilla")
+    disturbed, doomed = cell("disturbed", 5), cell("doomed", 4, seed=4)
+    last = cell("last", 1, method="vanilla")
 
     class Killer(Record):
         def started(self, one: Cell) -> None:
             super().started(one)
             if one is doomed:
-                kill_the_worker()
+                forked_workers[-1].kill()
 
         def task_done(self, one: Cell, task: int) -> None:
             super().task_done(one, task)
             if one is disturbed and task == 3:
-                kill_the_worker()
+                forked_workers[-1].kill()
 
+    forked_workers = forking(monkeypatch)
     record = Killer()
     executor = LocalExecutor(1, threads=1, retries=1)
     outcomes = record.learned(executor, [disturbed, doomed, last], tmp_path / "store")
     how = "killed by SIGKILL, as when memory runs out"
 
     assert outcomes["disturbed"].error is None
-    assert outcomes["disturbed"].learned == 8
-    assert record.of("task", "disturbed") == list(range(1, 9))
+    assert outcomes["disturbed"].learned == 5
+    assert record.of("task", "disturbed") == list(range(1, 6))
     assert record.of("event", "disturbed") == [
         f"lost its worker ({how}); begins again where it stood"
     ]
@@ -171,6 +174,7 @@ def test_killed_workers(cell, tmp_path):
     ]  # fmt: skip
     assert_as_one_process_learns(disturbed, tmp_path / "store", tmp_path / "alone")
 
+    assert len(forked_workers) == 4  # the first, and one after each kill
     assert outcomes["doomed"].error == f"lost its worker 2 times, the last time {how}"
     assert outcomes["doomed"].learned == 0
     assert len(record.of("event", "doomed")) == 2
@@ -246,34 +250,14 @@ def test_no_worker_can_start(cell, tmp_path, monkeypatch):
     assert (tmp_path / "tries").read_text() == 3 * "tried\n"
 
 
-_PARENT = """
-import json, os, sys
-from pathlib import Path
-from holdfast import RunConfig
-from holdfast.studies.cell import Cell
-from holdfast.studies.executor import Watch
-from holdfast.studies.local import LocalExecutor
-from tests.studies.conftest import workers_of
-
-class Telling(Watch):
-    def started(self, cell):
-        print(json.dumps(workers_of(os.getpid())), flush=True)
-
-config = RunConfig.of(json.loads(sys.argv[1]))
-list(LocalExecutor(2).map([Cell("endless", config, 1)], Path(sys.argv[2]), Telling()))
-"""
-
-
 def test_workers_do_not_outlive_a_killed_parent(cell, tmp_path):
     """Killed while its worker is busy with a task that takes hours: nobody else tells it."""
     endless = cell("endless", 1, optim={"epochs": 10**6, "batch_size": 2})
-    parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, endless.config.model_dump_json(), str(tmp_path)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-    )
-    with parent:
-        assert parent.stdout is not None
+    root = Path(__file__).parents[2]
+    words = (endless.config.model_dump_json(), tmp_path)
+    parent = Forked(words, module="tests.studies.parent", path=[root], cwd=root, stdout="pipe")
+    assert parent.stdout is not None
+    with parent.stdout:
         pids = json.loads(parent.stdout.readline())
         assert len(pids) == 1  # no more than there are cells
         assert workers_of(parent.pid) == pids

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +20,7 @@ from holdfast.studies import search as search_module
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Watch
 from holdfast.studies.recipe import SearchRecipe
-from holdfast.studies.search import Search
+from holdfast.studies.search import Search, Standing
 from tests.studies.inline import Inline, Killed
 
 SPACE = {
@@ -30,24 +32,24 @@ SCHEDULE = {"horizons": [1, 2, 3], "survivors": ["half", 2]}
 COST = 12 + 6 + 2
 
 
-@pytest.fixture
-def search(
-    tmp_path: Path,
-    backbone_directory: Path,
-    quick: None,
+@pytest.fixture(scope="module")
+def any_search(
+    tmp_path_factory: pytest.TempPathFactory, backbone_directory: Path
 ) -> Callable[..., Search]:
     """A search of 12 candidates over three tasks, that takes seconds."""
+    streams = tmp_path_factory.mktemp("streams")
 
     def of(
-        directory: str = "search", store: str | None = None, overrides: list[str] | None = None,
-        **parts: Any,
+        directory: Path, store: Path | None = None, overrides: list[str] | None = None,
+        items: int = 3, **parts: Any,
     ) -> Search:  # fmt: skip
         values = {"base": "none", "space": SPACE, "schedule": SCHEDULE, "seeds": [3]} | parts
-        facts = tmp_path / "facts.jsonl"
+        facts = streams / f"facts-{items}.jsonl"
         rows = [
-            {"task": task, "question": f"{task}{item}", "answer": "abc"[(task + item) % 3]}
+            {"task": task, "question": f"{task}{item}", "answer": "abcd"[answer % items]}
             for task in range(4)
-            for item in range(3)
+            for item in range(items)
+            for answer in [task + item + (task * item if items > 3 else 0)]
         ]
         facts.write_text("".join(json.dumps(row) + "\n" for row in rows))
         base = {
@@ -58,10 +60,44 @@ def search(
             "evaluation": {"max_new_tokens": 24},
         }
         recipe = build(SearchRecipe, values, source="test")
-        place = None if store is None else tmp_path / store
-        return Search(recipe, base, overrides or [], tmp_path / directory, place)
+        return Search(recipe, base, overrides or [], directory, store)
 
     return of
+
+
+@pytest.fixture
+def search(tmp_path: Path, any_search: Callable[..., Search], quick: None) -> Callable[..., Search]:
+    """The same, in directories of this test."""
+
+    def of(directory: str = "search", store: str | None = None, **parts: Any) -> Search:
+        place = None if store is None else tmp_path / store
+        return any_search(tmp_path / directory, place, **parts)
+
+    return of
+
+
+class Learned(NamedTuple):
+    """A search that has ended; tests copy it to change it."""
+
+    search: Search
+    executor: Inline
+    trace: list[Standing]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, any_search: Callable[..., Search]) -> Learned:
+    """The search in one go."""
+    one, executor = any_search(tmp_path_factory.mktemp("whole") / "search"), Inline()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        return Learned(one, executor, one.run(executor))
+
+
+@pytest.fixture
+def again(whole: Learned, search: Callable[..., Search], tmp_path: Path) -> Search:
+    """A copy of the search that has ended."""
+    shutil.copytree(whole.search.directory, tmp_path / "search")
+    return search()
 
 
 class Finished:
@@ -85,10 +121,8 @@ def outputs(search: Search) -> dict[str, bytes]:
     }
 
 
-def test_the_best_go_on_and_nobody_else_learns_more(search: Callable[..., Search]) -> None:
-    one = search()
-    executor = Inline()
-    trace = one.run(executor)
+def test_the_best_go_on_and_nobody_else_learns_more(whole: Learned) -> None:
+    one, executor, trace = whole
     assert len(executor.learned) == COST == one.recipe.schedule.cost(12)
     cost = json.loads((one.directory / "cost.json").read_text())
     assert (cost["tasks"], cost["exhaustive"]) == (COST, 36)
@@ -108,12 +142,9 @@ def test_the_best_go_on_and_nobody_else_learns_more(search: Callable[..., Search
 def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     search: Callable[..., Search],
 ) -> None:
-    able = ["backbone.name=embedded", "lora.rank=32", "lora.alpha=64", "optim.lr=2e-3"]
-    # Of three items a task all candidates recall the same.
-    able += ["stream.name=symbol_qa", "stream.tasks=4", "stream.items_per_task=8"]
     one = search(
         seeds=[3, 4],
-        overrides=able,
+        items=4,  # of three items a task all candidates recall the same
         space={"weight": ["none", "si"], "allocation": ["shared", "merge"]},
         schedule={"horizons": [2, 3], "survivors": ["half"]},
     )
@@ -135,9 +166,8 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     assert {row.candidate.name for row in trace if row.horizon == 3} == best
 
 
-def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:
-    one = search()
-    trace = one.run(Inline())
+def test_the_tables_tell_everything(whole: Learned) -> None:
+    one, _, trace = whole
     rows = table(one, "trace")
     assert len(rows) == len(trace) == 20
     assert list(rows[0]) == [
@@ -153,10 +183,8 @@ def test_the_tables_tell_everything(search: Callable[..., Search]) -> None:
 
 
 def test_killed_at_random_points_the_tables_are_the_same_bytes(
-    search: Callable[..., Search],
+    whole: Learned, search: Callable[..., Search]
 ) -> None:
-    whole = search("whole")
-    whole.run(Inline())
     random = Random(5)
     killed = search("killed")
     kills = 0
@@ -167,30 +195,26 @@ def test_killed_at_random_points_the_tables_are_the_same_bytes(
         except Killed:
             kills += 1
     assert kills >= 5
-    assert outputs(killed) == outputs(whole)
+    assert outputs(killed) == outputs(whole.search)
 
 
-def test_tables_of_a_cell_killed_after_its_last_commit_are_made_again(
-    search: Callable[..., Search],
-) -> None:
+def test_tables_of_a_cell_killed_after_its_last_commit_are_made_again(again: Search) -> None:
     """Its trajectory is where it should be, so no worker opens it; its matrix.csv lags behind."""
-    one = search()
-    one.run(Inline())
-    tables = {path: path.read_bytes() for path in one.store.glob("*/m*.*")}
+    tables = {path: path.read_bytes() for path in again.store.glob("*/m*.*")}
     assert len(tables) == 2 * 12
     for path in tables:
         path.unlink()
     executor = Inline()
-    search().run(executor)
+    again.run(executor)
     assert executor.learned == []
     assert {path: path.read_bytes() for path in tables} == tables
 
 
 def test_another_schedule_over_the_same_store_learns_nothing_twice(
-    search: Callable[..., Search],
+    whole: Learned, search: Callable[..., Search], tmp_path: Path
 ) -> None:
-    first, second = Inline(), Inline()
-    search("first", "store").run(first)
+    first, second = whole.executor, Inline()
+    shutil.copytree(whole.search.store, tmp_path / "store")
     other = search("second", "store", schedule={"horizons": [1, 3], "survivors": [4]})
     trace = other.run(second)
     assert set(first.learned).isdisjoint(second.learned)
@@ -223,8 +247,13 @@ def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
     assert [row.candidate.name for row in trace if row.horizon == 3] == names[6:8]
 
 
-def test_a_cell_that_fails_is_last_and_stops_nobody(search: Callable[..., Search]) -> None:
-    one = search()
+def test_a_cell_that_fails_is_last_and_stops_nobody(
+    whole: Learned, search: Callable[..., Search], tmp_path: Path
+) -> None:
+    shutil.copytree(whole.search.store, tmp_path / "store")
+    one = search(store="store")
+    failed = next(one for one in one.candidates if one.name == "merge")
+    shutil.rmtree(one.cells([failed], 1)[0].directory(one.store))
 
     def fails(cell: object) -> str | None:
         return "ran out of memory" if getattr(cell, "candidate", "") == "merge" else None
@@ -237,7 +266,8 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(search: Callable[..., Search
 
 
 def test_a_cell_with_one_failed_seed_has_no_score(search: Callable[..., Search]) -> None:
-    one = search(seeds=[3, 4])
+    space = {"weight": ["none", "si"], "allocation": ["shared", "merge"]}
+    one = search(seeds=[3, 4], space=space, schedule={"horizons": [1, 2], "survivors": [1]})
 
     def fails(cell: Any) -> str | None:
         return "diverged" if (cell.candidate, cell.config.seed) == ("si", 4) else None
@@ -248,32 +278,28 @@ def test_a_cell_with_one_failed_seed_has_no_score(search: Callable[..., Search])
 
 
 def test_a_directory_of_another_search_is_refused_and_left_alone(
-    search: Callable[..., Search],
+    again: Search, search: Callable[..., Search]
 ) -> None:
-    one = search()
-    one.run(Inline())
-    before = outputs(one)
+    before = outputs(again)
     executor = Inline()
     with pytest.raises(HoldfastError, match=r"a study with other settings \(schedule\.horizons"):
         search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]}).run(executor)
     with pytest.raises(HoldfastError, match=r"a study with other settings \(cells\."):
         search(overrides=["optim.lr=0.5"]).run(executor)
     assert executor.learned == []
-    assert outputs(one) == before
+    assert outputs(again) == before
 
 
 def test_a_cell_whose_recorded_settings_differ_is_never_reused(
-    search: Callable[..., Search],
+    again: Search, search: Callable[..., Search]
 ) -> None:
-    one = search()
-    one.run(Inline())
-    cell = one.cells(one.candidates[:1], 1)[0]
-    config = cell.directory(one.store) / "config.json"
+    cell = again.cells(again.candidates[:1], 1)[0]
+    config = cell.directory(again.store) / "config.json"
     values = json.loads(config.read_text())
     values["numbers"]["optim"]["lr"] = 0.7
     config.write_text(json.dumps(values))
     with pytest.raises(HoldfastError, match=r"optim\.lr: 0\.7 -> 0\.03"):
-        search("again", str(one.store)).run(Inline())
+        search("other", str(again.store)).run(Inline())
 
 
 def test_a_foreign_directory_and_too_far_a_horizon_are_refused(

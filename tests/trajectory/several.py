@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from holdfast.backbone.sequences import Share
 from holdfast.core import processes
 from holdfast.core.errors import InUseError
 from holdfast.learning.schedule import TaskOptimizer
+from tests.forked import Forked
 from tests.tiny import exact_backbone, exact_gpt2, flat
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def learn(job: Job) -> Trajectory:
     trajectory = job.trajectory()
     with pytest.MonkeyPatch.context() as patch:
         if job.altered == "sum":
-            patch.setattr(forward_pass, "summed", lambda part: part)
+            patch.setattr(forward_pass, "all_reduce_", lambda part: part)
         if job.altered == "counting":
             real = Share.of
             whole = classmethod(lambda cls, lengths: _counted(real(lengths)))
@@ -93,39 +93,43 @@ def environment(rank: int, port: int) -> dict[str, str]:
     return {**os.environ, **told, "MASTER_ADDR": "127.0.0.1"}
 
 
-def start_pair(*words: str) -> list[subprocess.Popen[str]]:
-    """``python WORDS`` as two processes of one run."""
+def start_pair(*words: object, module: str, cwd: Path = ROOT) -> list[Forked]:
+    """``python -m MODULE WORDS`` as two processes of one run; forked, so that they import nothing.
+
+    They say little enough for a pipe.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     return [
-        subprocess.Popen(
-            [sys.executable, *words],
-            env=environment(rank, port),
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        Forked(
+            words,
+            module=module,
+            environment=environment(rank, port),
+            cwd=cwd,
+            path=[ROOT],
+            stdout="pipe",
+            stderr="pipe",
         )
         for rank in range(2)
     ]
 
 
-def ended(pair: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+def ended(pair: list[Forked]) -> list[tuple[int, str, str]]:
     """The status, output and errors of each."""
     try:
         said = [one.communicate(timeout=120) for one in pair]
     finally:
         for one in pair:
             one.kill()
-    return [(one.returncode, *words) for one, words in zip(pair, said, strict=True)]
+    return [(one.wait(), *words) for one, words in zip(pair, said, strict=True)]
 
 
 def do(jobs: list[Job], folder: Path) -> None:
     """Let two processes do all jobs; what they saw of one another comes back as files."""
     path = folder / "jobs.json"
     path.write_text(json.dumps([asdict(job) for job in jobs]))
-    found = ended(start_pair("-m", "tests.trajectory.several", str(path)))
+    found = ended(start_pair(path, module="tests.trajectory.several"))
     status, killed = (status for status, *_ in found)
     said = "\n".join(errors for *_, errors in found)
     assert (status, killed) == (0, -signal.SIGKILL), said
