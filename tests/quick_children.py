@@ -10,6 +10,7 @@ is shown by the tests that start one.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import pickle
 import resource
@@ -24,6 +25,8 @@ MODULE = __name__ if sys.platform == "linux" else "holdfast"
 NAME = "begins-children"  # of the process that forks, in /proc
 _SUBREAPER = 36  # of prctl: a process whose parent has ended becomes a child of this one
 _BEGIN = ["-P", "-m", "holdfast"]
+# Of a child's environment: a function, as module:name, that each child calls before it begins.
+FIRST = "TESTS_CALL_FIRST"
 _LONGEST = 1 << 17  # of a request
 
 
@@ -110,11 +113,14 @@ def _child(
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["holdfast", *arguments]
+        if FIRST in environment:
+            module, name = environment[FIRST].split(":")
+            getattr(importlib.import_module(module), name)()
         runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
         sys.stdout.flush()
