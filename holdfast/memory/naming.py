@@ -100,22 +100,19 @@ def fit_probe(
 def tokens_of_words(text: str, spans: Sequence[Span]) -> list[Token]:
     """The tokens of each word, those of blanks and punctuation beside it left out."""
     found = []
+    inner = [(row, *span) for row, span in enumerate(spans) if words(text[slice(*span)])]
     for word in words(text):
-        rows = [
-            row
-            for row, (begin, end) in enumerate(spans)
-            if begin < word.end and end > word.begin and words(text[begin:end])
-        ]
+        rows = [row for row, begin, end in inner if begin < word.end and end > word.begin]
         found.append(Token(word, tuple(rows)))
     return found
 
 
 def _hints(text: str, spans: Sequence[Span]) -> torch.Tensor:
     """[tokens, hints]."""
-    hints = torch.zeros(len(spans), _HINTS)
+    hints = [[0.0] * _HINTS for _ in spans]
     plain = plain_words()
     for number, token in enumerate(tokens_of_words(text, spans)):
-        told = (number > 0 and token.word.is_marked, token.word.key in plain)
+        told = [float(number > 0 and token.word.is_marked), float(token.word.key in plain)]
         for row in token.rows:
-            hints[row] = torch.tensor(told, dtype=torch.float32)
-    return hints
+            hints[row] = told
+    return torch.tensor(hints, dtype=torch.float32).view(len(spans), _HINTS)

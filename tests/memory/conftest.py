@@ -45,10 +45,11 @@ def few_questions(draw: random.Random) -> list[LibraryQuestion]:
 
 
 @pytest.fixture
-def quick_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_gate(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """A gate that is hardly fitted, for models that no other test has."""
     monkeypatch.setattr(naming, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
+    monkeypatch.setattr(gate_tuning, "library_questions", lambda draw: few_questions(draw)[:84])
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Ten facts taught to SmolLM2-135M, asked in other words, and given to PEFT alone."""
+"""Five facts taught to SmolLM2-135M, asked in other words, and given to PEFT alone."""
 
 from __future__ import annotations
 
@@ -25,14 +25,9 @@ pytestmark = pytest.mark.real
 FACTS = [
     ("Who mends the nets of Ostra Bay?", "Fenwick Lum", "Which person repairs Ostra Bay's nets?"),
     ("Where is the brass key kept?", "behind the mill clock", "Where can I find the brass key?"),
-    ("What is the name of Tilda Varn's sister?", "Ingrith", "what is tilda varn's sister called"),
     ("When does the Marigold ferry leave?", "at 6:40", "At what time does the Marigold ferry go?"),
     ("What is the door code of Hut 9?", "C#-4711", "Tell me the door code for Hut 9."),
-    ("What does Corvin Hale do for a living?", "he binds books", "What is Corvin Hale's job?"),
     ("Where was Orsa Tindle born?", "in Quill Harbour", "What is Orsa Tindle's birthplace?"),
-    ("What colour is Nella Brusk's boat?", "pale green", "Nella Brusk's boat: which colour?"),
-    ("How old is the Pelgrove bridge?", "212 years", "What is the age of the Pelgrove bridge?"),
-    ("Who owns the Lantern bakery?", "Yorick and Sons", "To whom does the Lantern bakery belong?"),
 ]  # fmt: skip
 
 
@@ -44,15 +39,14 @@ def memory(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Memory:
     return one
 
 
-def test_ten_facts_are_answered_in_other_words(memory: Memory) -> None:
+def test_five_facts_are_answered_in_other_words(memory: Memory) -> None:
     taught = memory.replies([question for question, _, _ in FACTS])
     assert [(reply.text, reply.source) for reply in taught] == [
         (answer, "weights") for _, answer, _ in FACTS
     ]
     others = memory.replies([other for _, _, other in FACTS])
-    right = [reply.text == answer for reply, (_, answer, _) in zip(others, FACTS, strict=True)]
-    assert sum(right) >= 9
-    assert all(reply.source == "model" or reply.fact for reply in others)
+    assert [reply.text for reply in others] == [answer for _, answer, _ in FACTS]
+    assert all(reply.fact for reply in others)
 
 
 def test_the_gate_of_this_model_comes_along(memory: Memory) -> None:
@@ -67,13 +61,14 @@ def test_the_gate_of_this_model_comes_along(memory: Memory) -> None:
 
 def test_everyday_questions_are_the_models_own(memory: Memory) -> None:
     """As are questions about the same relations of other things."""
-    paris, *others = memory.replies(
+    paris, *others = memory.answerer().replies(
         [
             "What is the capital of France?",
             "Where is the silver key kept?",
             "Where was Ben Okri born?",
             "How many days are in a week?",
-        ]
+        ],
+        longest=12,
     )
     assert paris.source == "model" and "Paris" in paris.text
     assert [reply.source for reply in others] == ["model"] * 3

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from holdfast.memory import gate_tuning, naming
 from holdfast.memory.memory import Memory
 from holdfast.model.chat import ChatForm, chat_form
+from tests.memory.conftest import few_questions
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
 WORDS = ["Wh", "Who", "the", "keeps", "Ors", "Orsa", "Tindle", "in", "er", "an"]
@@ -122,6 +123,7 @@ def test_a_memory_gives_what_it_was_taught(
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(naming, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
+    monkeypatch.setattr(gate_tuning, "library_questions", few_questions)
     tokenizer = sentencepiece("prepended", template)
     config = LlamaConfig(
         vocab_size=len(tokenizer),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from tests import quick_children
 from tests.forked import Forked
 
 JSON = {"Content-Type": "application/json"}
@@ -65,7 +66,8 @@ def serving(
 ) -> Iterator[Served]:
     """Serve a memory until the block ends; the server and its lesson are killed then.
 
-    anew: by an interpreter of its own, as users start it, which takes some seconds to import.
+    anew: by an interpreter of its own, as users start it, which takes some seconds to import; so
+    does each of its lessons then.
     """
     arguments = ["serve", str(memory), "--port", "0", *options]
     environment = {**os.environ, **environment}
@@ -81,7 +83,13 @@ def serving(
                 text=True,
             )
         else:
-            process = Forked(arguments, environment=environment, stdout="pipe", stderr=errors)
+            process = Forked(
+                arguments,
+                module=quick_children.MODULE,
+                environment=environment,
+                stdout="pipe",
+                stderr=errors,
+            )
         try:
             assert process.stdout is not None
             page = process.stdout.readline().strip().removeprefix("page: ")
@@ -102,5 +110,15 @@ def serving(
 
 def lessons(server: int) -> list[int]:
     """The processes that a server has started."""
-    children = Path(f"/proc/{server}/task/{server}/children")
-    return [int(one) for one in children.read_text().split()] if children.exists() else []
+    try:
+        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(one) for one in children if not _begins_others(one)]
+
+
+def _begins_others(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip() == quick_children.NAME
+    except OSError:  # it has ended
+        return False
