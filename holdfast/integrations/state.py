@@ -134,7 +134,9 @@ def load(anchored: Anchored, directory: Path) -> None:
     try:
         with safe_open(regular(path), framework="pt") as file:
             header = json.loads((file.metadata() or {})["holdfast"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: a file's tensors lie at any address, where products may round otherwise.
+            names = file.keys()
+            tensors = {name: file.get_tensor(name).clone() for name in names}
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (SafetensorError, KeyError, ValueError) as error:

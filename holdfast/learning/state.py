@@ -126,7 +126,8 @@ class Store:
         try:
             if _digest(path) != commit.files[name][1]:
                 raise damaged(path, "has other contents than were committed")
-            return {_renamed(key): tensor for key, tensor in load_file(path).items()}
+            # Copies: a file's tensors lie at any address, where products may round otherwise.
+            return {_renamed(key): tensor.clone() for key, tensor in load_file(path).items()}
         except OSError as error:
             raise damaged(path, f"cannot be read ({error.strerror})") from error
 

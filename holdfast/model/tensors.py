@@ -37,7 +37,9 @@ def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.T
     try:
         with safe_open(regular(path), framework="pt") as opened:
             names = opened.keys() if only is None else [only]
-            tensors = {name: opened.get_tensor(name) for name in names}
+            # A file's tensors lie at any address, where products may round otherwise than before
+            # they were written; a copy lies as all others do.
+            tensors = {name: opened.get_tensor(name).clone() for name in names}
             beside = json.loads((opened.metadata() or {})["holdfast"])
         for name, tensor in tensors.items():
             if _digest(tensor) != beside["sha256"][name]:

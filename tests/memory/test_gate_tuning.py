@@ -146,7 +146,14 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     first = prepared_tuning(reader, name)
     (path,) = (tmp_path / "gates").iterdir()
     content = path.read_bytes()
-    assert same(prepared_tuning(reader, name), first) and len(fitted) == 1
+    cached = prepared_tuning(reader, name)
+    assert same(cached, first) and len(fitted) == 1
+    # Products of what lies otherwise in memory may round otherwise, and a lesson keeps some.
+    lies = [
+        [(one.stride(), one.data_ptr() % 64) for one in module._tensors(tuning).values()]
+        for tuning in (first, cached)
+    ]
+    assert lies[0] == lies[1]
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
     for number, damaged in enumerate((content[:-1], b"", flipped), start=2):
         path.write_bytes(damaged)
