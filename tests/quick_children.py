@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
-import pickle
 import resource
 import runpy
 import socket
@@ -53,7 +53,7 @@ def begin_quickly() -> None:
                 "new_session": new_session,
                 "file_bytes": resource.getrlimit(resource.RLIMIT_FSIZE),
             }
-            socket.send_fds(ours, [pickle.dumps(request)], [stdin, stdout, stderr])
+            socket.send_fds(ours, [json.dumps(request).encode()], [stdin, stdout, stderr])
             self.pid = int(ours.recv(20))
             self._child_created = True
             self._close_pipe_fds(*pipes[:6])  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def _serve(asked: socket.socket) -> None:
             asked.close()
             os.close(read)
             os.close(written)
-            _child(files, **pickle.loads(request))
+            _child(files, **json.loads(request))
         os.close(written)
         for file in files:
             os.close(file)
@@ -109,7 +109,8 @@ def _child(
             os.close(file)
         with open("/proc/self/comm", "w") as comm:
             comm.write("holdfast")
-        resource.setrlimit(resource.RLIMIT_FSIZE, file_bytes)
+        soft, hard = file_bytes
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["holdfast", *arguments]
