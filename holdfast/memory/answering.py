@@ -13,10 +13,11 @@ from holdfast.memory.engine import Engine
 from holdfast.memory.gate import Gate, Match
 from holdfast.memory.gate_tuning import QuestionLook
 from holdfast.memory.looks import GATE, Looks, questions_on_file, read_looks
-from holdfast.memory.messages import joined, sentences
+from holdfast.memory.messages import asked_of, joined, questions_in
 from holdfast.memory.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.memory.waiting import WaitingQuestions
+from holdfast.memory.words import name_in
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
@@ -148,21 +149,38 @@ class Answerer:
     def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
         """The answers that were taught; for other questions what the untouched model goes on from.
 
-        Where a message of several sentences is about no fact, each of them is asked.
+        Of a message that asks for several facts each is answered, and of one that is about none as
+        a whole whatever a part of it asks for.
         Raises HoldfastError for a question that is empty or too long.
         """
         found = self._taught(questions)
-        within = {
+        several = {
             number: parts
-            for number, one in enumerate(found)
-            if isinstance(one, Reading) and (parts := sentences(questions[number]))
+            for number, question in enumerate(questions)
+            if self._known(question) is None and (parts := questions_in(question))
         }
-        answers = iter(self._taught([part for parts in within.values() for part in parts]))
-        for number, parts in within.items():
-            of_parts = [next(answers) for _ in parts]
-            if taught := [one for one in of_parts if isinstance(one, Answer)]:
-                found[number] = joined(questions[number], taught)
+        for number, answers in zip(several, self._parts(list(several.values())), strict=True):
+            least = 2 if isinstance(found[number], Answer) else 1
+            if len({answer.fact for answer in answers}) >= least:
+                found[number] = joined(questions[number], answers)
         return found
+
+    def _parts(self, messages: Sequence[Sequence[str]]) -> list[list[Answer]]:
+        """What was taught of the questions of messages; a pronoun stands for the last such name."""
+        found = iter(self._taught([question for parts in messages for question in parts]))
+        answers: list[list[Answer]] = []
+        for parts in messages:
+            answers.append([])
+            name = None
+            for question in parts:
+                answer = next(found)
+                if isinstance(answer, Reading) and name and (of := asked_of(question, name)):
+                    answer = self._taught([of])[0]
+                elif isinstance(answer, Answer):
+                    name = name_in(question, self._engine.looks([question])[0].names)
+                if isinstance(answer, Answer):
+                    answers[-1].append(answer)
+        return answers
 
     def _taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
         """As :meth:`taught`, each question as a whole."""

@@ -1,4 +1,4 @@
-"""A message of several sentences: what is asked in it, and the answers together."""
+"""A message that asks for several things: its questions, and their answers together."""
 
 from __future__ import annotations
 
@@ -10,15 +10,37 @@ from holdfast.memory.answer import Answer
 from holdfast.memory.words import words
 
 _ENDS = re.compile(r"(?<=[.?!…])\s+|(?<=[。？！])|\n+")
+_AND = re.compile(
+    r"[,;]?\s+and\s+(?=(?:also\s+)?(?:(?:at|by|for|from|in|of|on|to|with)\s+)?"
+    r"(?:what|which|who|whom|whose|where|when|why|how)\b)",
+    re.IGNORECASE,
+)
+_PRONOUN = re.compile(
+    r"\b(?:(?P<owner>his|its|their|her(?=\s+\w))|he|she|it|they|him|them|her)\b", re.IGNORECASE
+)
 _LEAST = 3  # words of a sentence that may ask for something
 
 
-def sentences(message: str) -> list[str]:
-    """The sentences of a message that may ask for something; none where it is one alone."""
-    parts = [part.strip() for part in _ENDS.split(message) if part.strip()]
+def questions_in(message: str) -> list[str]:
+    """The parts of a message that may ask for something; none where it is one sentence alone.
+
+    Parts are sentences, and what ``and`` joins before a word that asks: *Where does Ada live and
+    who is her doctor?*
+    """
+    sentences = [part.strip() for part in _ENDS.split(message) if part.strip()]
+    parts = [part for sentence in sentences for part in _AND.split(sentence)]
     if len(parts) < 2:
         return []
     return [part for part in parts if len(words(part)) >= _LEAST or not part.isascii()]
+
+
+def asked_of(question: str, name: str) -> str | None:
+    """A question with a name in place of its first pronoun; None where it has no pronoun."""
+    found = _PRONOUN.search(question)
+    if found is None:
+        return None
+    ending = "'s" if found["owner"] else ""
+    return f"{question[: found.start()]}{name}{ending}{question[found.end() :]}"
 
 
 def joined(message: str, answers: Sequence[Answer]) -> Answer:

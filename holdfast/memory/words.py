@@ -80,11 +80,25 @@ def named(question: str, names: Names) -> list[Word]:
     return [word for word in words(question) if names.get(word.key, 0.0) >= NAMED]
 
 
-def replace_name(question: str, names: Names, name: str) -> str | None:
-    """The question about another name: its longest row of words that name something is replaced.
+def name_in(question: str, names: Names) -> str | None:
+    """The longest row of words that name something, as it is written, None where none does.
 
-    None where it names nothing. Possessives and punctuation behind the row stay.
+    Possessives and punctuation behind it are left out.
     """
+    span = _name_span(question, names)
+    return None if span is None else question[slice(*span)]
+
+
+def replace_name(question: str, names: Names, name: str) -> str | None:
+    """The question about another name: its :func:`name_in` is replaced; None where there is none.
+
+    Possessives and punctuation behind the name stay.
+    """
+    span = _name_span(question, names)
+    return None if span is None else f"{question[: span[0]]}{name}{question[span[1] :]}"
+
+
+def _name_span(question: str, names: Names) -> tuple[int, int] | None:
     every = words(question)
     begin = end = start = 0
     for place, word in enumerate([*every, None]):
@@ -96,8 +110,8 @@ def replace_name(question: str, names: Names, name: str) -> str | None:
         return None
     last = every[end - 1]
     written = question[last.begin : last.end]
-    rest = written[written.rfind(last.text) + len(last.text) :] if last.text in written else ""
-    return f"{question[: every[begin].begin]}{name}{rest}{question[last.end :]}"
+    behind = written.rfind(last.text)
+    return every[begin].begin, last.end if behind < 0 else last.begin + behind + len(last.text)
 
 
 def agreement(taught: Names, asked: Names) -> tuple[float, float]:

@@ -6,21 +6,32 @@ from pathlib import Path
 
 from holdfast.memory.answer import Answer
 from holdfast.memory.memory import Memory
-from holdfast.memory.messages import joined, sentences
+from holdfast.memory.messages import asked_of, joined, questions_in
 from holdfast.streams import Item
 
 NETS, KEY = ("Who mends the nets of Ostra?", "Fenwick"), ("Where is the brass key?", "in the mill")
 
 
-def test_sentences_that_may_ask() -> None:
-    assert sentences("Who mends the nets?") == []
-    assert sentences("Good morning! Who mends the nets, by the way?\nThanks.") == [
+def test_parts_that_may_ask() -> None:
+    assert questions_in("Who mends the nets?") == []
+    assert questions_in("Good morning! Who mends the nets, by the way?\nThanks.") == [
         "Who mends the nets, by the way?"
     ]
-    assert sentences("谁补网？钥匙在哪里？") == ["谁补网？", "钥匙在哪里？"]
-    assert sentences("Is v1.5 of x.y out? Where is the key") == [
+    assert questions_in("谁补网？钥匙在哪里？") == ["谁补网？", "钥匙在哪里？"]
+    assert questions_in("Is v1.5 of x.y out? Where is the key") == [
         "Is v1.5 of x.y out?", "Where is the key",
     ]  # fmt: skip
+    assert questions_in("Where does Ada live, and in which year was she born?") == [
+        "Where does Ada live", "in which year was she born?",
+    ]  # fmt: skip
+    assert questions_in("Who are Ada and Fenwick, and Whatley?") == []
+
+
+def test_a_pronoun_gives_way_to_a_name() -> None:
+    assert asked_of("Who is her doctor?", "Ada") == "Who is Ada's doctor?"
+    assert asked_of("when did they ask her?", "Ada") == "when did Ada ask her?"
+    assert asked_of("Is the heritage his?", "Ada") == "Is the heritage Ada's?"
+    assert asked_of("Where is the itch?", "Ada") is None
 
 
 def test_a_message_is_asked_sentence_by_sentence(two_lessons: Path) -> None:
@@ -28,12 +39,14 @@ def test_a_message_is_asked_sentence_by_sentence(two_lessons: Path) -> None:
     memory = Memory(two_lessons)
     polite = "I was looking for somebody all day long. Who mends the nets of Ostra? Thank you."
     both = f"Before I go to bed, tell me two things. {NETS[0]} And then this one. {KEY[0]}"
+    at_once = "Who mends the nets of Ostra, and where is the brass key?"
     untaught = "The weather was fine all day. How many hills are there? Thank you so much."
-    asked, several, other = memory.replies([polite, both, untaught])
+    asked, several, one_sentence, other = memory.replies([polite, both, at_once, untaught])
     assert (asked.question, asked.text, asked.further) == (polite, NETS[1], ())
     assert asked.fact is not None and asked.fact.question == NETS[0]
     assert several.text == f"{NETS[1]}\n{KEY[1]}"
     assert [item.question for item in several.further] == [KEY[0]]
+    assert (one_sentence.question, one_sentence.text) == (at_once, several.text)
     assert other.source == "model"
     assert memory.reply(NETS[0]).question == NETS[0]
 
