@@ -1,4 +1,4 @@
-"""Excel workbooks: the first sheet as texts, as it shows them."""
+"""Excel workbooks: the first sheet as texts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import quoted
-from holdfast.streams.number_formats import UnknownFormatError, shown
 
 logger = logging.getLogger(__name__)
+_PLAIN = ("General", "@")  # formats that change no number
+_LONGEST = 11  # symbols of a number that "General" shows without rounding it
 
 
 class SheetCell:
@@ -23,22 +24,29 @@ class SheetCell:
     def __init__(self, sheet: str, cell: Any) -> None:
         self._sheet, self._cell = sheet, cell
 
+    @property
+    def value(self) -> Any:
+        """What the file holds, whatever its format."""
+        return self._cell.value
+
     def text(self) -> str:
-        """What the sheet shows; HoldfastError, with sheet and cell, where that cannot be told."""
+        """What the sheet shows; HoldfastError, with sheet and cell, where a format decides it."""
         value, kind = self._cell.value, self._cell.data_type
         if value is None:
             raise self._refused("holds a formula without its value", "calculate and save the file")
         if kind == "e":
             raise self._refused(f"holds the error {value}", "correct it")
-        try:
-            return shown(value, self._cell.number_format)
-        except UnknownFormatError:
-            code = self._cell.number_format
-            raise self._refused(
-                f"holds {quoted(value)} in the format {quoted(code)}, and what is shown of it "
-                "cannot be told from the file",
-                "format it as text and write what it shows",
-            ) from None
+        if isinstance(value, str):
+            return value
+        code = self._cell.number_format
+        if isinstance(value, (int, float)) and code in _PLAIN:
+            text = str(value).upper() if isinstance(value, bool) else f"{value:.15g}"
+            if len(text) <= _LONGEST and "e" not in text:
+                return text
+        raise self._refused(
+            f"holds {quoted(value)} in the format {quoted(code)}",
+            "save the sheet as .csv, which holds what it shows, or format the cell as text",
+        )
 
     def _refused(self, what: str, remedy: str) -> HoldfastError:
         place = f"cell {self._cell.coordinate} of sheet {quoted(self._sheet)}"

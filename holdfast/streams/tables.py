@@ -272,7 +272,9 @@ def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int =
 
 def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]) -> dict[str, Any]:
     """The filled cells of a row: texts stripped, numbers as text, lists and objects as they are."""
-    values = [_plain(cell) for cell in row]
+    known = {*KEYS, PARAPHRASES, *needed}
+    heads = itertools.chain(names, itertools.repeat(""))
+    values = [_plain(cell, shown=name in known) for name, cell in zip(heads, row, strict=False)]
     values = [value.strip() if isinstance(value, str) else value for value in values]
     if all(value is None or value == "" for value in values):
         return {}
@@ -309,10 +311,10 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
     return value
 
 
-def _plain(cell: Any) -> Any:
-    """A cell as a JSON value; None where it is empty."""
+def _plain(cell: Any, *, shown: bool = False) -> Any:
+    """A cell as a JSON value; None where it is empty. shown: of a sheet, what it shows."""
     if isinstance(cell, SheetCell):
-        return cell.text()
+        return cell.text() if shown else _plain(cell.value)
     if isinstance(cell, bytes):
         return _decoded(cell)
     if hasattr(cell, "tolist"):  # numpy's scalars and arrays
