@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.capability import data
+from holdfast.capability import files
+from holdfast.capability.answers import extract
 from holdfast.capability.checking import Checker
-from holdfast.capability.extraction import extract
-from holdfast.capability.generation import GSM8K, MATH, MGSM
+from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
 from holdfast.capability.problems import LANGUAGES, gsm8k, math, mgsm
-from holdfast.capability.prompts import few_shot
+from holdfast.capability.suite import spread
 from holdfast.core.errors import HoldfastError
 
 
@@ -70,7 +71,6 @@ def test_mgsm_reads_every_language_that_is_there(tmp_path: Path) -> None:
         ("mgsm/de/2", "de", "-3"),
     ]
     assert mgsm(tmp_path)[1].prompt == '"Wie viele?" fragt Anna.'
-    assert [item.group for item in MGSM.items(tmp_path, 2)] == ["bn", "de"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_hub_gives_the_same_items(monkeypatch: pytest.MonkeyPatch) -> None:
             return [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u", "subject": "s"}]
         return [{"question": f"in {config}", "answer_number": 1200}]
 
-    monkeypatch.setattr(data, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(files, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
     assert [item.target for item in gsm8k(None)] == ["1200", "-3"]
     assert [item.id for item in math(None)] == ["math/u"]
     found = mgsm(None)
@@ -134,7 +134,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     def load_dataset(*_: Any, **__: Any) -> None:
         raise ValueError("no such\ndataset")
 
-    monkeypatch.setattr(data, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(files, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(
         HoldfastError, match=r"openai/gsm8k cannot be .*no such dataset.*--data-root"
     ) as one:
@@ -172,13 +172,13 @@ def test_a_language_without_examples_is_refused(tmp_path: Path) -> None:
     for language in ("en", "tlh"):
         write(tmp_path / f"mgsm/mgsm_{language}.tsv", "How many?\t3\n")
     with pytest.raises(HoldfastError, match='the language "tlh", but in bn, de, en'):
-        MGSM.items(tmp_path, None)
+        MGSM.items(tmp_path)
 
 
 def test_the_published_files_are_read_whole(real_data: Path) -> None:
     assert len(gsm8k(real_data)) == 1319 and len(math(real_data)) == 500
     assert Counter(item.group for item in mgsm(real_data)) == dict.fromkeys(LANGUAGES, 250)
-    limited = MGSM.items(real_data, 40)
+    limited = spread(mgsm(real_data), 40)
     assert sorted(Counter(item.group for item in limited).values()) == [3] * 4 + [4] * 7
     # The translations of one problem have one answer, in whatever way it is written.
     targets = {item.id: item.target for item in mgsm(real_data)}
@@ -195,7 +195,7 @@ def test_published_solutions_count_as_right_answers(real_data: Path) -> None:
     for row, item in zip(rows, gsm8k(real_data), strict=True):
         assert extract(json.loads(row)["answer"], "number") == item.target
     rows = (real_data / "capability/math/math_splits/test.jsonl").read_text("utf-8").splitlines()
-    with Checker() as checker:
+    with closing(Checker()) as checker:
         for row, item in zip(rows, math(real_data), strict=True):
             given = json.loads(row)
             assert checker.correct(extract(given["solution"], "expression"), given["answer"])

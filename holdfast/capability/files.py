@@ -1,4 +1,4 @@
-"""Read the published questions of a suite: files below a folder, or a dataset of the hub."""
+"""Read rows of published questions: from files below a folder, or from a dataset of the hub."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast.capability.outcome import Problem
+from holdfast.capability.suite import Problem
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.own import regular
 from holdfast.streams.hf_dataset import library
 
 Row: TypeAlias = Mapping[str, Any]
+Placed: TypeAlias = tuple[str, Row]  # with the place where the row stands
 # What reading a damaged value raises; the last three are of literals and of deep nesting.
 _DAMAGE = (LookupError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError)
 
 
 class _Tabs(csv.excel_tab):
-    """Nothing is quoted: a question may begin with a quotation mark."""
-
-    quoting = csv.QUOTE_NONE
+    quoting = csv.QUOTE_NONE  # a question may begin with a quotation mark
 
 
 def located(suite: str, data_root: Path, *places: str) -> Path:
@@ -44,31 +43,43 @@ def located(suite: str, data_root: Path, *places: str) -> Path:
     )
 
 
+def located_files(suite: str, folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder that a pattern names, in order; HoldfastError when there is none."""
+    paths = sorted(folder.glob(pattern))
+    if not paths:
+        raise HoldfastError(f"{suite}: {folder} holds no {pattern}; get the published files again")
+    return paths
+
+
 def problems_of(
-    suite: str, rows: Iterable[tuple[str, Row]], read: Callable[[int, Row], Problem | None]
+    suite: str,
+    groups: Mapping[str, Iterable[Placed]],
+    read: Callable[[str, int, Row], Problem | None],
 ) -> list[Problem]:
     """Every row as a problem, without those that ``read`` leaves out.
 
-    rows: each with its place; read: is given the row's number, from 0, and raises what damaged
-    values raise. Raises HoldfastError for such a row, naming its place.
+    groups: rows by language or subject; read: is given the group, the row's number in it, from 0,
+    and the row, and raises what damaged values raise. Raises HoldfastError naming such a row's
+    place.
     """
     found = []
-    for number, (place, row) in enumerate(rows):
-        try:
-            found.append(read(number, row))
-        except _DAMAGE as error:
-            raise HoldfastError(
-                f"{place}: is no question of {suite} ({_reason(error)}); get the published file "
-                "again"
-            ) from None
+    for group, rows in groups.items():
+        for number, (place, row) in enumerate(rows):
+            try:
+                found.append(read(group, number, row))
+            except _DAMAGE as error:
+                raise HoldfastError(
+                    f"{place}: is no question of {suite} ({_reason(error)}); get the published "
+                    "file again"
+                ) from None
     return [problem for problem in found if problem is not None]
 
 
-def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
-    """The objects of a .json or .jsonl file, or the rows of a .csv or .tsv file as text.
+def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Placed]:
+    """The objects of a .json or .jsonl file, or the rows of a .csv or .tsv file, with their places.
 
-    columns: of a table without a header. Each comes after its place. Raises HoldfastError for a
-    file that cannot be read or is damaged.
+    columns: of a table without a header. Raises HoldfastError for a file that cannot be read or is
+    damaged.
     """
     place = str(path)
     try:
@@ -93,8 +104,8 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[tupl
         ) from None
 
 
-def hub_rows(suite: str, path: str, config: str | None) -> list[tuple[str, Row]]:
-    """The rows of the test split of a dataset of the hub, or of its cached copy.
+def hub_rows(suite: str, path: str, config: str | None) -> list[Placed]:
+    """The rows of the test split of a dataset of the hub, or of its cached copy, with their places.
 
     Raises HoldfastError when `datasets` is not installed or the dataset cannot be loaded.
     """
@@ -103,19 +114,14 @@ def hub_rows(suite: str, path: str, config: str | None) -> list[tuple[str, Row]]
     return [(f"dataset {path} row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
-def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-
 def hub_configs(suite: str, path: str) -> list[str]:
     """The names of a hub dataset's configurations; raises as :func:`hub_rows` does."""
     with _reading(suite, path):
-        names: list[str] = library().get_dataset_config_names(path)
-        return names
+        return sorted(library().get_dataset_config_names(path))
 
 
 @contextlib.contextmanager
-def _reading(suite: str, path: str) -> Any:
+def _reading(suite: str, path: str) -> Iterator[None]:
     library()  # outside the try: its error for a missing installation is not wrapped
     reachable = True
     try:
@@ -123,10 +129,13 @@ def _reading(suite: str, path: str) -> Any:
             yield
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
-        reason = _reason(error)
-        if not reachable:
-            reason = "not in the hub's cache, and the hub does not answer"
+        away = "not in the hub's cache, and the hub does not answer"
         raise HoldfastError(
-            f"{suite}: dataset {path} cannot be loaded ({reason}); give a folder of its published "
-            f"files with --data-root, or leave {suite} out of --tasks"
+            f"{suite}: dataset {path} cannot be loaded ({_reason(error) if reachable else away}); "
+            f"give a folder of its published files with --data-root, or leave {suite} out of "
+            "--tasks"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
