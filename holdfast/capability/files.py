@@ -43,12 +43,43 @@ def located(suite: str, data_root: Path, *places: str) -> Path:
     )
 
 
-def located_files(suite: str, folder: Path, pattern: str) -> list[Path]:
-    """The files of a folder that a pattern names, in order; HoldfastError when there is none."""
-    paths = sorted(folder.glob(pattern))
+def published(
+    suite: str,
+    data_root: Path | None,
+    hub: tuple[str, Sequence[str | None]],
+    places: Sequence[str],
+    files: tuple[str, Callable[[Path], str]] = ("", str),
+    columns: Sequence[str] | None = None,
+) -> dict[str, Iterable[Placed]]:
+    """The rows of a suite, group by group.
+
+    data_root: the folder of the published files; None: a dataset of the hub, its name and its
+    configurations, all of them when there is none, each a group. places: of a file or a folder,
+    see :func:`located`; files: the pattern of the folder's files and the group of each; columns:
+    of tables without a header.
+    Raises HoldfastError when `datasets`, the dataset or the files are missing.
+    """
+    if data_root is None:
+        name, configs = hub
+        with _reading(suite, name):
+            configs = configs or sorted(library().get_dataset_config_names(name))
+            loaded = {one: list(library().load_dataset(name, one, split="test")) for one in configs}
+        return {
+            str(config): [(f"dataset {name} row {n}", row) for n, row in enumerate(rows, start=1)]
+            for config, rows in loaded.items()
+        }
+    pattern, group_of = files
+    place = located(suite, data_root, *places)
+    if place.is_file():
+        return {"": file_rows(place, columns)}
+    # Files that are called by a number come in the order of their numbers.
+    paths = sorted(
+        place.glob(pattern),
+        key=lambda path: (path.parent, len(path.stem) if path.stem.isdigit() else 0, path),
+    )
     if not paths:
-        raise HoldfastError(f"{suite}: {folder} holds no {pattern}; get the published files again")
-    return paths
+        raise HoldfastError(f"{suite}: {place} holds no {pattern}; get the published files again")
+    return {group_of(path): file_rows(path, columns) for path in paths}
 
 
 def problems_of(
@@ -102,22 +133,6 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Plac
         raise HoldfastError(
             f"{place}: is damaged ({_reason(error)}); get the published file again"
         ) from None
-
-
-def hub_rows(suite: str, path: str, config: str | None) -> list[Placed]:
-    """The rows of the test split of a dataset of the hub, or of its cached copy, with their places.
-
-    Raises HoldfastError when `datasets` is not installed or the dataset cannot be loaded.
-    """
-    with _reading(suite, path):
-        rows = list(library().load_dataset(path, config, split="test"))
-    return [(f"dataset {path} row {number}", row) for number, row in enumerate(rows, start=1)]
-
-
-def hub_configs(suite: str, path: str) -> list[str]:
-    """The names of a hub dataset's configurations; raises as :func:`hub_rows` does."""
-    with _reading(suite, path):
-        return sorted(library().get_dataset_config_names(path))
 
 
 @contextlib.contextmanager

@@ -186,6 +186,5 @@ def _examples(suite: str) -> str:
 
 
 def _filled(template: str, question: str, answer: str) -> str:
-    # Not str.format: questions hold braces.
-    before, _, after = template.partition("{question}")
-    return before + question + after.removesuffix("{answer}") + answer
+    # The question comes last, and not by str.format: it may hold braces.
+    return template.replace("{answer}", answer).replace("{question}", question)

@@ -7,22 +7,12 @@ is missing, or the file and the line that are damaged. Source: app:res-capabilit
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.capability.answers import last_box, numbers
-from holdfast.capability.files import (
-    Placed,
-    Row,
-    file_rows,
-    hub_configs,
-    hub_rows,
-    located,
-    located_files,
-    problems_of,
-)
+from holdfast.capability.files import Placed, Row, problems_of, published
 from holdfast.capability.suite import Problem
 
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
@@ -30,18 +20,11 @@ LETTERS = "ABCD"
 # What becomes of the items that MMLU-Redux marks as wrong.
 Errors = Literal["drop", "keep", "correct"]
 
-# Not MGSM's own repository on the hub: it holds a loading script, which datasets no longer runs.
-_GSM8K, _MATH, _MGSM = "openai/gsm8k", "HuggingFaceH4/MATH-500", "jbross-ibm-research/mgsm"
-_REDUX, _MMLU = "edinburgh-dair/mmlu-redux-2.0", "cais/mmlu"
-
 
 def gsm8k(data_root: Path | None) -> list[Problem]:
     """The test problems of GSM8K, of ``gsm8k/test.jsonl``; the target follows ``####``."""
-    if data_root is None:
-        rows: Iterable[Placed] = hub_rows("gsm8k", _GSM8K, "main")
-    else:
-        rows = file_rows(located("gsm8k", data_root, "gsm8k/test.jsonl"))
-    return problems_of("gsm8k", {"": rows}, _gsm8k_item)
+    rows = published("gsm8k", data_root, ("openai/gsm8k", ["main"]), ["gsm8k/test.jsonl"])
+    return problems_of("gsm8k", rows, _gsm8k_item)
 
 
 def math(data_root: Path | None) -> list[Problem]:
@@ -50,29 +33,19 @@ def math(data_root: Path | None) -> list[Problem]:
     The 500 of ``math/math_splits/test.jsonl``, which are also the hub's, or else those of the tree
     ``math/MATH/test/*/*.json``: subjects in alphabetical order, problems in numerical order.
     """
-    if data_root is None:
-        return problems_of("math", {"": hub_rows("math", _MATH, None)}, _math_item)
-    place = located("math", data_root, "math/math_splits/test.jsonl", "math/MATH/test")
-    if place.is_file():
-        return problems_of("math", {"": file_rows(place)}, _math_item)
-    paths = located_files("math", place, "*/*.json")
-    in_order = sorted(paths, key=lambda path: (path.parent, len(path.name), path))
-    found = {"/".join(path.parts[-3:]): file_rows(path) for path in in_order}
-    return problems_of("math", found, _math_item)
+    places = ["math/math_splits/test.jsonl", "math/MATH/test"]
+    files = "*/*.json", lambda path: "/".join(path.parts[-3:])
+    rows = published("math", data_root, ("HuggingFaceH4/MATH-500", [None]), places, files)
+    return problems_of("math", rows, _math_item)
 
 
 def mgsm(data_root: Path | None) -> list[Problem]:
     """The problems of MGSM, language by language, of every ``mgsm/mgsm_<language>.tsv``."""
-    if data_root is None:
-        found = {language: hub_rows("mgsm", _MGSM, language) for language in LANGUAGES}
-    else:
-        first = [f"mgsm/mgsm_{language}.tsv" for language in ("en", *LANGUAGES)]
-        folder = located("mgsm", data_root, *first).parent
-        found = {
-            path.stem.removeprefix("mgsm_"): list(file_rows(path, ["question", "answer_number"]))
-            for path in located_files("mgsm", folder, "mgsm_*.tsv")
-        }
-    return problems_of("mgsm", found, _mgsm_item)
+    # Not MGSM's own repository on the hub: it holds a loading script, which datasets does not run.
+    hub = "jbross-ibm-research/mgsm", LANGUAGES
+    files = "mgsm_*.tsv", lambda path: path.stem.removeprefix("mgsm_")
+    rows = published("mgsm", data_root, hub, ["mgsm"], files, ["question", "answer_number"])
+    return problems_of("mgsm", rows, _mgsm_item)
 
 
 def mmlu_redux(data_root: Path | None, errors: Errors) -> list[Problem]:
@@ -80,30 +53,26 @@ def mmlu_redux(data_root: Path | None, errors: Errors) -> list[Problem]:
 
     errors: which of the items that are marked as wrong are kept, and with which answer.
     """
-    if data_root is None:
-        names = hub_configs("mmlu_redux", _REDUX)
-        found = {name: hub_rows("mmlu_redux", _REDUX, name) for name in names}
-    else:
-        published = "mini_mmlu_fixed_csv"
-        places = (f"mmlu_redux/{published}", "mmlu_redux", published)
-        folder = located("mmlu_redux", data_root, *places)
-        paths = located_files("mmlu_redux", folder, "*/test.csv")
-        found = {path.parent.name: list(file_rows(path)) for path in paths}
-    return problems_of("mmlu_redux", found, partial(_redux_item, errors))
+    folder = "mini_mmlu_fixed_csv"
+    places = [f"mmlu_redux/{folder}", "mmlu_redux", folder]
+    files = "*/test.csv", lambda path: path.parent.name
+    hub: tuple[str, list[str]] = "edinburgh-dair/mmlu-redux-2.0", []
+    rows = published("mmlu_redux", data_root, hub, places, files)
+    return problems_of("mmlu_redux", rows, partial(_redux_item, errors))
 
 
 def mmlu(data_root: Path | None) -> list[Problem]:
     """The items of ``<subject>_test.csv``: no header; question, four choices, letter."""
-    found: dict[str, list[Placed]] = {}
-    if data_root is None:
-        for place, row in hub_rows("mmlu", _MMLU, "all"):
-            found.setdefault(str(row["subject"]), []).append((place, row))
-    else:
-        folder = located("mmlu", data_root, "mmlu/data/test", "mmlu/test", "data/test")
-        for path in located_files("mmlu", folder, "*_test.csv"):
-            rows = file_rows(path, ["question", *LETTERS, "letter"])
-            found[path.stem.removesuffix("_test")] = list(rows)
-    return problems_of("mmlu", found, _mmlu_item)
+    places = ["mmlu/data/test", "mmlu/test", "data/test"]
+    files = "*_test.csv", lambda path: path.stem.removesuffix("_test")
+    columns = ["question", *LETTERS, "letter"]
+    rows = published("mmlu", data_root, ("cais/mmlu", ["all"]), places, files, columns)
+    if data_root is None:  # the hub has all subjects in one table
+        by_subject: dict[str, list[Placed]] = {}
+        for place, row in rows["all"]:
+            by_subject.setdefault(str(row["subject"]), []).append((place, row))
+        return problems_of("mmlu", by_subject, _mmlu_item)
+    return problems_of("mmlu", rows, _mmlu_item)
 
 
 def _gsm8k_item(_: str, number: int, row: Row) -> Problem:
@@ -118,7 +87,7 @@ def _math_item(file: str, _: int, row: Row) -> Problem:
     if target is None:
         raise ValueError("the solution has no complete \\boxed{}")
     group = row.get("subject") or row.get("type") or ""
-    return Problem(f"math/{file or row['unique_id']}", str(group), _text(row["problem"]), target)
+    return Problem(f"math/{row.get('unique_id', file)}", str(group), _text(row["problem"]), target)
 
 
 def _mgsm_item(language: str, number: int, row: Row) -> Problem:

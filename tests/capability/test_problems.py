@@ -105,7 +105,7 @@ def test_a_damaged_file_is_named_with_its_line(
 
 
 def test_problems_that_are_not_there_are_missed_in_one_line(tmp_path: Path) -> None:
-    for read, place in [(gsm8k, "gsm8k/test.jsonl"), (math, "math_splits"), (mgsm, "mgsm_en.tsv")]:
+    for read, place in [(gsm8k, "gsm8k/test.jsonl"), (math, "math_splits"), (mgsm, "mgsm")]:
         with pytest.raises(HoldfastError, match=place):
             read(tmp_path)
 

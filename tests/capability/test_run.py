@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.capability.model import Model
-from holdfast.capability.run import Question, measure, questions
+from holdfast.capability.run import measure, questions
 from holdfast.capability.suite import Problem, Sample, score_of, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary
@@ -171,8 +171,3 @@ def test_an_empty_output_is_not_answered():
 def test_what_cannot_be_asked_is_refused(tmp_path, names, root, limit, items, told):
     with pytest.raises(HoldfastError, match=told):
         questions({"sums": Sums(known=items)}, names, root and tmp_path / root, limit)
-
-
-def test_a_question_holds_what_is_asked():
-    suite = Sums()
-    assert questions({"sums": suite}, ["sums", "sums"], None, 2) == [Question(suite, ITEMS[:2])]
