@@ -1,8 +1,7 @@
-"""Letter likelihoods are those of the plain forward; the published files mean what they say."""
+"""Letter likelihoods are those of the plain forward, and the likeliest letter is the answer."""
 
 from __future__ import annotations
 
-import csv
 import math
 from types import SimpleNamespace
 
@@ -11,7 +10,6 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from holdfast.backbone.generation.steps import can_cache
-from holdfast.capability import files
 from holdfast.capability.letters import (
     EXAMPLES,
     LetterChoice,
@@ -19,160 +17,11 @@ from holdfast.capability.letters import (
     next_token_log_probabilities,
     question,
 )
-from holdfast.capability.problems import mmlu, mmlu_redux
 from holdfast.capability.suite import Problem
 from holdfast.core.errors import HoldfastError
 from tests.tiny import exact_backbone, exact_gpt2
 
-HEADER = ["question", "choices", "answer", "error_type", "source", "correct_answer", "reason"]
 SOUP = ["hot", "cold", "None", "a 'mild', one"]
-
-
-def write_redux(root, *rows, subject="cooking"):
-    path = root / "capability" / "mmlu_redux" / "mini_mmlu_fixed_csv" / subject / "test.csv"
-    path.parent.mkdir(parents=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([HEADER, *rows])
-    return path
-
-
-def row(answer=0, kind="ok", corrected="", text="How is soup?", choices=SOUP):
-    return [text, str(choices), answer, kind, "", corrected, ""]
-
-
-ROWS = (
-    row(2),
-    row(0, "wrong_groundtruth", "B"),
-    row(0, "wrong_groundtruth", "3"),
-    row(1, "wrong_groundtruth", "2.0"),
-    row(1, "wrong_groundtruth", "cold"),
-    row(0, "multiple_correct_answers", "A, C"),
-    row(3, "no_correct_answer"),
-    row(1, "ok", "0"),
-)
-
-
-@pytest.mark.parametrize(
-    ("errors", "answers"),
-    [
-        ("drop", {0: "C", 7: "B"}),
-        ("keep", {0: "C", 1: "A", 2: "A", 3: "B", 4: "B", 5: "A", 6: "D", 7: "B"}),
-        ("correct", {0: "C", 1: "B", 2: "D", 3: "C", 4: "B", 7: "B"}),
-    ],
-)
-def test_bad_items_are_handled_as_asked_and_keep_their_ids(tmp_path, errors, answers):
-    write_redux(tmp_path, *ROWS)
-    items = mmlu_redux(tmp_path, errors)
-    assert {item.id: item.target for item in items} == {
-        f"mmlu_redux/cooking/{number}": letter for number, letter in answers.items()
-    }
-    assert items[0].details == {"choices": SOUP} and items[0].group == "cooking"
-
-
-def test_a_row_over_several_lines_is_one_question(tmp_path):
-    write_redux(tmp_path, row(0, text="First line,\nsecond line?"), row(1))
-    assert mmlu_redux(tmp_path, "drop")[0].prompt == "First line,\nsecond line?"
-
-
-def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path):
-    path = write_redux(tmp_path, *ROWS)
-    plain = mmlu_redux(tmp_path, "keep")
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n\n") + b"\n")
-    assert mmlu_redux(tmp_path, "keep") == plain
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        row(4),
-        row("B"),
-        row(choices=["one", "two", "three", 4]),
-        ["a call", "print(1)", 0, "ok", "", "", ""],
-        ["short"],
-    ],
-)
-def test_a_damaged_row_is_named(tmp_path, bad):
-    write_redux(tmp_path, row(), bad)
-    with pytest.raises(HoldfastError, match=r"test\.csv line 3: is no question of mmlu_redux"):
-        mmlu_redux(tmp_path, "drop")
-
-
-def test_a_missing_column_and_a_missing_folder_are_named(tmp_path):
-    path = write_redux(tmp_path, row())
-    path.write_text(path.read_text().replace("error_type", "kind"))
-    with pytest.raises(
-        HoldfastError,
-        match=r"test\.csv line 2: is no question of mmlu_redux \(KeyError: 'error_type'",
-    ):
-        mmlu_redux(tmp_path, "drop")
-    with pytest.raises(HoldfastError, match="mini_mmlu_fixed_csv is not there; give --data-root"):
-        mmlu_redux(tmp_path / "elsewhere", "drop")
-
-
-def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path):
-    path = tmp_path / "mmlu" / "data" / "test" / "odd_things_test.csv"
-    path.parent.mkdir(parents=True)
-    path.write_text('"Which, if any?",None,NaN,,4,C\nNext?,1,2,3,4,A\n')
-    first, second = mmlu(tmp_path)
-    assert (first.prompt, first.target) == ("Which, if any?", "C")
-    assert first.details == {"choices": ["None", "NaN", "", "4"]}
-    assert (second.id, second.group, second.target) == ("mmlu/odd_things/1", "odd_things", "A")
-    path.write_text("Next?,1,2,3,4,AB\n")
-    with pytest.raises(HoldfastError, match="line 1: is no question of mmlu"):
-        mmlu(tmp_path)
-
-
-def test_the_published_files_are_read_whole(real_data):
-    kept = mmlu_redux(real_data, "keep")
-    clean = mmlu_redux(real_data, "drop")
-    corrected = mmlu_redux(real_data, "correct")
-    assert (len(kept), len(clean)) == (2400, 2159)
-    assert len(clean) < len(corrected) < len(kept)
-    assert len({item.id for item in kept}) == 2400 and len({item.group for item in kept}) == 24
-    every = mmlu(real_data)
-    assert (len(every), len({item.group for item in every})) == (14042, 57)
-    assert sum(item.details["choices"].count("None") for item in every) == 10
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """Stands in for the `datasets` library: what was asked of it, and its answers by name."""
-    asked, rows = [], {}
-
-    def load_dataset(path, config, split):
-        asked.append((path, config, split))
-        return rows[config]
-
-    library = SimpleNamespace(
-        load_dataset=load_dataset, get_dataset_config_names=lambda path: list(rows)
-    )
-    monkeypatch.setattr(files, "library", lambda: library)
-    return asked, rows
-
-
-def test_the_hub_gives_the_items_of_the_files(tmp_path, hub):
-    asked, rows = hub
-    write_redux(tmp_path, *ROWS)
-    named = [dict(zip(HEADER, one, strict=True)) | {"choices": SOUP} for one in ROWS]
-    rows["cooking"] = named
-    for errors in ("drop", "keep", "correct"):
-        assert mmlu_redux(None, errors) == mmlu_redux(tmp_path, errors)
-    assert asked[0][1:] == ("cooking", "test")
-
-
-def test_the_hub_counts_the_questions_of_each_subject(hub):
-    asked, rows = hub
-    rows["all"] = [
-        {"question": "How?", "subject": subject, "choices": SOUP, "answer": answer}
-        for subject, answer in (("art", 0), ("law", 3), ("art", 2))
-    ]
-    found = {item.id: (item.group, item.target) for item in mmlu(None)}
-    assert found == {
-        "mmlu/art/0": ("art", "A"),
-        "mmlu/law/0": ("law", "D"),
-        "mmlu/art/1": ("art", "C"),
-    }
-    assert asked[0][1:] == ("all", "test")
 
 
 def test_the_prompt_is_two_examples_and_the_question():
