@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import unicodedata
-from types import TracebackType
 
 from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
@@ -33,13 +32,10 @@ _FULL_STOP = re.compile(r"(?<!\\right)\.\s*$")
 
 
 class Checker:
-    """Compares answers with targets in a process that ends with the context."""
+    """Compares answers with targets in a process, until it is closed."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
-        """seconds: time limit of one comparison.
-
-        Raises HoldfastError when math-verify is not installed.
-        """
+        """seconds: of one comparison. HoldfastError when math-verify is not installed."""
         if None in map(importlib.util.find_spec, ("math_verify", "antlr4")):
             raise HoldfastError(
                 'checking answers needs math-verify; pip install "holdfast[capability]"'
@@ -47,32 +43,24 @@ class Checker:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Checker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def correct(self, extracted: str | None, target: str) -> bool:
         """Whether the answer equals the target, both LaTeX or plain numbers; False for None."""
-        if extracted is None:
-            return False
-        if extracted == target:
-            return True
+        if extracted is None or extracted == target:
+            return extracted == target
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = _started()
-        process = self._process
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps([extracted, target]) + "\n")
-            process.stdin.flush()
-        verdict = _line(process, self._seconds)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "PYTHONPATH": importable()},
+            )
+            ready = _reply(self._process, "", _START_SECONDS)
+            assert ready == "ready", "the process that checks answers did not start"
+        verdict = _reply(self._process, json.dumps([extracted, target]) + "\n", self._seconds)
         if not verdict:
             self.close()
         return verdict == "true"
@@ -80,32 +68,19 @@ class Checker:
     def close(self) -> None:
         """End the process; the next comparison starts another."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        # communicate() flushes stdin, which fails for input that the killed process never read.
-        with contextlib.suppress(BrokenPipeError):
-            process.communicate()
+        if process is not None:
+            process.kill()
+            # communicate() flushes stdin, which fails for input that the process never read.
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
 
 
-def _started() -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": importable()},
-    )
-    ready = _line(process, _START_SECONDS)
-    assert ready == "ready", "the process that checks answers did not start"
-    return process
-
-
-def _line(process: subprocess.Popen[str], seconds: float) -> str:
-    """The next line that the process writes; empty when it exits or is killed by the time limit."""
-    assert process.stdout is not None
+def _reply(process: subprocess.Popen[str], line: str, seconds: float) -> str:
+    """The process's reply to a line; empty when it exits or is killed by the time limit."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line)
+        process.stdin.flush()
     patience = threading.Timer(seconds, process.kill)
     patience.start()
     try:
@@ -127,12 +102,8 @@ def equal(extracted: str, target: str) -> bool:
 
 def _latex(text: str) -> str:
     """``text`` in signs that math-verify parses: ASCII digits, LaTeX degrees and roots."""
-    digits = "".join(
-        character if character.isascii() else str(unicodedata.decimal(character, character))
-        for character in text
-    )
-    signs = _ROOT.sub(r"\\sqrt{\1}", digits).translate(_SIGNS)
-    return _FULL_STOP.sub("", signs)
+    digits = "".join(str(unicodedata.decimal(character, character)) for character in text)
+    return _FULL_STOP.sub("", _ROOT.sub(r"\\sqrt{\1}", digits).translate(_SIGNS))
 
 
 def _serve() -> None:
@@ -146,16 +117,14 @@ def _serve() -> None:
     os.dup2(2, 1)
     # Load and build math-verify's parsers now, outside the first comparison's time limit.
     equal("(x+1)^2", "x^2+2x+1")
-    replies.write("ready\n")
-    replies.flush()
+    print("ready", file=replies, flush=True)
     for line in sys.stdin:
         try:
             verdict = equal(*json.loads(line))
         # Errors of the parser, of sympy, of arithmetic: what cannot be compared is not equal.
         except Exception:  # noqa: BLE001
             verdict = False
-        replies.write(json.dumps(verdict) + "\n")
-        replies.flush()
+        print(json.dumps(verdict), file=replies, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,22 +5,40 @@ Source: app:res-capability.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from holdfast.capability import problems
+from holdfast.capability.answers import Kind, extract
 from holdfast.capability.checking import Checker
-from holdfast.capability.extraction import Kind, extract
-from holdfast.capability.outcome import OPENING, Problem, Progress, Sample, spread
-from holdfast.capability.prompts import few_shot, fingerprint
+from holdfast.capability.suite import OPENING, Problem, Sample
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
 # Positions of all rows of a batch at their full length. Samples are stored batch by batch.
 _TOKENS_IN_CACHE = 65536
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A tokenized prompt. room: the most tokens of the answer; stop: the text that ends it."""
+
+    item: Problem
+    text: str
+    tokens: list[int]
+    shots: int
+    room: int
+    stop: str
 
 
 @dataclass(frozen=True)
@@ -46,21 +64,13 @@ class GeneratedSuite:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {
-            "shots": self.shots,
-            "new_tokens": self.new_tokens,
-            "examples": fingerprint(self.name),
-            **OPENING,
-        }
+        examples = hashlib.sha256(_examples(self.name).encode()).hexdigest()
+        room = {"shots": self.shots, "new_tokens": self.new_tokens}
+        return {**room, "examples": examples, **OPENING}
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
-        """The first ``limit`` problems, spread evenly over languages or subjects; None: all.
-
-        data_root: the folder of the published files; None: the Hugging Face hub.
-        Raises HoldfastError in one line when they are missing or damaged, or in a language that
-        has no examples.
-        """
-        items = spread(self.read(data_root), limit)
+    def items(self, data_root: Path | None) -> list[Problem]:
+        """All problems; HoldfastError when missing, damaged or in a language without examples."""
+        items = self.read(data_root)
         for language in {self.language(item) for item in items}:
             few_shot(self.name, language)
         return items
@@ -69,9 +79,7 @@ class GeneratedSuite:
         """Raise HoldfastError when math-verify is not installed; any model is accepted."""
         Checker()
 
-    def answer(
-        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
-    ) -> Iterator[Sample]:
+    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
         """Yield a sample of each item, batch by batch, the longest prompts first.
 
         details: ``shots``, how many examples fitted; ``tokens``, how many were generated; ``ended``
@@ -81,25 +89,18 @@ class GeneratedSuite:
         from holdfast.backbone.generation.greedy import batches, decode_greedily
 
         asked = [self.asked(backbone, item) for item in items]
-        lengths = [len(one.tokens) + one.room for one in asked]
-        done = correct = 0
-        with Checker() as checker:
-            for batch in batches(lengths, _TOKENS_IN_CACHE):
-                progress(done, len(items), f"{correct} correct")
+        with closing(Checker()) as checker:
+            for batch in batches([len(one.tokens) + one.room for one in asked], _TOKENS_IN_CACHE):
                 some = [asked[place] for place in batch]
                 outputs = decode_greedily(
                     backbone,
                     [one.tokens for one in some],
                     [one.room for one in some],
-                    _stopping(backbone, some),
+                    functools.partial(_stopped, backbone, [one.stop for one in some]),
                     tokens_in_cache=_TOKENS_IN_CACHE,
                 )
                 for one, tokens in zip(some, outputs, strict=True):
-                    sample = self._sample(backbone, one, tokens, checker)
-                    correct += sample.correct
-                    yield sample
-                done += len(batch)
-        progress(done, len(items), f"{correct} correct")
+                    yield self._sample(backbone, one, tokens, checker)
 
     def language(self, item: Problem) -> str:
         """The language of an item's question."""
@@ -109,50 +110,35 @@ class GeneratedSuite:
         """The prompt of an item for a model's context, and the room for its answer."""
         examples = few_shot(self.name, self.language(item))
         context: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
-        wanted = self.new_tokens if context is None else min(self.new_tokens, context // 2)
+        room = self.new_tokens if context is None else min(self.new_tokens, context // 2)
         for shots in range(self.shots, -1, -1):
             text = examples.prompt(item.prompt, shots)
-            tokens = [*backbone.opening, *_token_ids(backbone, text)]
-            if context is None or len(tokens) + wanted <= context:
-                return Asked(item, text, tokens, shots, wanted, examples.stop)
-        assert context is not None
-        return Asked(item, text, tokens, 0, max(0, context - len(tokens)), examples.stop)
+            # Not Backbone.tokenize, which warns of long texts.
+            known = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
+            tokens = [*backbone.opening, *known["input_ids"]]
+            left = room if context is None else context - len(tokens)
+            if left >= room:
+                break
+        return Asked(item, text, tokens, shots, max(0, min(room, left)), examples.stop)
 
     def _sample(
         self, backbone: Backbone, asked: Asked, tokens: list[int], checker: Checker
     ) -> Sample:
-        text = backbone.decode(tokens)
+        item, text = asked.item, backbone.decode(tokens)
         output = text.partition(asked.stop)[0]
-        item = asked.item
         extracted = extract(output, self.kind, self.language(item))
-        if not asked.room:
-            ended = "no room"
-        elif output != text or tokens[-1] in backbone.stop_tokens:
-            ended = "stop"
-        else:
-            ended = "length"
-        return Sample(
-            item.id,
-            item.group,
-            asked.text,
-            output,
-            extracted,
-            item.target,
-            checker.correct(extracted, item.target),
-            {"shots": asked.shots, "tokens": len(tokens), "ended": ended},
-        )
+        correct = checker.correct(extracted, item.target)
+        stopped = output != text or not backbone.stop_tokens.isdisjoint(tokens[-1:])
+        ended = "no room" if not asked.room else "stop" if stopped else "length"
+        details = {"shots": asked.shots, "tokens": len(tokens), "ended": ended}
+        prompt, target = asked.text, item.target
+        return Sample(item.id, item.group, prompt, output, extracted, target, correct, details)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A tokenized prompt; room: the most tokens that the answer may have."""
-
-    item: Problem
-    text: str
-    tokens: list[int]
-    shots: int
-    room: int
-    stop: str
+def _stopped(backbone: Backbone, stops: Sequence[str], row: int, tokens: list[int]) -> bool:
+    """Whether a row's tokens end with its stop, the beginning of a next problem."""
+    # A token is at least a byte, so a stop just completed lies within this many last tokens.
+    return stops[row] in backbone.decode(tokens[-len(stops[row].encode()) - 1 :])
 
 
 GSM8K = GeneratedSuite("gsm8k", problems.gsm8k, "number")
@@ -160,18 +146,45 @@ MATH = GeneratedSuite("math", problems.math, "expression")
 MGSM = GeneratedSuite("mgsm", problems.mgsm, "number")
 
 
-def _token_ids(backbone: Backbone, text: str) -> list[int]:
-    # As Backbone.tokenize, but without its warning for long texts, which ``asked`` handles.
-    ids: list[int] = backbone.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
+@dataclass(frozen=True)
+class FewShot:
+    """The worked examples of a suite in one language, written for Holdfast.
+
+    template: holds ``{question}`` and, at its end, ``{answer}``; examples: rendered, in order.
+    """
+
+    template: str
+    examples: tuple[str, ...]
+
+    @property
+    def stop(self) -> str:
+        """The text that begins a next problem, and so ends the answer."""
+        return "\n" + self.template.partition("{question}")[0].rstrip()
+
+    def prompt(self, question: str, shots: int) -> str:
+        """The last ``shots`` examples and the question, up to the answer's position."""
+        asked = _filled(self.template, question, "").rstrip()
+        return "\n\n".join([*self.examples[len(self.examples) - shots :], asked])
 
 
-def _stopping(backbone: Backbone, asked: Sequence[Asked]) -> Callable[[int, list[int]], bool]:
-    """A predicate (row, tokens) -> bool: the row has generated its stop, a next problem."""
-    # A token is at least a byte, so a stop just completed lies within this many last tokens.
-    tails = [len(one.stop.encode()) + 1 for one in asked]
+@functools.cache
+def few_shot(suite: str, language: str = "en") -> FewShot:
+    """The packaged examples of a suite; HoldfastError when there are none in that language."""
+    languages = yaml.safe_load(_examples(suite))
+    if language not in languages:
+        raise HoldfastError(
+            f'{suite}: there are no worked examples in the language "{language}", but in '
+            f"{', '.join(sorted(languages))}; leave its file out"
+        )
+    template, examples = languages[language]["template"], languages[language]["examples"]
+    rendered = (_filled(template, one["question"], one["answer"]) for one in examples)
+    return FewShot(template, tuple(rendered))
 
-    def stopped(row: int, tokens: list[int]) -> bool:
-        return asked[row].stop in backbone.decode(tokens[-tails[row] :])
 
-    return stopped
+def _examples(suite: str) -> str:
+    return (files("holdfast.capability") / "few_shot" / f"{suite}.yaml").read_text("utf-8")
+
+
+def _filled(template: str, question: str, answer: str) -> str:
+    # The question comes last, and not by str.format: it may hold braces.
+    return template.replace("{answer}", answer).replace("{question}", question)

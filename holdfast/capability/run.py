@@ -1,19 +1,29 @@
-"""Measure a model on suites, storing each answer as soon as it is known."""
+"""Measure a model on suites, storing each answer as soon as it is known.
+
+``<suite>.json`` in the model's directory holds the settings before the first answer and the score
+after the last; ``<suite>.samples.jsonl`` grows answer by answer.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.capability.generation import GSM8K, MATH, MGSM
+from holdfast.capability.letters import LetterChoice
 from holdfast.capability.model import Model
-from holdfast.capability.outcome import Benchmark, Problem, Progress, Sample
-from holdfast.capability.store import SampleStore, settings_of
+from holdfast.capability.problems import Errors
+from holdfast.capability.suite import Problem, Progress, Sample, Suite, score_of, spread
+from holdfast.capability.text import Text
+from holdfast.core.claims import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.files import lock_directory
+from holdfast.core.files import append, cut, lock_directory, read_bytes
+from holdfast.results.capability import asked, read_result, write_result
 
 # Suite name -> context manager of its progress bar.
 Showing = Callable[[str], AbstractContextManager[Progress]]
@@ -23,33 +33,40 @@ Showing = Callable[[str], AbstractContextManager[Progress]]
 class Question:
     """A suite and the items to ask."""
 
-    suite: Benchmark
+    suite: Suite
     items: Sequence[Problem]
 
 
+def suites(redux_errors: Errors = "drop") -> dict[str, Suite]:
+    """Every suite by its name. redux_errors: how to treat items that MMLU-Redux marks as wrong."""
+    letters = LetterChoice("mmlu_redux", redux_errors), LetterChoice("mmlu")
+    known: tuple[Suite, ...] = (GSM8K, MATH, MGSM, *letters, Text("text"), Text("corpus"))
+    return {suite.name: suite for suite in known}
+
+
 def questions(
-    suites: Mapping[str, Benchmark], names: Sequence[str], data_root: Path | None, limit: int | None
+    known: Mapping[str, Suite], names: Sequence[str], data_root: Path | None, limit: int | None
 ) -> list[Question]:
     """Read the items of the named suites, at most ``limit`` of each; None for all.
 
-    Raises HoldfastError for no name, an unknown one (naming the nearest), and files that are
-    missing, hold no item, or give two items the same id.
+    A limit is spread evenly over the groups. Raises HoldfastError for no name, an unknown one
+    (naming the nearest), and files that are missing, hold no item, or give two items the same id.
     """
     if not names:
-        raise HoldfastError(f"--tasks names no suite; known are {', '.join(suites)}")
+        raise HoldfastError(f"--tasks names no suite; known are {', '.join(known)}")
     for name in names:
-        if name not in suites:
-            raise HoldfastError(f'unknown task "{name}"; {did_you_mean(name, suites)}')
+        if name not in known:
+            raise HoldfastError(f'unknown task "{name}"; {did_you_mean(name, known)}')
     if limit is not None and limit < 1:
         raise HoldfastError(f"--limit {limit} leaves nothing to ask; give at least 1")
     if data_root is not None and not data_root.is_dir():
         raise HoldfastError(f"--data-root {data_root}: is no folder; give the one with the files")
-    chosen = [suites[name] for name in dict.fromkeys(names)]
-    return [Question(suite, _items(suite, data_root, limit)) for suite in chosen]
+    chosen = [known[name] for name in dict.fromkeys(names)]
+    return [Question(suite, spread(_items(suite, data_root), limit)) for suite in chosen]
 
 
-def _items(suite: Benchmark, data_root: Path | None, limit: int | None) -> list[Problem]:
-    items = suite.items(data_root, limit)
+def _items(suite: Suite, data_root: Path | None) -> list[Problem]:
+    items = suite.items(data_root)
     if not items:
         raise HoldfastError(
             f"{suite.name}: its files hold no item; restore them, or leave {suite.name} out of "
@@ -65,54 +82,85 @@ def _items(suite: Benchmark, data_root: Path | None, limit: int | None) -> list[
     return items
 
 
-def measure(model: Model, asked: Sequence[Question], showing: Showing) -> None:
+def measure(model: Model, questions: Sequence[Question], showing: Showing) -> None:
     """Answer the questions without a stored answer and write the scores.
 
     A process killed at any instant loses the answers of one batch; the same call continues. When
     all suites are finished, the model is not loaded. Raises HoldfastError, before any question is
     asked, when the directory holds results with other settings.
     """
-    store = SampleStore(model.directory)
+    place = model.directory
     settings = {
-        one.suite.name: settings_of(model.fingerprint, one.items, one.suite.settings)
-        for one in asked
+        one.suite.name: asked(
+            model.fingerprint,
+            ((item.id, item.prompt, item.target, item.details) for item in one.items),
+            one.suite.settings,
+        )
+        for one in questions
     }
-    open_ = [one for one in asked if not store.finished(one.suite.name, settings[one.suite.name])]
-    if not open_:
+    unfinished = [one for one in questions if not _finished(place, one, settings)]
+    if not unfinished:
         return
     backbone = model.load()
-    for question in open_:
+    for question in unfinished:
         question.suite.check(backbone)
-    names = [one.suite.name for one in open_]
-    with lock_directory(model.directory, parts=[f"{name}.samples.jsonl" for name in names]):
-        for question in open_:
-            name = question.suite.name
+    with lock_directory(place, parts=[f"{one.suite.name}.samples.jsonl" for one in unfinished]):
+        for question in unfinished:
             # Another process may have finished this suite while the model was loading.
-            if store.finished(name, settings[name]):
-                continue
-            with showing(name) as progress:
-                _answer(store, question, settings[name], backbone, progress)
+            if not _finished(place, question, settings):
+                with showing(question.suite.name) as progress:
+                    _answer(place, question, settings[question.suite.name], backbone, progress)
+
+
+def _finished(place: Path, question: Question, settings: Mapping[str, Any]) -> bool:
+    """Whether the score is stored. HoldfastError for a damaged file, or one of other settings."""
+    name = question.suite.name
+    record = read_result(place, name)
+    if record is not None:
+        check_same(place, f"{name}.json", record["settings"], settings[name])
+    return record is not None and record["score"] is not None
 
 
 def _answer(
-    store: SampleStore,
-    question: Question,
-    settings: dict[str, Any],
-    backbone: Any,
-    progress: Progress,
+    place: Path, question: Question, settings: dict[str, Any], backbone: Any, progress: Progress
 ) -> None:
     name = question.suite.name
-    known = store.samples(name)
-    rest = [item for item in question.items if item.id not in known]
-    before, total = len(question.items) - len(rest), len(question.items)
+    path = place / f"{name}.samples.jsonl"
+    if read_result(place, name) is None:
+        path.unlink(missing_ok=True)  # the settings of these samples are unknown
+        write_result(place, name, settings, None)
+    answers = stored_samples(path)
+    rest = [item for item in question.items if item.id not in answers]
+    done, total = len(question.items) - len(rest), len(question.items)
+    correct = sum(answers[item.id].correct for item in question.items if item.id in answers)
+    progress(done, total, "")
+    for sample in question.suite.answer(backbone, rest):
+        append(path, json.dumps(asdict(sample)) + "\n")
+        answers[sample.id] = sample
+        done, correct = done + 1, correct + sample.correct
+        progress(done, total, f"{correct} correct" if sample.target else "")
+    write_result(place, name, settings, score_of([answers[item.id] for item in question.items]))
 
-    def told(done: int, _: int, note: str) -> None:
-        progress(before + done, total, note)
 
-    store.begin(name, settings)
-    fresh: dict[str, Sample] = {}
-    for sample in question.suite.answer(backbone, rest, told):
-        store.add(name, sample)
-        fresh[sample.id] = sample
-    answers = {**known, **fresh}
-    store.finish(name, settings, [answers[item.id] for item in question.items])
+def stored_samples(path: Path) -> dict[str, Sample]:
+    """The samples of a file by id; empty when there is no file.
+
+    A last line without a line feed, left by a killed writer, is cut off. Raises HoldfastError for
+    any other line that is no sample.
+    """
+    if not path.exists():
+        return {}
+    content = read_bytes(path)
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        cut(path, len(whole))
+    found = {}
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            sample = Sample(**json.loads(line))
+        except (ValueError, TypeError):
+            raise HoldfastError(
+                f"{path} line {number}: is no sample; remove the line, and its item is asked again"
+            ) from None
+        found[sample.id] = sample
+    return found

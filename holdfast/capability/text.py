@@ -15,17 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.backbone.model import Backbone
-from holdfast.capability.data import located
-from holdfast.capability.outcome import Problem, Progress, Sample, spread
+from holdfast.capability.files import located
+from holdfast.capability.suite import Problem, Sample
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import regular
-from holdfast.evaluation.text import (
-    Passage,
-    bits_per_byte,
-    everyday_passages,
-    lengths,
-    settings,
-)
+from holdfast.evaluation.text import Passage, everyday_passages, lengths, settings
 
 # Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
@@ -45,7 +39,7 @@ class Text:
     def settings(self) -> dict[str, Any]:
         return settings()
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
+    def items(self, data_root: Path | None) -> list[Problem]:
         if self.name == "text":
             passages = everyday_passages()
         elif data_root is None:
@@ -55,21 +49,16 @@ class Text:
             )
         else:
             passages = held_out_passages(located("corpus", data_root, "corpus"))
-        return spread([Problem(one.id, "", one.text, "", {}) for one in passages], limit)
+        return [Problem(one.id, "", one.text, "") for one in passages]
 
     def check(self, backbone: Backbone) -> None:
         """Any model is accepted."""
 
-    def answer(
-        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
-    ) -> Iterator[Sample]:
+    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
         """Yield a sample of each item, in order."""
-        known = []
         for start in range(0, len(items), _PASSAGES_AT_ONCE):
             part = items[start : start + _PASSAGES_AT_ONCE]
             found = lengths(backbone, [item.prompt for item in part])
-            known += found
-            progress(start + len(part), len(items), f"{bits_per_byte(known):.2f} bits a byte")
             for item, length in zip(part, found, strict=True):
                 opening = item.prompt[:_SHOWN]
                 yield Sample(item.id, "", opening, "", None, "", False, length._asdict())
@@ -85,19 +74,14 @@ def held_out_passages(folder: Path) -> list[Passage]:
     """
     passages = []
     for path in sorted([*folder.glob("*.txt"), *folder.glob("*.txt.gz")]):
-        text = _read(path)
-        headings = list(re.finditer(r"^= (.+?) = .+$", text, flags=re.MULTILINE))
-        ends = [*(heading.start() for heading in headings[1:]), len(text)]
-        parts = {
-            heading[1]: text[heading.end() : end].strip()
-            for heading, end in zip(headings, ends, strict=False)
-            if heading[1] in HELD_OUT_TITLES
-        }
-        if not headings:
+        # The text before the first heading, then a title and a text in turn.
+        _, *parts = whole = re.split(r"^= (.+?) = .+$", _read(path), flags=re.MULTILINE)
+        for title, part in zip(parts[::2], parts[1::2], strict=True):
+            if title in HELD_OUT_TITLES:
+                passages += _cut(title, part.strip())
+        if not parts:
             name = path.name.removesuffix(".gz").removesuffix(".txt")
-            parts = {name: text[-_HELD_OUT_BYTES:].strip()}
-        for title, part in parts.items():
-            passages += _cut(title, part)
+            passages += _cut(name, whole[0][-_HELD_OUT_BYTES:].strip())
     if not passages:
         raise HoldfastError(
             f"corpus: {folder} holds no *.txt or *.txt.gz with a held-out text; give another "

@@ -74,8 +74,7 @@ def capability(
 
     with loading():
         from holdfast.capability.model import plain_model, trajectory_model
-        from holdfast.capability.run import measure, questions
-        from holdfast.capability.suites import suites
+        from holdfast.capability.run import measure, questions, suites
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     with loading("reading the questions"):

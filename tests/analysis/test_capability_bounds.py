@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,9 @@ import pytest
 
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.bootstrap import interval, ratio_draws
-from holdfast.capability.outcome import Sample
-from holdfast.capability.store import SampleStore
+from holdfast.capability.suite import Sample, score_of
 from holdfast.report.page import render
-from holdfast.results.capability import boundary
+from holdfast.results.capability import boundary, write_result
 from tests.analysis.synthetic import write_suite
 
 TASKS, ITEMS = 3, 60
@@ -36,12 +36,11 @@ def samples(suite: str, right: np.ndarray) -> list[Sample]:
 
 
 def write(cell: Path, after: int, suite: str, right: np.ndarray) -> None:
-    store = SampleStore(boundary(cell, after))
-    settings = {"model": f"{cell}{after}", "items": len(right)}
-    store.begin(suite, settings)
-    for sample in samples(suite, right):
-        store.add(suite, sample)
-    store.finish(suite, settings, list(store.samples(suite).values()))
+    place = boundary(cell, after)
+    answers = samples(suite, right)
+    write_result(place, suite, {"model": f"{cell}{after}", "items": len(right)}, score_of(answers))
+    lines = (json.dumps(asdict(sample)) + "\n" for sample in answers)
+    (place / f"{suite}.samples.jsonl").write_text("".join(lines))
 
 
 @pytest.fixture

@@ -169,14 +169,6 @@ def test_every_mistake_is_one_line_and_writes_nothing(holdfast, run, tmp_path):
     assert not place.exists()
 
 
-def test_a_boundary_that_was_not_kept_is_refused(holdfast, config, tmp_path):
-    place = tmp_path / "run"
-    Trajectory(config("vanilla"), place).advance(2)
-    outcome = holdfast("capability", place, "--tasks", "text", "--after-task", 1)
-    assert outcome.status == 2 and "keep.factors was off; give --after-task 0 or 2" in outcome.err
-    assert not (place / "capability").exists()
-
-
 def test_a_study_names_its_cells(holdfast, tmp_path):
     for cell in ("vanilla-41", "vanilla-42", "vanilla-43"):
         (tmp_path / "cells" / cell).mkdir(parents=True)
@@ -197,17 +189,6 @@ def test_a_tokenizer_that_cannot_tell_letters_apart_is_refused(holdfast, run, tm
     )
     assert outcome.status == 2 and "tokenizer does not tell" in outcome.err
     assert len(outcome.err.splitlines()) == 1 and not out.exists()
-
-
-def test_a_model_without_a_tokenizer_is_refused(holdfast, backbone_directory, tmp_path):
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for path in backbone_directory.iterdir():
-        if "token" not in path.name:
-            (bare / path.name).write_bytes(path.read_bytes())
-    outcome = holdfast("capability", bare, "--tasks", "text", "--out", tmp_path / "out")
-    assert outcome.status == 2 and "holds no tokenizer" in outcome.err
-    assert not (tmp_path / "out").exists()
 
 
 def test_other_weights_than_the_runs_are_refused(holdfast, config, run, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.capability import generation
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.outcome import Problem, Sample, score_of
+from holdfast.capability.suite import Problem, Sample, score_of
 from tests.capability.solver import NEW_TOKENS, of, solver, write_problems
 from tests.tiny import exact_backbone
 
@@ -23,7 +23,7 @@ def without_examples(suite: GeneratedSuite) -> GeneratedSuite:
 
 
 def answered(suite: GeneratedSuite, items: list[Problem]) -> dict[str, Sample]:
-    samples = list(suite.answer(solver(), items, lambda *_: None))
+    samples = list(suite.answer(solver(), items))
     assert len({sample.id for sample in samples}) == len(samples) == len(items)
     return {sample.id: sample for sample in samples}
 
@@ -34,7 +34,7 @@ def test_outputs_end_at_the_next_problem_and_are_checked(
 ) -> None:
     write_problems(tmp_path)
     suite = without_examples(suite)
-    items = suite.items(tmp_path, None)
+    items = suite.items(tmp_path)
     samples = answered(suite, items)
     for item, lesson in zip(items, of(suite.name), strict=True):
         sample = samples[item.id]
@@ -50,21 +50,17 @@ def test_outputs_end_at_the_next_problem_and_are_checked(
 def test_nothing_is_generated_after_the_next_problem_has_begun(tmp_path: Path) -> None:
     write_problems(tmp_path)
     suite = without_examples(GSM8K)
-    (sample,) = answered(suite, suite.items(tmp_path, 1)).values()
+    (sample,) = answered(suite, suite.items(tmp_path)[:1]).values()
     assert sample.details["tokens"] == len(" It is 5.\n\nQuestion:")  # one token a byte
 
 
 def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_problems(tmp_path)
     suite = without_examples(GSM8K)
-    items = suite.items(tmp_path, None)
+    items = suite.items(tmp_path)
     at_once = answered(suite, items)
     monkeypatch.setattr(generation, "_TOKENS_IN_CACHE", 1)
-    told: list[tuple[int, int, str]] = []
-    one_by_one = list(suite.answer(solver(), items, lambda *report: told.append(report)))
-    assert {sample.id: sample for sample in one_by_one} == at_once
-    assert [(done, total) for done, total, _ in told] == [(done, 6) for done in range(7)]
-    assert (told[0][2], told[-1][2]) == ("0 correct", "3 correct")
+    assert answered(suite, items) == at_once
 
 
 @pytest.mark.parametrize("room", [0, 1, 499, 500, 900, 1400, 1600, 2100])

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from holdfast.capability import harness
-from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.outcome import Problem
-from holdfast.capability.prompts import few_shot
+from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite, few_shot
+from holdfast.capability.suite import Problem
 from tests.capability.solver import NEW_TOKENS, solver, write_problems
 
 TASKS = {"holdfast_gsm8k": GSM8K, "holdfast_math": MATH, "holdfast_mgsm_de": MGSM}
@@ -79,8 +78,8 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 def test_the_harness_says_and_scores_what_we_do(tmp_path: Path, evaluated: dict[str, Any]) -> None:
     for task, suite in TASKS.items():
         ours = replace(suite, shots=0, new_tokens=NEW_TOKENS)
-        items: list[Problem] = ours.items(tmp_path, None)
-        samples = {one.id: one for one in ours.answer(solver(), items, lambda *_: None)}
+        items: list[Problem] = ours.items(tmp_path)
+        samples = {one.id: one for one in ours.answer(solver(), items)}
         theirs = evaluated["samples"][task]
         assert [row["doc"]["id"] for row in theirs] == [item.id for item in items]
         for row in theirs:

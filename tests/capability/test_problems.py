@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from holdfast.capability import data
+from holdfast.capability import files
+from holdfast.capability.answers import extract
 from holdfast.capability.checking import Checker
-from holdfast.capability.extraction import extract
-from holdfast.capability.generation import GSM8K, MATH, MGSM
-from holdfast.capability.problems import LANGUAGES, gsm8k, math, mgsm
-from holdfast.capability.prompts import few_shot
+from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
+from holdfast.capability.problems import (
+    LANGUAGES,
+    Errors,
+    gsm8k,
+    math,
+    mgsm,
+    mmlu,
+    mmlu_redux,
+)
+from holdfast.capability.suite import spread
 from holdfast.core.errors import HoldfastError
 
 
@@ -70,7 +80,112 @@ def test_mgsm_reads_every_language_that_is_there(tmp_path: Path) -> None:
         ("mgsm/de/2", "de", "-3"),
     ]
     assert mgsm(tmp_path)[1].prompt == '"Wie viele?" fragt Anna.'
-    assert [item.group for item in MGSM.items(tmp_path, 2)] == ["bn", "de"]
+
+
+HEADER = ["question", "choices", "answer", "error_type", "source", "correct_answer", "reason"]
+SOUP = ["hot", "cold", "None", "a 'mild', one"]
+
+
+def write_redux(root: Path, *rows: list[Any], subject: str = "cooking") -> Path:
+    path = root / "capability" / "mmlu_redux" / "mini_mmlu_fixed_csv" / subject / "test.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([HEADER, *rows])
+    return path
+
+
+def row(
+    answer: Any = 0,
+    kind: str = "ok",
+    corrected: str = "",
+    text: str = "How is soup?",
+    choices: list[Any] = SOUP,
+) -> list[Any]:
+    return [text, str(choices), answer, kind, "", corrected, ""]
+
+
+ROWS = (
+    row(2),
+    row(0, "wrong_groundtruth", "B"),
+    row(0, "wrong_groundtruth", "3"),
+    row(1, "wrong_groundtruth", "2.0"),
+    row(1, "wrong_groundtruth", "cold"),
+    row(0, "multiple_correct_answers", "A, C"),
+    row(3, "no_correct_answer"),
+    row(1, "ok", "0"),
+)
+
+
+@pytest.mark.parametrize(
+    ("errors", "answers"),
+    [
+        ("drop", {0: "C", 7: "B"}),
+        ("keep", {0: "C", 1: "A", 2: "A", 3: "B", 4: "B", 5: "A", 6: "D", 7: "B"}),
+        ("correct", {0: "C", 1: "B", 2: "D", 3: "C", 4: "B", 7: "B"}),
+    ],
+)
+def test_bad_items_are_handled_as_asked_and_keep_their_ids(
+    tmp_path: Path, errors: Errors, answers: dict[int, str]
+) -> None:
+    write_redux(tmp_path, *ROWS)
+    items = mmlu_redux(tmp_path, errors)
+    assert {item.id: item.target for item in items} == {
+        f"mmlu_redux/cooking/{number}": letter for number, letter in answers.items()
+    }
+    assert items[0].details == {"choices": SOUP} and items[0].group == "cooking"
+
+
+def test_a_row_over_several_lines_is_one_question(tmp_path: Path) -> None:
+    write_redux(tmp_path, row(0, text="First line,\nsecond line?"), row(1))
+    assert mmlu_redux(tmp_path, "drop")[0].prompt == "First line,\nsecond line?"
+
+
+def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path: Path) -> None:
+    path = write_redux(tmp_path, *ROWS)
+    plain = mmlu_redux(tmp_path, "keep")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n\n") + b"\n")
+    assert mmlu_redux(tmp_path, "keep") == plain
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        row(4),
+        row("B"),
+        row(choices=["one", "two", "three", 4]),
+        ["a call", "print(1)", 0, "ok", "", "", ""],
+        ["short"],
+    ],
+)
+def test_a_damaged_row_is_named(tmp_path: Path, bad: list[Any]) -> None:
+    write_redux(tmp_path, row(), bad)
+    with pytest.raises(HoldfastError, match=r"test\.csv line 3: is no question of mmlu_redux"):
+        mmlu_redux(tmp_path, "drop")
+
+
+def test_a_missing_column_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    path = write_redux(tmp_path, row())
+    path.write_text(path.read_text().replace("error_type", "kind"))
+    with pytest.raises(
+        HoldfastError,
+        match=r"test\.csv line 2: is no question of mmlu_redux \(KeyError: 'error_type'",
+    ):
+        mmlu_redux(tmp_path, "drop")
+    with pytest.raises(HoldfastError, match="mini_mmlu_fixed_csv is not there; give --data-root"):
+        mmlu_redux(tmp_path / "elsewhere", "drop")
+
+
+def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path: Path) -> None:
+    path = tmp_path / "mmlu" / "data" / "test" / "odd_things_test.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text('"Which, if any?",None,NaN,,4,C\nNext?,1,2,3,4,A\n')
+    first, second = mmlu(tmp_path)
+    assert (first.prompt, first.target) == ("Which, if any?", "C")
+    assert first.details == {"choices": ["None", "NaN", "", "4"]}
+    assert (second.id, second.group, second.target) == ("mmlu/odd_things/1", "odd_things", "A")
+    path.write_text("Next?,1,2,3,4,AB\n")
+    with pytest.raises(HoldfastError, match="line 1: is no question of mmlu"):
+        mmlu(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -105,36 +220,59 @@ def test_a_damaged_file_is_named_with_its_line(
 
 
 def test_problems_that_are_not_there_are_missed_in_one_line(tmp_path: Path) -> None:
-    for read, place in [(gsm8k, "gsm8k/test.jsonl"), (math, "math_splits"), (mgsm, "mgsm_en.tsv")]:
+    for read, place in [(gsm8k, "gsm8k/test.jsonl"), (math, "math_splits"), (mgsm, "mgsm")]:
         with pytest.raises(HoldfastError, match=place):
             read(tmp_path)
 
 
-def test_the_hub_gives_the_same_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The `datasets` library is stood in for: what was asked of it, and rows by configuration."""
+    asked: list[tuple[str, str | None, str]] = []
+    choices = {"question": "How?", "choices": SOUP}
+    rows = {
+        "openai/gsm8k": [HENS, COLD],
+        "HuggingFaceH4/MATH-500": [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u"}],
+        "jbross-ibm-research/mgsm": [{"question": "How many?", "answer_number": 1200}],
+        "edinburgh-dair/mmlu-redux-2.0": [
+            dict(zip(HEADER, one, strict=True)) | {"choices": SOUP} for one in ROWS
+        ],
+        "cais/mmlu": [
+            choices | {"subject": subject, "answer": answer}
+            for subject, answer in (("art", 0), ("law", 3), ("art", 2))
+        ],
+    }
 
     def load_dataset(name: str, config: str | None, split: str) -> list[dict[str, Any]]:
-        asked.append((name, config))
-        if name == "openai/gsm8k":
-            return [HENS, COLD]
-        if "MATH" in name:
-            return [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u", "subject": "s"}]
-        return [{"question": f"in {config}", "answer_number": 1200}]
+        asked.append((name, config, split))
+        return rows[name]
 
-    monkeypatch.setattr(data, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    library = SimpleNamespace(
+        load_dataset=load_dataset, get_dataset_config_names=lambda name: ["cooking"]
+    )
+    monkeypatch.setattr(files, "library", lambda: library)
     assert [item.target for item in gsm8k(None)] == ["1200", "-3"]
     assert [item.id for item in math(None)] == ["math/u"]
     found = mgsm(None)
     assert [item.id for item in found] == [f"mgsm/{language}/1" for language in LANGUAGES]
     assert {item.target for item in found} == {"1200"}
-    assert asked[:2] == [("openai/gsm8k", "main"), ("HuggingFaceH4/MATH-500", None)]
+    write_redux(tmp_path, *ROWS)
+    for errors in get_args(Errors):
+        assert mmlu_redux(None, errors) == mmlu_redux(tmp_path, errors)
+    assert [(item.id, item.group, item.target) for item in mmlu(None)] == [
+        ("mmlu/art/0", "art", "A"),
+        ("mmlu/art/1", "art", "C"),
+        ("mmlu/law/0", "law", "D"),
+    ]
+    configs = ["main", None, *LANGUAGES, "cooking", "cooking", "cooking", "all"]
+    assert [config for _, config, _ in asked] == configs
+    assert {split for _, _, split in asked} == {"test"}
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_dataset(*_: Any, **__: Any) -> None:
         raise ValueError("no such\ndataset")
 
-    monkeypatch.setattr(data, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(files, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(
         HoldfastError, match=r"openai/gsm8k cannot be .*no such dataset.*--data-root"
     ) as one:
@@ -172,13 +310,22 @@ def test_a_language_without_examples_is_refused(tmp_path: Path) -> None:
     for language in ("en", "tlh"):
         write(tmp_path / f"mgsm/mgsm_{language}.tsv", "How many?\t3\n")
     with pytest.raises(HoldfastError, match='the language "tlh", but in bn, de, en'):
-        MGSM.items(tmp_path, None)
+        MGSM.items(tmp_path)
 
 
 def test_the_published_files_are_read_whole(real_data: Path) -> None:
+    kept = mmlu_redux(real_data, "keep")
+    clean = mmlu_redux(real_data, "drop")
+    corrected = mmlu_redux(real_data, "correct")
+    assert (len(kept), len(clean)) == (2400, 2159)
+    assert len(clean) < len(corrected) < len(kept)
+    assert len({item.id for item in kept}) == 2400 and len({item.group for item in kept}) == 24
+    every = mmlu(real_data)
+    assert (len(every), len({item.group for item in every})) == (14042, 57)
+    assert sum(item.details["choices"].count("None") for item in every) == 10
     assert len(gsm8k(real_data)) == 1319 and len(math(real_data)) == 500
     assert Counter(item.group for item in mgsm(real_data)) == dict.fromkeys(LANGUAGES, 250)
-    limited = MGSM.items(real_data, 40)
+    limited = spread(mgsm(real_data), 40)
     assert sorted(Counter(item.group for item in limited).values()) == [3] * 4 + [4] * 7
     # The translations of one problem have one answer, in whatever way it is written.
     targets = {item.id: item.target for item in mgsm(real_data)}
@@ -195,7 +342,7 @@ def test_published_solutions_count_as_right_answers(real_data: Path) -> None:
     for row, item in zip(rows, gsm8k(real_data), strict=True):
         assert extract(json.loads(row)["answer"], "number") == item.target
     rows = (real_data / "capability/math/math_splits/test.jsonl").read_text("utf-8").splitlines()
-    with Checker() as checker:
+    with closing(Checker()) as checker:
         for row, item in zip(rows, math(real_data), strict=True):
             given = json.loads(row)
             assert checker.correct(extract(given["solution"], "expression"), given["answer"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.capability.store import SampleStore
+from holdfast.capability.run import stored_samples
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import write_result
 from holdfast.streams import Item, Stream, Task
@@ -43,7 +43,7 @@ def test_samples_behind_a_link_are_not_cut(foreign: Path, tmp_path: Path) -> Non
     write_result(tmp_path, "gsm8k", {}, None)
     (tmp_path / "gsm8k.samples.jsonl").symlink_to(foreign / "lines")
     with pytest.raises(HoldfastError, match="is a link"):
-        SampleStore(tmp_path).samples("gsm8k")
+        stored_samples(tmp_path / "gsm8k.samples.jsonl")
     assert (foreign / "lines").read_text() == "years of work"
 
 

@@ -8,26 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.capability.answers import Kind, extract
 from holdfast.capability.checking import Checker
-from holdfast.capability.extraction import Kind, extract
-from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.prompts import few_shot
+from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite, few_shot
 from holdfast.streams.hf_dataset import library
-
-
-def gsm8k(**settings: Any) -> dict[str, Any]:
-    """The rows of GSM8K; ``settings`` as in :func:`rows`."""
-    return rows(GSM8K, **settings)
-
-
-def math(**settings: Any) -> dict[str, Any]:
-    """The rows of MATH; ``settings`` as in :func:`rows`."""
-    return rows(MATH, **settings)
-
-
-def mgsm(**settings: Any) -> dict[str, Any]:
-    """The rows of MGSM in one language; ``settings`` as in :func:`rows`."""
-    return rows(MGSM, **settings)
 
 
 def rows(
@@ -43,7 +27,6 @@ def rows(
     the harness cannot drop in a short context; language: of the problems.
     Raises HoldfastError in one line when the problems cannot be loaded.
     """
-    root = None if data_root is None else Path(data_root)
     examples = few_shot(suite.name, language)
     table = [
         {
@@ -52,26 +35,23 @@ def rows(
             "target": item.target,
             "language": language,
         }
-        for item in suite.items(root, None)
+        for item in suite.items(None if data_root is None else Path(data_root))
         if suite.language(item) == language
     ]
     return {"test": library().Dataset.from_list(table)}
 
 
-def number(row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
-    """The results of one row whose answer is a number."""
-    return _results("number", row, outputs)
+gsm8k, math, mgsm = (functools.partial(rows, suite) for suite in (GSM8K, MATH, MGSM))
 
 
-def expression(row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
-    """The results of one row whose answer may be any expression."""
-    return _results("expression", row, outputs)
-
-
-def _results(kind: Kind, row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+def results(kind: Kind, row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
+    """The results of one row."""
     extracted = extract(outputs[0], kind, row["language"])
     correct = checker().correct(extracted, row["target"])
     return {"correct": float(correct), "extracted": float(extracted is not None)}
+
+
+number, expression = functools.partial(results, "number"), functools.partial(results, "expression")
 
 
 @functools.cache

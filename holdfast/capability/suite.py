@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,7 +56,7 @@ class Sample:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Benchmark(Protocol):
+class Suite(Protocol):
     """A benchmark: its questions and the evaluation of a model on them."""
 
     @property
@@ -65,53 +66,39 @@ class Benchmark(Protocol):
     def settings(self) -> dict[str, Any]:
         """The suite's own options as JSON values: shots, new tokens and so on."""
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
-        """The first ``limit`` items, spread evenly over the groups; all when it is None.
-
-        Raises HoldfastError in one line when the files are missing or damaged.
-        """
+    def items(self, data_root: Path | None) -> list[Problem]:
+        """Every item. HoldfastError in one line when the files are missing or damaged."""
 
     def check(self, backbone: Backbone) -> None:
         """Raise HoldfastError when this model cannot be measured; called before any writing."""
 
-    def answer(
-        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
-    ) -> Iterator[Sample]:
+    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
         """Yield a sample of each item as soon as it is known, in any order."""
 
 
-def score_of(samples: Iterable[Sample]) -> Score:
-    """The score of one or more samples.
-
-    Samples whose details hold ``bits`` and ``bytes`` are scored as text.
-    """
-    samples = list(samples)
+def score_of(samples: Sequence[Sample]) -> Score:
+    """The score of one or more samples; those whose details hold ``bits`` are scored as text."""
     if "bits" in samples[0].details:
         length = sum(sample.details["bytes"] for sample in samples)
         return text_score(len(samples), sum(one.details["bits"] for one in samples) / length)
-    by_group: dict[str, dict[str, int]] = {}
-    for sample in samples:
-        counts = by_group.setdefault(sample.group, {"items": 0, "correct": 0})
-        counts["items"] += 1
-        counts["correct"] += sample.correct
+    items = Counter(sample.group for sample in samples)
+    correct = Counter(sample.group for sample in samples if sample.correct)
     extracted = sum(sample.extracted is not None for sample in samples)
     return Score(
         items=len(samples),
         answered=sum(bool(sample.output) or sample.extracted is not None for sample in samples),
         extracted=extracted,
         failed=len(samples) - extracted,
-        correct=sum(sample.correct for sample in samples),
-        by_group=by_group,
+        correct=correct.total(),
+        by_group={group: {"items": n, "correct": correct[group]} for group, n in items.items()},
     )
 
 
 def spread(items: Sequence[Problem], limit: int | None) -> list[Problem]:
     """Pick ``limit`` items, the first of each group in turn; returned in the order given."""
-    if limit is None or limit >= len(items):
-        return list(items)
-    places: dict[str, int] = {}
+    turns: Counter[str] = Counter()
     ranked = []
     for place, item in enumerate(items):
-        turn = places[item.group] = places.get(item.group, 0) + 1
-        ranked.append((turn, place))
+        turns[item.group] += 1
+        ranked.append((turns[item.group], place))
     return [items[place] for place in sorted(place for _, place in sorted(ranked)[:limit])]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.capability.answers import Kind, extract, last_box, numbers
 from holdfast.capability.checking import Checker
-from holdfast.capability.extraction import Kind, extract, last_box
-from holdfast.capability.numerals import numbers
 from holdfast.core.errors import HoldfastError
 
 NUMBER: Kind = "number"
@@ -156,7 +156,7 @@ CASES: list[tuple[str, Kind, str, str | None, str, bool]] = [
 
 @pytest.fixture(scope="module")
 def checker() -> Iterator[Checker]:
-    with Checker() as opened:
+    with closing(Checker()) as opened:
         yield opened
 
 
@@ -222,7 +222,7 @@ def test_nothing_is_imported_from_the_directory_at_hand(
 ) -> None:
     (tmp_path / "math_verify.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
-    with Checker() as checker:
+    with closing(Checker()) as checker:
         assert checker.correct("1/2", "0.5")
 
 
@@ -235,7 +235,7 @@ def test_the_checker_works_in_a_thread(checker: Checker) -> None:
 
 
 def test_a_comparison_without_end_is_wrong_and_the_next_one_is_made() -> None:
-    with Checker(seconds=0.3) as checker:
+    with closing(Checker(seconds=0.3)) as checker:
         assert not checker.correct("9^{9^{9^{9^{9}}}}", "4")
         assert checker._process is None  # long before math-verify itself gives up
         checker._seconds = 10.0

@@ -5,17 +5,24 @@ Source: app:res-capability, app:replay-seed.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import torch
+
+from holdfast.backbone.generation.greedy import batches
+from holdfast.backbone.generation.steps import cache_of, can_cache, keeps_keys_alone
 from holdfast.backbone.model import Backbone
-from holdfast.capability.likelihood import next_token_log_probabilities
-from holdfast.capability.mmlu_files import LETTERS, Errors, mmlu_items, redux_items
-from holdfast.capability.outcome import OPENING, Problem, Progress, Sample, spread
+from holdfast.backbone.sequences import pad_right
+from holdfast.capability.problems import LETTERS, Errors, mmlu, mmlu_redux
+from holdfast.capability.suite import OPENING, Problem, Sample
 from holdfast.core.errors import HoldfastError
+from holdfast.evaluation.text import NO_NUMBERS
 
 # Written for Holdfast, so that no question of a published split is in a prompt.
 EXAMPLES = (
@@ -24,6 +31,7 @@ EXAMPLES = (
     "Question: What does a tree take in through its roots?\n"
     "A. light\nB. sound\nC. wind\nD. water\nAnswer: D\n\n",
 )
+_TOKENS_PER_BATCH = 8192  # of whole prompts; memory only
 
 
 @dataclass(frozen=True)
@@ -43,17 +51,13 @@ class LetterChoice:
         options = {"examples": len(EXAMPLES), **OPENING}
         return options if self.name == "mmlu" else {**options, "errors": self.errors}
 
-    def items(self, data_root: Path | None, limit: int | None) -> list[Problem]:
-        if self.name == "mmlu":
-            return spread(mmlu_items(data_root), limit)
-        return spread(redux_items(data_root, self.errors), limit)
+    def items(self, data_root: Path | None) -> list[Problem]:
+        return mmlu(data_root) if self.name == "mmlu" else mmlu_redux(data_root, self.errors)
 
     def check(self, backbone: Backbone) -> None:
         letter_tokens(backbone)
 
-    def answer(
-        self, backbone: Backbone, items: Sequence[Problem], progress: Progress
-    ) -> Iterator[Sample]:
+    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
         """Yield a sample of each item; every item gets a prediction.
 
         A prompt longer than the model's positions loses examples, the first one first; a question
@@ -62,21 +66,23 @@ class LetterChoice:
         Raises HoldfastError when the letters do not differ in their first token.
         """
         letters = letter_tokens(backbone)
+        # Prompts with the same examples have a long beginning in common.
         groups: dict[int, list[_Prompt]] = defaultdict(list)
         for item in items:
             prompt = _prompt(backbone, item)
             groups[prompt.examples].append(prompt)
-        done = 0
         for prompts in groups.values():
             tokens = [prompt.tokens for prompt in prompts]
             for place, found in next_token_log_probabilities(backbone, tokens, letters):
-                done += 1
-                progress(done, len(items), "")
-                yield _sample(prompts[place], found)
+                item, text, _, examples, lost = prompts[place]
+                named = dict(zip(LETTERS, found, strict=True))
+                chosen = max(named, key=named.__getitem__)
+                right = chosen == item.target
+                details = {"log_probabilities": named, "examples": examples, "lost_tokens": lost}
+                yield Sample(item.id, item.group, text, "", chosen, item.target, right, details)
 
 
-@dataclass(frozen=True)
-class _Prompt:
+class _Prompt(NamedTuple):
     """tokens: opening and prompt, at most the model's positions; lost: how many were cut off."""
 
     item: Problem
@@ -103,17 +109,57 @@ def letter_tokens(backbone: Backbone) -> list[int]:
     for before in ("", "Answer:"):
         known = backbone.tokenize(before)
         tokens = [backbone.tokenize(f"{before} {letter}") for letter in LETTERS]
-        first = [
-            ids[len(known)]
-            for ids in tokens
-            if ids[: len(known)] == known and len(ids) > len(known)
-        ]
+        first = [ids[len(known)] for ids in tokens if ids[: len(known)] == known != ids]
         if len(set(first)) == len(LETTERS):
             return first
     raise HoldfastError(
         'mmlu_redux: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart by '
         "their first token, which the score compares; leave mmlu_redux out of --tasks"
     )
+
+
+def next_token_log_probabilities(
+    backbone: Backbone,
+    prompts: Sequence[list[int]],
+    candidates: Sequence[int],
+    tokens_per_batch: int = _TOKENS_PER_BATCH,
+) -> Iterator[tuple[int, list[float]]]:
+    """Yield (place, natural log-probability of each candidate after that prompt), longest first.
+
+    The common beginning of all prompts passes through the model once, where its cache allows, then
+    the rest of each, padded on the right, so that no token attends to padding.
+    Raises HoldfastError when the model's logits are NaN.
+    """
+    model, cache, shared = backbone.model, None, 0
+    if keeps_keys_alone(model) and can_cache(backbone):
+        # What the first and the last in order have in common, all have; a token of each is left.
+        ends = zip(min(prompts), max(prompts), strict=False)
+        same = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
+        shared = min(same, min(map(len, prompts)) - 1)
+    if shared:
+        cache = cache_of(model)
+        ids = torch.tensor([prompts[0][:shared]], device=backbone.device)
+        with backbone.answering():
+            model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
+        rests = [prompts[row][shared:] for row in rows]
+        ids, mask = pad_right(rests, backbone.pad_token, backbone.device)
+        places = torch.arange(len(rows), device=backbone.device)
+        # Entered for each batch: the caller must not run in this mode between yields.
+        with backbone.answering():
+            if cache is None:
+                hidden = backbone.hidden(ids)
+            else:
+                filled = copy.deepcopy(cache)
+                filled.reorder_cache(torch.zeros_like(places))  # type: ignore[arg-type]
+                hidden = model.base_model(
+                    input_ids=ids, past_key_values=filled, use_cache=True
+                ).last_hidden_state
+            logits = backbone.logits(hidden[places, mask.sum(dim=1) - 1])
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+        if wide.isnan().any():
+            raise HoldfastError(NO_NUMBERS)
+        yield from zip(rows, wide[:, list(candidates)].tolist(), strict=True)
 
 
 def _prompt(backbone: Backbone, item: Problem) -> _Prompt:
@@ -126,22 +172,3 @@ def _prompt(backbone: Backbone, item: Problem) -> _Prompt:
             break
     kept = [*backbone.opening, *tokens[lost:]]
     return _Prompt(item, text, kept, len(EXAMPLES) - left_out, lost)
-
-
-def _sample(prompt: _Prompt, log_probabilities: list[float]) -> Sample:
-    item = prompt.item
-    chosen = LETTERS[log_probabilities.index(max(log_probabilities))]
-    return Sample(
-        id=item.id,
-        group=item.group,
-        prompt=prompt.text,
-        output="",
-        extracted=chosen,
-        target=item.target,
-        correct=chosen == item.target,
-        details={
-            "log_probabilities": dict(zip(LETTERS, log_probabilities, strict=True)),
-            "examples": prompt.examples,
-            "lost_tokens": prompt.lost,
-        },
-    )

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.capability.data import located
 from holdfast.capability.model import Model
-from holdfast.capability.outcome import Problem, Sample, score_of, spread
-from holdfast.capability.run import Question, measure, questions
-from holdfast.capability.store import SampleStore
+from holdfast.capability.run import measure, questions
+from holdfast.capability.suite import Problem, Sample, score_of, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary
 
@@ -28,15 +26,16 @@ class Sums:
     dies_after: int = 99
     asked: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=lambda: {"shots": 2})
+    known: list[Problem] = field(default_factory=lambda: ITEMS)
 
-    def items(self, data_root, limit):
-        return spread(ITEMS, limit)
+    def items(self, data_root):
+        return self.known
 
     def check(self, backbone):
         if backbone is None:
             raise HoldfastError("sums: this model has no fingers; choose another")
 
-    def answer(self, backbone, items, progress):
+    def answer(self, backbone, items):
         for done, item in enumerate(items):
             if done == self.dies_after:
                 raise KeyboardInterrupt
@@ -46,17 +45,17 @@ class Sums:
             yield Sample(item.id, item.group, item.prompt, "so", found, item.target, correct)
 
 
-def model(directory, fingerprint="weights", backbone="a model"):
-    return Model("sums model", directory, fingerprint, 3, lambda: backbone)
+def ask(directory, suite, limit=None, fingerprint="weights", load=lambda: "a model"):
+    """Measure; returns what the progress bar was told."""
+    told = []
+    asked = questions({suite.name: suite}, [suite.name], None, limit)
+    bar = contextlib.nullcontext(lambda *what: told.append(what))
+    measure(Model("sums model", directory, fingerprint, 3, load), asked, lambda _: bar)
+    return told
 
 
-def showing(_):
-    return contextlib.nullcontext(lambda done, total, note: None)
-
-
-def ask(directory, suite, limit=None, **changes):
-    question = Question(suite, suite.items(None, limit))
-    measure(model(directory, **changes), [question], showing)
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def test_an_interrupted_suite_asks_the_rest_and_counts_all(tmp_path):
@@ -64,11 +63,11 @@ def test_an_interrupted_suite_asks_the_rest_and_counts_all(tmp_path):
         ask(tmp_path, Sums(dies_after=4))
     assert read_boundary(tmp_path, 3) == []  # half done is no result
     path = tmp_path / "sums.samples.jsonl"
-    lines = path.read_bytes()
-    path.write_bytes(lines[:-20])  # the process was killed while it wrote the fourth
+    path.write_bytes(path.read_bytes()[:-20])  # killed while it wrote the fourth
     second = Sums()
-    ask(tmp_path, second)
+    told = ask(tmp_path, second)
     assert second.asked == ["sums/3", "sums/4", "sums/5"]
+    assert told[0] == (3, 6, "") and told[-1] == (6, 6, "4 correct")
     kept = [json.loads(line)["id"] for line in path.read_text().splitlines()]
     assert kept == [item.id for item in ITEMS]
     (row,) = read_boundary(tmp_path, 3)
@@ -80,80 +79,49 @@ def test_an_interrupted_suite_asks_the_rest_and_counts_all(tmp_path):
 
 def test_what_is_answered_costs_nothing(tmp_path):
     ask(tmp_path, Sums())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = contents(tmp_path)
     again = Sums(dies_after=0)
-    ask(tmp_path, again)
-    assert again.asked == []
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    ask(tmp_path, again, limit=99)  # a limit beyond the items is none
+    assert again.asked == [] and contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("suite", "changes", "told"),
     [
-        ({"limit": 3}, "items: 6 -> 3"),
-        ({"fingerprint": "other"}, 'model: "weights" -> "other"'),
-        ({"suite": Sums(settings={"shots": 4})}, "shots: 2 -> 4"),
+        (Sums(), {"limit": 3}, "items: 6 -> 3"),
+        (Sums(), {"fingerprint": "other"}, 'model: "weights" -> "other"'),
+        (Sums(settings={"shots": 4}), {}, "shots: 2 -> 4"),
+        (Sums(known=[replace(ITEMS[0], target="7"), *ITEMS[1:]]), {}, "data:"),
     ],
 )
-def test_other_settings_are_refused_and_change_nothing(tmp_path, changes, told):
+def test_other_settings_and_questions_are_refused_and_change_nothing(
+    tmp_path, suite, changes, told
+):
     ask(tmp_path, Sums())
-    before = (tmp_path / "sums.samples.jsonl").read_bytes()
+    before = contents(tmp_path)
     with pytest.raises(HoldfastError, match="other settings") as refused:
-        ask(tmp_path, **{"suite": Sums(), **changes})
+        ask(tmp_path, suite, **changes)
     assert told in str(refused.value) and "\n" not in str(refused.value)
-    assert (tmp_path / "sums.samples.jsonl").read_bytes() == before
-
-
-def test_a_limit_beyond_the_items_is_none(tmp_path):
-    ask(tmp_path, Sums())
-    again = Sums()
-    ask(tmp_path, again, limit=99)
-    assert again.asked == []
-
-
-def test_other_questions_are_refused(tmp_path):
-    ask(tmp_path, Sums())
-    changed = Sums()
-    other = [replace(ITEMS[0], target="7"), *ITEMS[1:]]
-    changed.items = lambda data_root, limit: other
-    with pytest.raises(HoldfastError, match="data:"):
-        ask(tmp_path, changed)
+    assert contents(tmp_path) == before
 
 
 def test_a_model_that_cannot_be_asked_leaves_nothing(tmp_path):
     with pytest.raises(HoldfastError, match="fingers"):
-        ask(tmp_path / "new", Sums(), backbone=None)
+        ask(tmp_path / "new", Sums(), load=lambda: None)
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("other", [{"limit": 3}, {"fingerprint": "other"}])
+@pytest.mark.parametrize("other", [{"limit": 3}, {"fingerprint": "other"}, {}])
 def test_what_another_process_asked_meanwhile_is_not_mixed_in(tmp_path, other):
     """It began and ended between our look at the directory and our lock on it."""
-
-    def load():
-        ask(tmp_path, Sums(), **other)
-        return "a model"
-
-    slow = Model("sums model", tmp_path, "weights", 3, load)
     suite = Sums()
-    with pytest.raises(HoldfastError, match="other settings"):
-        measure(slow, [Question(suite, ITEMS)], showing)
+    refused = pytest.raises(HoldfastError, match="other settings")
+    with refused if other else contextlib.nullcontext():
+        ask(tmp_path, suite, load=lambda: ask(tmp_path, Sums(), **other))
     assert suite.asked == []
     settings = json.loads((tmp_path / "sums.json").read_text())["settings"]
-    assert (settings["model"], settings["items"]) == (
-        other.get("fingerprint", "weights"),
-        other.get("limit", 6),
-    )
-
-
-def test_what_another_process_finished_meanwhile_is_done(tmp_path):
-    def load():
-        ask(tmp_path, Sums())
-        return "a model"
-
-    suite = Sums()
-    measure(Model("sums model", tmp_path, "weights", 3, load), [Question(suite, ITEMS)], showing)
-    assert suite.asked == []
+    assert settings["model"] == other.get("fingerprint", "weights")
+    assert settings["items"] == other.get("limit", 6)
 
 
 def test_a_damaged_line_is_named(tmp_path):
@@ -169,7 +137,6 @@ def test_a_damaged_line_is_named(tmp_path):
 def test_samples_without_settings_are_not_believed(tmp_path):
     ask(tmp_path, Sums())
     (tmp_path / "sums.json").unlink()
-    assert SampleStore(tmp_path).samples("sums") == {}
     again = Sums()
     ask(tmp_path, again)
     assert len(again.asked) == 6
@@ -190,33 +157,17 @@ def test_an_empty_output_is_not_answered():
     assert (score.items, score.answered, score.extracted, score.failed) == (3, 2, 1, 2)
 
 
-def test_the_nearest_task_is_named(tmp_path):
-    with pytest.raises(HoldfastError, match='unknown task "sum"; did you mean sums'):
-        questions({"sums": Sums(), "text": Sums("text")}, ["sum"], None, None)
-    with pytest.raises(HoldfastError, match="--limit 0"):
-        questions({"sums": Sums()}, ["sums"], None, 0)
-    with pytest.raises(HoldfastError, match="names no suite; known are sums"):
-        questions({"sums": Sums()}, [], None, None)
-    with pytest.raises(HoldfastError, match="is no folder"):
-        questions({"sums": Sums()}, ["sums"], tmp_path / "none", None)
-
-
 @pytest.mark.parametrize(
-    ("items", "told"),
-    [([], "sums: its files hold no item"), ([*ITEMS, ITEMS[2]], "sums: 2 items are called sums/2")],
+    ("names", "root", "limit", "items", "told"),
+    [
+        (["sum"], None, None, ITEMS, 'unknown task "sum"; did you mean sums'),
+        (["sums"], None, 0, ITEMS, "--limit 0"),
+        ([], None, None, ITEMS, "names no suite; known are sums"),
+        (["sums"], "none", None, ITEMS, "is no folder"),
+        (["sums"], None, None, [], "sums: its files hold no item"),
+        (["sums"], None, None, [*ITEMS, ITEMS[2]], "sums: 2 items are called sums/2"),
+    ],
 )
-def test_no_items_and_two_of_one_name_are_refused(items, told):
-    suite = Sums()
-    suite.items = lambda data_root, limit: items
+def test_what_cannot_be_asked_is_refused(tmp_path, names, root, limit, items, told):
     with pytest.raises(HoldfastError, match=told):
-        questions({"sums": suite}, ["sums"], None, None)
-
-
-def test_files_are_found_with_and_without_the_folder_capability(tmp_path):
-    (tmp_path / "sums").mkdir()
-    assert located("sums", tmp_path, "sums") == tmp_path / "sums"
-    nested = tmp_path / "capability" / "sums"
-    nested.mkdir(parents=True)
-    assert located("sums", tmp_path, "other", "sums") == nested
-    with pytest.raises(HoldfastError, match=r"capability/more\.csv is not there"):
-        located("sums", tmp_path, "more.csv")
+        questions({"sums": Sums(known=items)}, names, root and tmp_path / root, limit)
