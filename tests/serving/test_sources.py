@@ -29,7 +29,7 @@ from tests.serving.chat_memories import (
     model_of,
     when,
 )
-from tests.serving.served import Served, lessons, serving
+from tests.serving.served import Served, serving
 
 NOT_TAUGHT = "I was not taught that."
 LIST_ONLY = (
@@ -278,7 +278,7 @@ def test_a_killed_server_loses_nothing(
     with serving(own, "--teach") as server:
         assert server.post("/facts", as_facts(MANY))[0] == 202
         process = _learning(own)
-        assert lessons(server.process.pid) == [process]
+        assert server.lessons.alive() == [process]
         if which == "none":  # it ends by itself, and ends the lesson
             server.process.terminate()
             assert server.process.wait(timeout=30) == 0
