@@ -155,15 +155,13 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     ]
     assert lies[0] == lies[1]
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-    for number, damaged in enumerate((content[:-1], b"", flipped), start=2):
-        path.write_bytes(damaged)
-        assert same(prepared_tuning(reader, name), first) and len(fitted) == number
-        assert path.read_bytes() == content
-    other = prepared_tuning(reader, hashlib.sha256(b"other").hexdigest())
-    assert same(other, first) and len(fitted) == 5 and len(list(path.parent.iterdir())) == 2
+    path.write_bytes(flipped)
+    assert same(prepared_tuning(reader, name), first) and len(fitted) == 2
+    assert path.read_bytes() == content
     # The same weights under another template are asked otherwise.
     base = PromptReader(reader.model, chat_form(chat_tokenizer(None)))
-    assert not same(prepared_tuning(base, name), first) and len(fitted) == 6
+    assert not same(prepared_tuning(base, name), first) and len(fitted) == 3
+    assert len(list(path.parent.iterdir())) == 2
 
 
 @pytest.mark.usefixtures("quick_gate")
