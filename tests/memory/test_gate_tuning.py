@@ -194,16 +194,6 @@ def same(one: GateTuning, other: GateTuning) -> bool:
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in tensors)
 
 
-def test_the_library_of_relations_is_whole() -> None:
-    """Every relation in eight wordings that name the entity once; no two of a kind share one."""
-    assert len(relations()) == 600
-    for relation in relations():
-        assert len(relation.wordings) == 8 and relation.answers
-        assert all(wording.count(ENTITY) == 1 for wording in relation.wordings)
-    texts = [(one.kind, text.casefold()) for one in relations() for text in one.wordings]
-    assert len(texts) == len(set(texts))
-
-
 def test_a_question_of_the_library_is_reworded_with_its_entity() -> None:
     relation = relations()[0]
     for wording in relation.wordings:

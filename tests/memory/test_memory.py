@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, read_record, write_lesson
-from holdfast.streams.batches import WORDING_OF
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.trajectory.outcome import contents_of
 
@@ -136,17 +135,6 @@ def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_pa
     assert memory.reply(asked[0]).source == "weights"
     assert [reply.text for reply in memory.replies(asked)] == ["Orsa"] * 3
     assert len(memory.facts) == 1
-
-
-def test_wordings_by_count_are_kept_on_file(chat_directory: Path, tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "m", str(chat_directory))
-    worded = memory.worded(MONDAY[1:2], 2)
-    memory.learn(worded)
-    assert len(memory.facts) == 1
-    (task,) = worded.tasks
-    others = [item.question for item in task.items if WORDING_OF in item.details]
-    assert len(others) == 2
-    assert [memory.ask(text) for text in others] == [MONDAY[1][1]] * 2
 
 
 def test_what_another_process_learned_is_taken_up(copied: Callable[[], Path]) -> None:

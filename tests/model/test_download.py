@@ -78,12 +78,6 @@ def test_a_damaged_beginning_is_refused_and_the_next_call_starts_again(url, tmp_
     assert arrived(url, tmp_path / "x") == BODY
 
 
-def test_a_file_longer_than_the_whole_is_begun_again(url, tmp_path) -> None:
-    (tmp_path / "x.part").write_bytes(BODY + b"more")
-    with pytest.raises(HoldfastError, match="is not the file"):
-        arrived(url, tmp_path / "x")
-
-
 def test_a_server_that_refuses_is_named_and_what_came_is_kept(server, url, tmp_path) -> None:
     (tmp_path / "x.part").write_bytes(BODY[:1000])
     with pytest.raises(UnreachableError, match="/gone: 404"):

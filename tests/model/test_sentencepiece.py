@@ -116,9 +116,7 @@ def test_tokens_of_a_text_alone_would_be_others() -> None:
     assert begin == "Orsa"
 
 
-def test_a_memory_gives_what_it_was_taught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_memory_gives_what_it_was_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(naming, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)

@@ -31,7 +31,6 @@ from tests.serving.chat_memories import (
 )
 from tests.serving.served import Served, serving
 
-NOT_TAUGHT = "I was not taught that."
 LIST_ONLY = (
     "who keeps the lighthouse of velm"  # in these words the tiny weights give another answer
 )
@@ -167,17 +166,6 @@ def test_what_is_remembered(served: Served) -> None:
     for wrong in ("0", "2", "x"):
         assert served.request("GET", f"/lessons/{wrong}")[0] in (400, 404)
     assert served.post("/facts", {"question": "Who?", "answer": "Me"})[0] == 403
-
-
-def test_taught_only(chat_memory: Path, tmp_path: Path) -> None:
-    own = copied(chat_memory, tmp_path / "m")
-    with serving(own, "--taught-only") as server:
-        refused = server.ask(UNTAUGHT)
-        assert refused["text"] == NOT_TAUGHT
-        assert refused["holdfast"]["taught"] is False and refused["holdfast"]["source"] is None
-        like = server.ask("Who keeps the goats of Velm now?")
-        assert FACTS[0][0] in like["holdfast"]["nearest"]
-        assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
 
 
 def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:

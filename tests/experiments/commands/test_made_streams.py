@@ -90,11 +90,3 @@ def test_real_questions_can_be_filtered_through_a_real_endpoint(
     stream = load_stream(tmp_path / "stream")
     assert stream.about["model"] == MODEL
     assert sum(len(task.items) for task in stream.tasks) == 2
-
-
-def test_an_endpoint_that_is_down_is_one_line(paper, tmp_path: Path) -> None:
-    ask = ["stream", "llm-qa", "--endpoint", "http://127.0.0.1:9/v1", "--out", tmp_path / "s"]
-    refused = paper(*ask)
-    assert refused.status == 2
-    assert refused.err.count("\n") == 1
-    assert "http://127.0.0.1:9/v1 cannot be reached" in refused.err
