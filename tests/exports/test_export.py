@@ -41,7 +41,7 @@ PAIRS = [
     ("qwen2", "replay"),
     ("qwen3", "si_replay_merge"),
     ("llama untied", "replay_olora"),
-    *(("gpt2", method) for method in ("replay", "si_replay_merge", "replay_olora", "osrm")),
+    *(("gpt2", method) for method in ("si_replay_merge", "replay_olora", "osrm")),
 ]
 SEPARATOR = "-" * 20
 IDS = [5, 9, 2, 30, 7]
