@@ -157,7 +157,7 @@ def test_a_trained_seed_row_is_exported(
     same(logits(model, [token, *IDS]), own_logits(ours, [token, *IDS]), "float32")
 
 
-@pytest.mark.parametrize("method", ["vanilla", "merge", "replay_olora"])
+@pytest.mark.parametrize("method", ["merge", "replay_olora"])
 def test_an_earlier_boundary_is_another_model(
     method: str, stream: Path, backbone_directory: Path, tmp_path: Path
 ) -> None:

@@ -206,21 +206,6 @@ def test_another_model_under_the_name_is_refused(
     }
 
 
-def test_models_that_cannot_be_asked(tmp_path: Path) -> None:
-    for number, (template, words) in enumerate(
-        {
-            "{{ messages[0].content }}": "does not put the user's text before",
-            "{{ raise_exception('out of order') }}": "fails (out of order)",
-            "nothing": "does not put the user's text before",
-        }.items()
-    ):
-        place = write_chat_model(tmp_path / str(number))
-        chat_tokenizer(template).save_pretrained(place)
-        said = line_of(lambda place=place: Memory(tmp_path / "m", str(place)).learn(MONDAY))
-        assert words in said
-    assert not (tmp_path / "m").exists()
-
-
 @pytest.mark.usefixtures("quick_gate")
 def test_a_model_without_a_template_is_asked_in_the_form_of_the_paper(tmp_path: Path) -> None:
     place = write_chat_model(tmp_path / "base")

@@ -175,14 +175,6 @@ def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
     assert index_settings().indexes == ()
 
 
-def test_without_settings_the_index_is_the_one_pip_takes(monkeypatch) -> None:
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX"):
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    (known,) = index_settings().indexes
-    assert known.startswith("https://") and known.endswith("/simple")
-
-
 def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:
     """In an environment without pip: another one, or the wheel that Python carries."""
     real = index.importlib.util.find_spec

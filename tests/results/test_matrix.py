@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,13 +45,6 @@ def test_an_entry_that_cannot_exist_is_refused(entry: tuple[int, int]) -> None:
 def test_one_number_is_no_entry() -> None:
     with pytest.raises(HoldfastError, match=r"\[1\] is no entry; write matrix\[after_task"):
         dense([[1.0]])[1]  # type: ignore[index]
-
-
-def test_a_notebook_shows_the_tasks_and_nothing_of_an_empty_matrix() -> None:
-    shown = dense([[1.0], [0.5, 0.75]])._repr_html_()
-    png = base64.b64decode(shown.partition("base64,")[2].partition('"')[0])
-    assert struct.unpack(">II", png[16:24]) == (2, 2)
-    assert RecallMatrix()._repr_html_() == "<div>RecallMatrix(empty)</div>"
 
 
 def test_a_new_row_leaves_the_old_matrix_as_it_was() -> None:
