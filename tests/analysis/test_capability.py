@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.analysis import analyse, read_study
+from holdfast.report.figures import study_figures
 from holdfast.report.page import render
 from holdfast.results.capability import Score, boundary, text_score, write_result
 from tests.analysis.synthetic import write_suite
@@ -69,3 +70,12 @@ def test_the_four_benchmarks_have_an_unweighted_average_by_seed(suite: Path) -> 
     assert average["value"] == pytest.approx(sum(shares) / 2)
     assert average["value_sd"] == pytest.approx((shares[1] - shares[0]) / 2**0.5)
     assert average["change"] == pytest.approx(sum(shares) / 2 - 0.5)
+
+
+def test_the_page_and_the_figures_show_it(suite: Path) -> None:
+    study = read_study(suite)
+    page = render(study, suite / "report.html")
+    assert "General capability" in page
+    assert "<td>-0.250</td>" in page
+    drawn = study_figures(study, analyse(study)).figures["capability"]
+    assert {text.get_text() for text in drawn.legends[0].get_texts()} == {"gsm8k", "base model"}

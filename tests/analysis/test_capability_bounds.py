@@ -12,6 +12,7 @@ from holdfast.analysis import analyse, read_study
 from holdfast.analysis.bootstrap import interval, ratio_draws
 from holdfast.capability.outcome import Sample
 from holdfast.capability.store import SampleStore
+from holdfast.report.page import render
 from holdfast.results.capability import boundary
 from tests.analysis.synthetic import write_suite
 
@@ -163,3 +164,14 @@ def test_it_covers_the_truth(random) -> None:
         low, high = np.quantile(ratio_draws(right.astype(float), np.ones(250)), (0.025, 0.975))
         covered += low <= 0.4 <= high
     assert covered / 150 >= 0.92
+
+
+def test_the_page_shows_the_interval(cells, random) -> None:
+    base = random.random(ITEMS) < 0.5
+    write(cells[0], 0, "gsm8k", base)
+    write(cells[0], TASKS, "gsm8k", base & (random.random(ITEMS) < 0.8))
+    row = table_of(cells, "gsm8k")["vanilla"]
+    study = read_study(cells[0].parent.parent)
+    page = render(study, cells[0].parent / "report.html")
+    low, high = (f"{row[name]:.3f}" for name in ("low", "high"))
+    assert f"{low} to {high}" in page

@@ -149,7 +149,7 @@ def test_a_log_may_be_ahead_of_the_matrix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["study.json", "cells.csv"])
-@pytest.mark.parametrize("damage", ["", "a,b\n1,2\n"])
+@pytest.mark.parametrize("damage", ["", "[]", "a,b\n1,2\n"])
 def test_a_damaged_study_still_has_its_cells(tmp_path: Path, name: str, damage: str) -> None:
     suite = write_suite(tmp_path / "suite", PAIR)
     (suite / name).write_text(damage)
@@ -312,6 +312,11 @@ def test_a_seed_that_no_table_holds_is_named_and_the_rest_goes_on(
     study = read_study(tmp_path)
     assert list(study.cells["seed"]) == [2]
     assert complaint in study.missing[0]
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="cannot be read"):
+        read_study(tmp_path / ("a" * 300))
 
 
 def test_nothing_there_is_refused(tmp_path: Path) -> None:
