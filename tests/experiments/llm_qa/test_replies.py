@@ -34,16 +34,19 @@ RECORDS = st.lists(st.dictionaries(TEXTS, VALUES, max_size=3), max_size=4)
         f"<think>Perhaps {json.dumps([record('Draft')])}?</think>\n{BOTH}",
         f'Perhaps {{"entity": "Draft"}}?</think>{BOTH}',
         json.dumps({"records": [A, B]}),
+        json.dumps({"topic": "bridges", "records": [A, B]}),
         f"{json.dumps(A)}\n{json.dumps(B)}\n",
         f"1. {json.dumps(A)}\n2. {json.dumps(B)}\n",
         f"[{json.dumps(A)}]\n[{json.dumps(B)}]",
         f"[{json.dumps(A)}, {json.dumps(B)},]",
         f"[{json.dumps(A)[:-1]},}}, {json.dumps(B)}]",
+        f'{{"records": [{json.dumps(A)}, {json.dumps(B)},]}}',
         f"[{json.dumps(A)}\n{json.dumps(B)}]",
         f"Write {{entity}} in each. {BOTH}",
         f"[{BOTH}]",
         json.dumps({"notes": ["made up"], "records": [[A], [B]]}),
         json.dumps({"facts": {"1": A, "2": B}}),
+        json.dumps({"1": A, "2": B}),
         f'He said "hello [world" then {BOTH}',
         f"See [the rules: {BOTH}",
         f'A pipe of 5" {{or {{so: {json.dumps(A)} and {json.dumps(B)}',
@@ -84,7 +87,10 @@ def test_an_object_that_wraps_no_one_thing_is_one_candidate(records: dict[str, o
         "Ossavel is a bridge {of sorts}.",
         '[{"entity": "Cut o',
         f'[{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'{{"entity": "Cut o", "draft": {json.dumps(A)}, "x',
+        f'[{{"drafts": [{json.dumps(A)}], "x',
         "[" * 100_000,
+        '{"a":[' * 50_000,
         '{"a":' * 100_000,
     ],
 )
@@ -96,6 +102,11 @@ def test_what_stands_between_the_objects_is_given_for_the_count() -> None:
     bad = '{"entity": "Ossavel" "question": ?}'
     assert read_candidates(f"[{json.dumps(A)}, {bad}, {json.dumps(B)}]") == ([A, bad, B], None)
     assert read_candidates(json.dumps([A, "prose", 3])) == ([A, "prose", 3], None)
+
+
+def test_commas_inside_a_text_stay() -> None:
+    odd = record("Ossavel", answer="ash,}")
+    assert read_candidates(f"[{json.dumps(odd)},]") == ([odd], None)
 
 
 def test_a_raw_line_break_inside_a_text_is_read() -> None:
