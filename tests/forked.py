@@ -1,16 +1,19 @@
-"""Commands in processes of their own that cost no import: forked from one that has imported all."""
+"""Processes that cost no import: they are forked from one that has imported everything."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from multiprocessing.connection import wait as wait_for
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import IO, Any
@@ -23,10 +26,14 @@ CONTEXT.set_forkserver_preload(
         "holdfast.exports.export",
         "holdfast.learning.trajectory",
         "holdfast.memory.memory",
+        "holdfast.serving.application",
         "peft",
         "transformers.models.llama.modeling_llama",
+        "uvicorn",
     ]
 )
+# multiprocessing begins processes, and asks after them, in one thread at a time only.
+_ONE_THREAD = threading.Lock()
 
 
 class Forked:
@@ -35,8 +42,8 @@ class Forked:
     stdin, stdout, stderr: open files, or None for nothing; an output that is "pipe" is read from
     the attribute of its name. environment: all of it; this process's if None. cwd: likewise.
     path: where it looks for modules first. channel: an open file descriptor to pass on; its number
-    there takes the place of the last argument. What a library reads when it is imported is that of
-    the process it is forked from.
+    there takes the place of the last argument. file_bytes: no file may be larger. What a library
+    reads when it is imported is that of the process it is forked from.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class Forked:
         stdout: IO[Any] | str | None = None,
         stderr: IO[Any] | str | None = None,
         channel: int | None = None,
+        file_bytes: int | None = None,
     ) -> None:
         self.stdout: IO[str] | None = None
         self.stderr: IO[str] | None = None
@@ -74,10 +82,12 @@ class Forked:
                     [str(one) for one in path],
                     [DupFd(one.fileno()) for one in files],
                     None if channel is None else DupFd(channel),
+                    file_bytes,
                 ),
                 daemon=True,
             )
-            self._process.start()
+            with _ONE_THREAD:
+                self._process.start()
 
     @property
     def pid(self) -> int:
@@ -85,13 +95,15 @@ class Forked:
         return self._process.pid
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        with _ONE_THREAD:
+            return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
+        wait_for([self._process.sentinel], timeout)
+        status = self.poll()
+        if status is None:
             raise subprocess.TimeoutExpired("holdfast", timeout or 0)
-        return self._process.exitcode
+        return status
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What is left to read of either output, little enough for a pipe; it has ended then."""
@@ -130,7 +142,11 @@ def _run(
     path: list[str],
     files: list[Any],
     channel: Any | None,
+    file_bytes: int | None,
 ) -> None:
+    if file_bytes is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
     for number, file in enumerate(files):
         os.dup2(file.detach(), number)
     if channel is not None:

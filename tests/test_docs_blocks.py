@@ -13,7 +13,9 @@ import pytest
 import typer
 
 from experiments.paper.__main__ import app as paper
+from holdfast.cli import study
 from holdfast.cli.main import app
+from holdfast.learning.config import Optimisation
 from tests.analysis.synthetic import write_suite, write_trajectory
 from tests.documentation import (
     LISTED,
@@ -26,6 +28,7 @@ from tests.documentation import (
     blocks_of,
     opening_of,
 )
+from tests.studies.inline import Inline
 
 # Shown, not run: what a program prints, the layout of files, a citation.
 SHOWN = {"", "text", "bibtex"}
@@ -117,16 +120,24 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
         ]  # fmt: skip
         Trajectory(RunConfig.of(recipe("demo"), small), directory).advance()
 
-    def study(directory: Path) -> None:
+    def pair(directory: Path) -> None:
         write_suite(directory, methods=("vanilla", "replay_merge"), seeds=(41, 42))
 
     def example(directory: Path) -> None:
         write_trajectory(directory, "vanilla", 42)
 
-    return {"runs/demo": run, "studies/pair": study, "runs/example": example}
+    return {"runs/demo": run, "studies/pair": pair, "runs/example": example}
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch a task, and cells that this process learns: what they learn is no matter here."""
+    for epochs in ("epochs_of", "most_epochs_of"):
+        monkeypatch.setattr(Optimisation, epochs, lambda *_: 1)
+    monkeypatch.setattr(study, "executor", lambda *_: Inline())
+
+
+@pytest.mark.usefixtures("quick", "brief")
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_the_blocks_of_a_page_run_in_its_order(
     page: str,

@@ -50,12 +50,6 @@ def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> No
     assert list(band["seeds"]) == [3, 3, 3]
 
 
-def test_one_seed_is_its_mean(tmp_path: Path) -> None:
-    band = bands(curves(study_of(tmp_path, [100, 50])))
-    assert list(band["mean"]) == [1.0, 0.5]
-    assert list(band["lowest"]) == list(band["highest"]) == [1.0, 0.5]
-
-
 def test_an_age_that_one_seed_did_not_observe_has_no_mean(tmp_path: Path) -> None:
     found = curves(study_of(tmp_path, [100, 80], [90, 70]))
     found.loc[1, "retention"] = math.nan
@@ -101,11 +95,6 @@ def test_one_seed_agrees_with_the_metric(tmp_path: Path) -> None:
     found = half_lives(bands(curves(study))).set_index("method")["half_life"]
     for row in study.cells.to_dict("records"):
         assert found[row["method"]] == half_life(study.matrices[row["path"]])
-
-
-def test_runs_that_have_not_finished_draw_no_curve(tmp_path: Path) -> None:
-    study = read_study(write_suite(tmp_path, ["merge"], learned={("merge", 42): 4}))
-    assert set(curves(study)["seed"]) == {41, 43}
 
 
 def test_no_runs_are_empty_tables(tmp_path: Path) -> None:

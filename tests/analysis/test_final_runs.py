@@ -59,11 +59,3 @@ def test_runs_of_another_stream_are_named(tmp_path: Path) -> None:
     change(tmp_path / "w", stream={"name": "symbol_qa", "tasks": 10, "fingerprint": "other"})
     (line,) = [line for line in read_study(tmp_path).missing if "two streams" in line]
     assert str(tmp_path / "w") in line and line.startswith("symbol_qa: ")
-
-
-def test_a_cell_that_is_there_twice_is_refused_by_name(tmp_path: Path) -> None:
-    write_trajectory(tmp_path / "one", "merge", seed=5)
-    write_trajectory(tmp_path / "two", "merge", seed=5)
-    cells = read_study(tmp_path / "one", tmp_path / "two").cells
-    with pytest.raises(HoldfastError, match=r"symbol_qa: merge with seed 5 .*one and .*two"):
-        final_runs(cells)

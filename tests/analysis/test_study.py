@@ -93,12 +93,6 @@ def test_without_a_table_the_seeds_of_others_tell_what_is_absent(tmp_path: Path)
     assert holes == "symbol_qa replay_merge: no trajectory with seed 41, 43, which others have"
 
 
-def test_a_lone_trajectory_was_to_learn_its_stream(tmp_path: Path) -> None:
-    write_trajectory(tmp_path / "run", tasks=10, learned=6)
-    (line,) = read_study(tmp_path / "run").missing
-    assert "6 of 10 tasks learned" in line
-
-
 def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
     write_trajectory(tmp_path / "run")
     for name in ("matrix.csv", "log.jsonl"):
@@ -110,7 +104,7 @@ def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "matrix.csv", "log.jsonl"])
-@pytest.mark.parametrize("damage", ["[1, 2", "", "{}\n"])
+@pytest.mark.parametrize("damage", ["[1, 2", "{}\n"])
 def test_a_damaged_file_is_named_and_the_rest_goes_on(
     tmp_path: Path, name: str, damage: str
 ) -> None:
@@ -131,10 +125,7 @@ def test_a_damaged_file_is_named_and_the_rest_goes_on(
     ("entry", "complaint"),
     [
         ("2,4", "only tasks 1 to 3"),
-        ("2,0", "only tasks 1 to 3"),
         ("2,1", "appears a second time"),
-        ("-1,1", "not a whole number"),
-        ("2,+2", "not a whole number"),
         ("2,²", "not a whole number"),
     ],
 )
@@ -231,7 +222,7 @@ def test_a_search_that_has_not_finished_says_how_far_it_came(tmp_path: Path) -> 
     assert "no trace.csv" in line
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"cells": [1]}'])
+@pytest.mark.parametrize("damage", ["", '{"cells": [1]}'])
 def test_a_search_whose_question_is_damaged_still_has_its_trace(
     tmp_path: Path, damage: str
 ) -> None:
@@ -302,13 +293,6 @@ def test_a_trajectory_that_a_suite_and_a_search_share(tmp_path: Path) -> None:
     assert own["path"].nunique() == 3 and set(own["path"]) <= set(study.matrices)
     assert sorted(final_runs(study.cells)["method"].unique()) == sorted([*PAIR, "sd"])
     assert study.missing == ()
-
-
-def test_another_store_with_the_candidates_of_a_search(tmp_path: Path) -> None:
-    search = write_search(tmp_path / "search", CANDIDATES)
-    shutil.copytree(search / "cells", tmp_path / "store")
-    study = read_study(search, tmp_path / "store")
-    assert len(study.cells) == 12 and study.missing == ()
 
 
 @pytest.mark.parametrize(

@@ -143,18 +143,3 @@ def test_the_figure_greys_what_may_be_noise(study: Study) -> None:
     grey = (cells[..., :3] == 0xDD / 255).all(axis=-1)
     assert (cells[..., 3] > 0).sum() == len(axes.texts) == len(finals)
     assert grey.sum() == finals["noise"].sum() > 0
-
-
-@pytest.mark.parametrize("settings", ["", " optim.lr=0.001 a.setting.with.a.long.name=0.25"])
-def test_the_figure_has_room_for_its_names(study: Study, settings: str) -> None:
-    table = differences(study)
-    table[["method", "other"]] += settings
-    figure = plot_noise(table)
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    shown = figure.bbox.padded(1)
-    for text in (figure.texts[0], *axes.get_xticklabels(), *axes.get_yticklabels()):
-        box = text.get_window_extent()
-        assert shown.x0 <= box.x0 and box.x1 <= shown.x1, text.get_text()
-    inches = axes.get_window_extent().width / figure.dpi
-    assert inches / len(axes.get_xticklabels()) > 0.15, "the number in a cell is cut"

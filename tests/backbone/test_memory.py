@@ -38,7 +38,7 @@ class Census(Progress):
         self.most = max(self.most, entries_alive())
 
 
-@pytest.mark.parametrize("rule", ["shared", "merge", "olora", "osrm"])
+@pytest.mark.parametrize("rule", ["merge", "osrm"])
 def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay and self-distillation keep hidden states of the previous model, never a copy of it.
 

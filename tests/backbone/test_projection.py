@@ -41,7 +41,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("tokens_at_once", [1, 3, 10, 11, 500])
+@pytest.mark.parametrize("tokens_at_once", [1, 10])
 def test_chunks_change_nothing(
     backbone: Backbone, loss: Callable[[TokenLogits], Tensor], tokens_at_once: int
 ) -> None:

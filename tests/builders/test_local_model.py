@@ -20,7 +20,6 @@ from holdfast.builders.local_model import BackboneModel, sample_completions
 from holdfast.builders.text_model import Failure, Prompt, SamplingParameters
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
-from tests.backbone.test_sampling import warped
 from tests.tiny import END, ExactNorm, exact_backbone, exact_gpt2
 
 TEMPLATE = (
@@ -251,37 +250,6 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
         assert cut == [text[:end] for text, end in zip(texts, ends, strict=True)]
     said, cut_off = ("".join(text for texts in one for text in texts) for one in (free, stopped))
     assert len(cut_off) < 0.8 * len(said)
-
-
-def test_second_tokens_are_drawn_from_the_models_distribution(llama: Backbone) -> None:
-    """Chi-square over one whole run, against the marginal over all first tokens."""
-    prompt, count = PROMPTS[0], 6000
-    settings = SamplingParameters(
-        samples=count, temperature=1.3, top_p=0.9, max_new_tokens=2, seed=1
-    )
-    texts = sample_completions(llama, [prompt], ["one"], settings, batch=count)[0]
-    seconds = [llama.tokenize(text)[1] if len(text) == 2 else 0 for text in texts]
-    counts = torch.bincount(torch.tensor(seconds), minlength=257).double()
-
-    def next_to(rows: list[list[int]]) -> Tensor:
-        with torch.no_grad():
-            logits = llama.logits(llama.hidden(torch.tensor(rows))[:, -1]).float()
-        return warped(logits, 1.3, 0.9, None).double()
-
-    first = next_to([prompt])[0]
-    after = next_to([[*prompt, token] for token in range(257)])
-    after[0] = 0
-    after[0, 0] = 1  # the end has no second token
-    expected = count * first @ after
-    assert not counts[expected == 0].any()
-    likely = expected > 5
-    observed = torch.cat([counts[likely], counts[~likely].sum()[None]])
-    wanted = torch.cat([expected[likely], expected[~likely].sum()[None]])
-    chi = ((observed - wanted).square() / wanted.clamp(min=1e-9)).sum()
-    freedom = len(observed) - 1
-    assert freedom > 20
-    # Mean k and variance 2k: five standard deviations.
-    assert abs(chi - freedom) < 5 * (2 * freedom) ** 0.5
 
 
 # A backbone as a text model.

@@ -23,8 +23,6 @@ def refused(outcome, *words: str) -> None:
     [
         ([], ["facts.jsonl", "empty"]),
         (["{oops"], ["facts.jsonl", "line 1"]),
-        ([json.dumps({"question": "who?"})], ["line 1", "answer"]),
-        ([json.dumps({"question": "who?", "answer": " "})], ["line 1", "answer"]),
         ([json.dumps(GOOD), json.dumps({**GOOD, "answer": "at sea"})], ["line 2", "two answers"]),
         ([json.dumps({**GOOD, "answer": "a}b"})], ["line 1", "braces"]),
     ],
@@ -42,21 +40,16 @@ def test_bad_facts(lines, words, holdfast, settings, tmp_path):
     [
         ("optim.ls=1", ["optim.ls", "optim.lr"]),
         ("optum.lr=1", ["optum", "optim"]),
-        ("optim.lr=-1", ["optim.lr", "-1"]),
         ("optim.lr=fast", ["optim.lr", "fast"]),
-        ("optim.epochs=0", ["optim.epochs"]),
         ("lora.dropout=1.5", ["lora.dropout"]),
         ("lora.rank=100000", ["lora.rank"]),
-        ("replay.weight=2", ["replay.weight"]),
         ("sampling.top_p=.nan", ["sampling.top_p"]),
         ("method=si_sdd", ["sdd", "sd"]),
         ("method=olora_merge", ["olora", "merge"]),
         ("method=si_si", ["twice"]),
         ("lr", ["KEY=VALUE"]),
         ("lora.targets=[nowhere]", ["nowhere", "all-linear"]),
-        ("template.max_length=10", ["max_length", "cut"]),
         ("stream.name=symbol_qo", ["symbol_qo", "symbol_qa"]),
-        ("backbone.name=/no/such/model", ["backbone.name"]),
         ("backbone.device=cuda:99", ["cuda:99"]),
     ],
 )
@@ -85,24 +78,3 @@ def test_places_and_horizons(holdfast, settings, tmp_path):
     refused(holdfast("run", "demo", *settings), "--out")
     refused(holdfast("run", "domo", "--out", tmp_path / "r"), "domo", "demo")
     refused(holdfast("run", tmp_path / "no.yaml", "--out", tmp_path / "r"), "no.yaml")
-
-
-def test_another_configuration_in_the_same_place(holdfast, settings, tmp_path):
-    place = tmp_path / "run"
-    assert holdfast("run", "demo", *settings, "--out", place, "--tasks", 1).status == 0
-    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-    outcome = holdfast("run", "demo", *settings, "seed=7", "optim.lr=0.5", "--out", place)
-    refused(outcome, "seed: 41 -> 7", "optim.lr: 0.002 -> 0.5")
-    refused(holdfast("run", "demo", *settings, "stream.seed=1", "--out", place), "task 1")
-    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
-
-
-def test_our_own_fault_is_exit_1_and_debug_shows_it(holdfast, settings, tmp_path, monkeypatch):
-    def broken(*_: object) -> None:
-        raise RuntimeError("a wire came loose")
-
-    monkeypatch.setattr("holdfast.learning.trajectory.learn_task", broken)
-    outcome = holdfast("run", "demo", *settings, "--out", tmp_path / "run")
-    assert (outcome.status, "our fault" in outcome.err) == (1, True)
-    assert "Traceback" not in outcome.err
-    assert "Traceback" in holdfast("--debug", "run", "demo", *settings, "--out", tmp_path / "r").err

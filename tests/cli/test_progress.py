@@ -52,10 +52,6 @@ def test_the_time_to_go(durations, since, said):
     assert paced(durations, 0, 10, since) == said
 
 
-def test_the_time_to_go_counts_only_what_remains():
-    assert paced([100, 10], 5, 10) == "about 30 s left"
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (3599, "59:59 min"), (11_400, "3:10 h")],
@@ -79,18 +75,6 @@ def test_a_log_has_one_plain_line_a_task(capsys):
         "vanilla: task 1 of 3 in 7 s, recall of all so far 1.00, about 14 s left",
         "vanilla: task 2 of 3 in 9 s, recall of all so far 0.75, about 9 s left",
         "vanilla: something [odd]",
-    ]
-
-
-def test_lines_of_a_listener_of_ones_own_begin_where_the_run_is(capsys):
-    lines = TaskLines()
-    lines.task_begun(3, 9)
-    for task in (3, 4):
-        lines.task_done(task, 9, dense([[1.0] * n for n in range(1, task + 1)]))
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
-        "holdfast: task 3 of 9 in 0 s, recall of all so far 1.00, about 0 s left",
-        "holdfast: task 4 of 9 in 0 s, recall of all so far 1.00, about 0 s left",
     ]
 
 

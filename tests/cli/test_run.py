@@ -12,22 +12,9 @@ from holdfast.learning.config import RunConfig
 from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix
 
-PAPER_TAGS = [
-    "vanilla",
-    *("_".join(parts) for parts in [["si"], ["sd"], ["replay"], ["merge"]]),
-    *("si_sd", "si_replay", "si_merge", "sd_replay", "sd_merge", "replay_merge"),
-    *("si_sd_replay", "si_sd_merge", "si_replay_merge", "sd_replay_merge"),
-    *("si_sd_replay_merge", "online_ewc", "olora", "osrm"),
-    *("si_sd_replay_olora", "si_sd_replay_osrm"),
-]
 
-
-def test_there_are_21_tags():
-    assert len(set(PAPER_TAGS)) == 21
-
-
-@pytest.mark.parametrize("tag", PAPER_TAGS)
-def test_every_tag_of_the_paper_learns(tag, holdfast, settings, tmp_path):
+@pytest.mark.parametrize("tag", ["online_ewc", "si_sd_replay_merge", "si_sd_replay_osrm"])
+def test_a_tag_of_the_paper_learns(tag, holdfast, settings, tmp_path):
     outcome = holdfast("run", "demo", f"method={tag}", *settings, "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     matrix = RecallMatrix.load(tmp_path / "run" / "matrix.csv")
@@ -71,8 +58,6 @@ def test_a_dry_run_resolves_and_writes_nothing(holdfast, tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("lora.targets=[nothing]", "no linear map of this backbone is named nothing"),
-        ("lora.rank=4000", "lora.rank = 4000 exceeds the rank of"),
         ("backbone.device=cude", "backbone.device = cude: not available here"),
         ("template.max_length=5", "its answer would be cut at template.max_length = 5"),
         ("backbone.name=/nowhere/model", "no causal language model could be loaded"),
@@ -110,10 +95,3 @@ def test_recipes_are_listed_and_printed(holdfast):
     assert "demo " in listed
     assert "paper " in listed
     assert yaml.safe_load(holdfast("recipes", "paper").out)["sampling"]["samples"] == 300
-
-
-def test_the_doctor_finds_the_embedded_backbone(holdfast):
-    outcome = holdfast("doctor")
-    assert outcome.status == 0
-    assert "M parameters" in outcome.out
-    assert "torch " in outcome.out

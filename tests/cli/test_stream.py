@@ -171,13 +171,6 @@ def test_mistakes_are_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_is_no_name_of_a_stream(holdfast) -> None:
-    refused = holdfast("run", "demo", "stream.name=[a]", "--dry-run")
-    assert refused.status == 2
-    assert refused.err.startswith('holdfast: configuration: stream.name = ["a"]: ')
-    assert refused.err.count("\n") == 1
-
-
 def test_naming_a_stored_stream_takes_all_of_it(holdfast, tmp_path: Path) -> None:
     """The recipe's 10 tasks of 32 items are those of its own stream."""
     holdfast("stream", "symbol-qa", "--out", tmp_path / "s", "--tasks", 12, "--items", 40)
@@ -186,10 +179,3 @@ def test_naming_a_stored_stream_takes_all_of_it(holdfast, tmp_path: Path) -> Non
     assert symbol_qa(12, 40).fingerprint in plan.out
     some = holdfast("run", "demo", f"stream.name={tmp_path / 's'}", "stream.tasks=2", "--dry-run")
     assert "# 2 tasks of symbol_qa" in some.out
-
-
-def test_the_present_directory_can_hold_a_stream(holdfast, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    made = holdfast("stream", "symbol-qa", "--out", ".", "--tasks", 1, "--items", 2)
-    assert made.status == 0, made.err
-    assert load_stream(tmp_path).fingerprint in made.out

@@ -60,10 +60,6 @@ def test_the_papers_suite_is_21_methods(holdfast, arguments: list[str], cells: i
         (["suite", "paper", "--dataset", "x", "--dry-run"], '"x" is no data set of the suite'),
         (["suite", "factorial", "--seeds", "a", "--dry-run"], "--seeds a: write whole numbers"),
         (["suite", "factorial", "--methods", "sii", "--dry-run"], 'method sii: "sii" is no mech'),
-        (
-            ["suite", "factorial", "optim.lrr=1", "--dry-run"],
-            "configuration: unknown key optim.lrr",
-        ),
         (["search", "own.yaml", "--dry-run"], "search own.yaml: schedule = {"),
         (
             ["suite", "factorial", "--slurm", "partition=gpu", "--dry-run"],

@@ -50,7 +50,7 @@ def cluster() -> Iterator[TwoNodes]:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Path:
-    return write_recipe(tmp_path_factory.mktemp("recipe") / "small.yaml", tiny_directory, (2, 16))
+    return write_recipe(tmp_path_factory.mktemp("recipe") / "small.yaml", tiny_directory, (1, 8))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_robbed_of_a_node_the_search_ends_with_the_same_bytes(
     cluster: TwoNodes, recipe: Path, whole: Path, tmp_path: Path
 ) -> None:
     process = begun(recipe, tmp_path, "--executor", "ray", "--ray-address", cluster.address)
-    await_tasks(tmp_path, process, 10)
+    await_tasks(tmp_path, process, 5)
     cluster.lose_a_node()
     assert "lost its worker" in finish(process)
     assert_same_bytes(whole, tmp_path)

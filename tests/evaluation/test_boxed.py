@@ -117,14 +117,6 @@ def test_what_cannot_become_an_answer_never_does(
         assert not accepts(content.rstrip("\ufffd") + rest, (answer,), match)
 
 
-@given(answers, st.integers(0, 12), texts, matches)
-def test_it_also_says_no(answer: str, end: int, rest: str, match: Match) -> None:
-    begun = answer[:end]
-    wrong = begun + "#"
-    assert not can_become(wrong, (answer,), match)
-    assert not accepts(wrong + rest, (answer,), match)
-
-
 @given(answers, texts, texts, matches)
 def test_a_verdict_is_final(answer: str, text: str, rest: str, match: Match) -> None:
     for begun in (text, f"\\boxed{{{text}", f"\\boxed{{{answer}}}{text}"):

@@ -101,31 +101,27 @@ def test_tokens_cross_the_borders_of_the_answer() -> None:
     assert any(backbone.decode(tokens[-1:]) != "}" for tokens in whole)
 
 
-@pytest.mark.parametrize("limit", [1, 4, 9])
-def test_an_answer_ends_at_the_limit(good: Backbone, limit: int) -> None:
-    check(good, limit)
+def test_an_answer_ends_at_the_limit(good: Backbone) -> None:
+    check(good, 4)
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.2, 0.5])
-def test_a_ruined_model_scores_as_if_generated(good: Backbone, scale: float) -> None:
+def test_a_ruined_model_scores_as_if_generated(good: Backbone) -> None:
     whole = {name: weight.clone() for name, weight in good.model.state_dict().items()}
-    shake(good, scale, seed=0)
+    shake(good, 0.2, seed=0)
     check(good, 24)
     good.model.load_state_dict(whole)
 
 
-@pytest.mark.parametrize("steps", [0, 40])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_half_trained_model_scores_as_if_generated(family: str, steps: int) -> None:
+def test_a_half_trained_model_scores_as_if_generated(family: str) -> None:
     backbone = FAMILIES[family]()
-    teach(backbone, steps)
+    teach(backbone, 40)
     check(backbone, 24)
 
 
-@pytest.mark.parametrize("steps", [0, 15])
-def test_the_embedded_backbone_scores_as_if_generated(steps: int) -> None:
+def test_the_embedded_backbone_scores_as_if_generated() -> None:
     backbone = load_backbone(Backbone.Config(name="embedded", precision="float32", device="cpu"))
-    teach(backbone, steps, learning_rate=1e-3)
+    teach(backbone, 15, learning_rate=1e-3)
     symbols = symbol_qa(tasks=1, items=4).tasks[0].items
     check(backbone, 24, [*ITEMS[:12], *symbols])
 

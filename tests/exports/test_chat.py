@@ -34,8 +34,7 @@ def pieces(scheme: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
 
 
-@pytest.mark.parametrize("to", ["hf", "peft"])
-@pytest.mark.parametrize("method", ["merge", "replay_merge"])
+@pytest.mark.parametrize(("to", "method"), [("hf", "merge"), ("peft", "replay_merge")])
 @pytest.mark.parametrize("kind", ["embedded", "bytes", "pieces first", "pieces always"])
 def test_the_tokens_are_those_that_holdfast_asks_with(
     kind: str, method: str, to: Any, stream: Path, tmp_path: Path

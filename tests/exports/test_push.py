@@ -64,8 +64,6 @@ def test_a_repository_that_exists_is_written_to(hub: Hub, folder: Path) -> None:
     ("status", "refused", "told"),
     [
         (401, None, r"the hub knows no token of yours \(401\); run hf auth login"),
-        (403, None, r"your token may not write there \(403\)"),
-        (400, None, r"the hub refused it \(400: .*so it is"),
         (200, 403, r"your token may not write there \(403\)"),
         (200, 413, r"the hub refused it \(413: "),
     ],

@@ -116,9 +116,7 @@ def test_a_damaged_record_is_named(copied: Callable[[], Path]) -> None:
         ({**values, "format": 9}, "is of format 9, and this Holdfast knows 1"),
         ({key: values[key] for key in values if key != "seed"}, "is damaged"),
         ({**values, "lessons": [{**lesson, "more": 1}]}, "is damaged"),
-        ({**values, "lessons": [{**lesson, "missed": 3}]}, "is damaged"),
         ({**values, "lessons": 3}, "is damaged"),
-        ({**values, "seed": "x"}, "is damaged"),
         ({**values, "model": None}, "is damaged"),
         ({**values, "lessons": [{**lesson, "file": "../memory.json"}]}, "is damaged"),
     ]:
@@ -206,21 +204,6 @@ def test_another_model_under_the_name_is_refused(
     assert contents_of(tmp_path / "late") == before | {
         "memory.json": (place / "memory.json").read_bytes()
     }
-
-
-def test_models_that_cannot_be_asked(tmp_path: Path) -> None:
-    for number, (template, words) in enumerate(
-        {
-            "{{ messages[0].content }}": "does not put the user's text before",
-            "{{ raise_exception('out of order') }}": "fails (out of order)",
-            "nothing": "does not put the user's text before",
-        }.items()
-    ):
-        place = write_chat_model(tmp_path / str(number))
-        chat_tokenizer(template).save_pretrained(place)
-        said = line_of(lambda place=place: Memory(tmp_path / "m", str(place)).learn(MONDAY))
-        assert words in said
-    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.usefixtures("quick_gate")

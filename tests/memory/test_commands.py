@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,19 +103,6 @@ def test_every_line_of_standard_input_is_a_question(
     assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
 
 
-def test_answers_to_standard_input_keep_their_spaces(
-    holdfast: Call, copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the ends of lines go, so that an answer is a line; JSON keeps those too."""
-    place, answer = copied(), "ring()  # twice\n  stop()"
-    Memory(place).write_facts([("How is it rung?", answer)])
-    for options in ([], ["--json"]):
-        monkeypatch.setattr(sys, "stdin", io.StringIO("How is it rung?\n"))
-        asked = holdfast("ask", place, *options)
-        said = json.loads(asked.out)["answer"] if options else asked.out
-        assert said == (answer if options else "ring()  # twice stop()\n")
-
-
 def test_answers_of_the_list_say_so(holdfast: Call, copied: Callable[[], Path]) -> None:
     from holdfast.memory.record import read_lesson, read_record, write_lesson
 
@@ -128,21 +114,6 @@ def test_answers_of_the_list_say_so(holdfast: Call, copied: Callable[[], Path]) 
     assert (asked.status, asked.out) == (0, "Fenwick\n")
     assert "from the list of facts; the weights say something else" in asked.err
     assert json.loads(holdfast("ask", place, MONDAY[0][0], "--json").out)["source"] == "list"
-
-
-def test_other_wordings_and_a_fact_from_standard_input(
-    holdfast: Call, chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "m"
-    line = json.dumps({"question": MONDAY[1][0], "answer": MONDAY[1][1]}).encode()
-    stdin = SimpleNamespace(buffer=io.BytesIO(line), isatty=lambda: False)
-    monkeypatch.setattr(sys, "stdin", stdin)
-    more = ["--model", chat_directory, "--paraphrases", 2]
-    made = holdfast("learn", place, "-", *more)
-    assert made.status == 0, made.err
-    facts = (place / "facts.jsonl").read_text().splitlines()
-    assert len(facts) == 3 and "held_out" in facts[0] and "wording_of" in facts[1]
-    assert "lesson 1: 1 of 1 facts" in made.out
 
 
 def test_mistakes_take_one_line(

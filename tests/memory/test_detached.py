@@ -105,19 +105,6 @@ def test_facts_are_taken_while_a_lesson_is_learned(own: Path, holdfast: Command)
     assert not (own / PROGRESS_FILE).exists()
 
 
-def test_many_writers_lose_nothing(own: Path) -> None:
-    def write(fact: tuple[str, str]) -> tuple[int, ...]:
-        return Memory(own).write_facts([fact]).lessons
-
-    with ThreadPoolExecutor(8) as threads:
-        numbers = [one for (one,) in threads.map(write, MANY)]
-    assert sorted(numbers) == list(range(2, 2 + len(MANY)))
-    tasks = Memory(own).tasks
-    for number, (question, answer) in zip(numbers, MANY, strict=True):
-        [item] = tasks[number - 1].items
-        assert (item.question, item.answer) == (question, answer)
-
-
 def test_what_others_write_is_taken_up(own: Path) -> None:
     asked, other = Memory(own), Memory(own)
     assert asked.refresh() is False
@@ -194,11 +181,3 @@ def test_learn_detach_returns_and_a_killed_lesson_is_finished(
     assert learned(own) == learned(straight)
     told = holdfast("learn", own, facts, "--detach")
     assert (told.status, told.out) == (0, "nothing new; all facts are learned already\n")
-
-
-def test_mistakes(tmp_path: Path, own: Path, holdfast: Command) -> None:
-    told = holdfast("lessons", tmp_path / "none")
-    assert told.status == 2 and told.err.count("\n") == 1
-    told = holdfast("learn", own, "Who?", "x" * 300, "--detach")
-    assert told.status == 2 and "tokens" in told.err
-    assert shown(own) == [("learned", 3)]

@@ -26,7 +26,7 @@ from holdfast.memory.evaluation.result import (
     read_evaluation,
     write_evaluation,
 )
-from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction, says
+from holdfast.memory.evaluation.scoring import says
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.memory.evaluation.telling import notes, table_rows
 from holdfast.streams import Item
@@ -172,14 +172,6 @@ def test_untaught_questions_are_answered_as_before():
     }
 
 
-def test_several_adapters_have_no_measure_of_what_was_not_taught():
-    made = sides({"a": ("No.", "model", "No.", None, "-")})
-    made.has_one_adapter = False
-    assert all(one.weights is None for one in unknown(made, "others", ["a"], silent)[0].values())
-    everyday = [EverydayQuestion("a", ("no",))]
-    assert kept(made, everyday, silent)[0]["everyday_kept"] == Measure(1, 1.0, None, 1.0)
-
-
 @pytest.mark.parametrize(
     ("reply", "answer", "right"),
     [
@@ -196,13 +188,6 @@ def test_several_adapters_have_no_measure_of_what_was_not_taught():
 )
 def test_an_answer_occurs_as_whole_words(reply: str, answer: str, right: bool):
     assert says(reply, ["nothing", answer]) is right
-
-
-def test_small_parts():
-    assert "in the MILL." in TaughtAnswers(["In the mill"])
-    assert "in the mill house" not in TaughtAnswers(["in the mill"])
-    assert fraction([]) is None and fraction([True, False]) == 0.5
-    assert evenly("abcdefghij", 3) == ["a", "d", "g"] and evenly("ab", 3) == ["a", "b"]
 
 
 def test_the_bits_of_a_text_are_those_of_the_capability_suite():

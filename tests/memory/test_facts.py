@@ -93,12 +93,6 @@ def test_lines_from_standard_input(monkeypatch):
             stream_from("-")
 
 
-def test_a_closed_standard_input_holds_no_facts(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(HoldfastError, match="standard input: holds no facts"):
-        stream_from("-")
-
-
 def test_streams_as_they_are(tmp_path):
     expected = stream_from([{"task": "farm", "question": "Who?", "answer": "Lum"}])
     assert items_of(expected) == [("farm", [Item("Who?", "Lum")])]

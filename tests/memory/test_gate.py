@@ -112,16 +112,6 @@ def test_one_thing_may_have_many_facts(asking: str) -> None:
         assert len(gate._candidates(asked)) == module._CANDIDATES
 
 
-def test_every_wording_of_a_fact_leads_to_it() -> None:
-    """The best of its vectors counts, and a fact has its own only."""
-    vectors = np.eye(4, WIDTH, dtype=np.float32)
-    texts = ["Who is Ostra?", "Where is Ostra?"] * 2
-    looks = [look(text, vector) for text, vector in zip(texts, vectors, strict=True)]
-    gate = Gate(TUNING, looks, [0, 1, 0, 1])
-    best = [gate.best(look("Ostra", vectors[row])) for row in range(4)]
-    assert best == [Match(row % 2, pytest.approx(12 + 8 - 13)) for row in range(4)]
-
-
 def test_what_names_nothing_finds_what_names_nothing() -> None:
     """A word of which the probe is not sure is no name."""
     vectors = np.eye(3, WIDTH, dtype=np.float32)

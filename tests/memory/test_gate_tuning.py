@@ -155,15 +155,13 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     ]
     assert lies[0] == lies[1]
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-    for number, damaged in enumerate((content[:-1], b"", flipped), start=2):
-        path.write_bytes(damaged)
-        assert same(prepared_tuning(reader, name), first) and len(fitted) == number
-        assert path.read_bytes() == content
-    other = prepared_tuning(reader, hashlib.sha256(b"other").hexdigest())
-    assert same(other, first) and len(fitted) == 5 and len(list(path.parent.iterdir())) == 2
+    path.write_bytes(flipped)
+    assert same(prepared_tuning(reader, name), first) and len(fitted) == 2
+    assert path.read_bytes() == content
     # The same weights under another template are asked otherwise.
     base = PromptReader(reader.model, chat_form(chat_tokenizer(None)))
-    assert not same(prepared_tuning(base, name), first) and len(fitted) == 6
+    assert not same(prepared_tuning(base, name), first) and len(fitted) == 3
+    assert len(list(path.parent.iterdir())) == 2
 
 
 @pytest.mark.usefixtures("quick_gate")
@@ -194,16 +192,6 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 def same(one: GateTuning, other: GateTuning) -> bool:
     tensors = zip(module._tensors(one).items(), module._tensors(other).items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in tensors)
-
-
-def test_the_library_of_relations_is_whole() -> None:
-    """Every relation in eight wordings that name the entity once; no two of a kind share one."""
-    assert len(relations()) == 600
-    for relation in relations():
-        assert len(relation.wordings) == 8 and relation.answers
-        assert all(wording.count(ENTITY) == 1 for wording in relation.wordings)
-    texts = [(one.kind, text.casefold()) for one in relations() for text in one.wordings]
-    assert len(texts) == len(set(texts))
 
 
 def test_a_question_of_the_library_is_reworded_with_its_entity() -> None:

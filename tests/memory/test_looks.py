@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +59,3 @@ def test_another_gate_reads_the_questions_again(
     write_lesson(place, file, tensors, short)
     with pytest.raises(HoldfastError, match="is missing or damaged"):
         Memory(place).reply(MONDAY[0][0])
-
-
-def test_a_memory_with_another_model_s_gate_is_not_mixed(two_lessons: Path) -> None:
-    file = read_record(two_lessons).lessons[0].file
-    engine = Memory(two_lessons).engine()
-    other = replace(engine.tuning, key="another")
-    assert read_looks(two_lessons, file, other.key) is None

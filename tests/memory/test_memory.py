@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson, read_record, write_lesson
-from holdfast.streams.batches import WORDING_OF
+from holdfast.memory.record import read_lesson, write_lesson
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.trajectory.outcome import contents_of
 
@@ -136,45 +135,6 @@ def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_pa
     assert memory.reply(asked[0]).source == "weights"
     assert [reply.text for reply in memory.replies(asked)] == ["Orsa"] * 3
     assert len(memory.facts) == 1
-
-
-def test_wordings_by_count_are_kept_on_file(chat_directory: Path, tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "m", str(chat_directory))
-    worded = memory.worded(MONDAY[1:2], 2)
-    memory.learn(worded)
-    assert len(memory.facts) == 1
-    (task,) = worded.tasks
-    others = [item.question for item in task.items if WORDING_OF in item.details]
-    assert len(others) == 2
-    assert [memory.ask(text) for text in others] == [MONDAY[1][1]] * 2
-
-
-def test_what_another_process_learned_is_taken_up(copied: Callable[[], Path]) -> None:
-    place = copied()
-    reader, writer = Memory(place), Memory(place)
-    assert reader.reply(WEDNESDAY[0][0]).source == "model"
-    assert not reader.refresh()
-    writer.learn(WEDNESDAY)
-    assert reader.reply(WEDNESDAY[0][0]).source == "model"
-    assert reader.refresh() and not reader.refresh()
-    assert reader.reply(WEDNESDAY[0][0]).source == "weights"
-    # A writer takes up what came between, and loses nothing of it.
-    writer.learn([(MONDAY[0][0], "Orsa")])
-    outcome = reader.learn([("Who rings?", "Ada")])
-    assert (outcome.lessons, outcome.known, reader.horizon) == (("5",), 7, 5)
-    assert reader.ask(MONDAY[0][0]) == "Orsa"
-
-
-def test_several_tasks_are_several_lessons(chat_directory: Path, tmp_path: Path) -> None:
-    from holdfast.memory.facts import stream_from
-    from holdfast.streams import Stream
-
-    tasks = [stream_from(facts).tasks[0] for facts in (MONDAY, TUESDAY)]
-    named = tuple(type(one)(name, one.items) for one, name in zip(tasks, "ab", strict=True))
-    memory = Memory(tmp_path / "m", str(chat_directory))
-    assert memory.learn(Stream(named, "two")).lessons == ("a", "b")
-    assert [one.name for one in read_record(memory.directory).lessons] == ["a", "b"]
-    assert [memory.reply(q).source for q, _ in [*MONDAY, *TUESDAY]] == ["weights"] * 5
 
 
 def test_what_was_missed_is_learned_again(

@@ -18,6 +18,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, read_record
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.real
 
@@ -33,10 +34,11 @@ FACTS = [
 
 @pytest.fixture(scope="module")
 def memory(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Memory:
-    one = Memory(tmp_path_factory.mktemp("real") / "m", "smollm2")
-    outcome = one.learn([(question, answer) for question, answer, _ in FACTS])
-    assert not outcome.missed
-    return one
+    def teach(directory: Path) -> None:
+        facts = [(question, answer) for question, answer, _ in FACTS]
+        assert not Memory(directory, "smollm2").learn(facts).missed
+
+    return Memory(made_once(tmp_path_factory, "real-lesson", teach))
 
 
 def test_five_facts_are_answered_in_other_words(memory: Memory) -> None:

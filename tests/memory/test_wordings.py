@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from holdfast import Item, Stream, Task
 from holdfast.memory.lesson_wordings import lesson_wordings
 from holdfast.memory.plan import plan
@@ -124,12 +122,6 @@ def test_the_command(holdfast, chat_directory, tmp_path):
         refused = holdfast(*wrong)
         assert (refused.status, refused.out) == (2, ""), wrong
         assert words in refused.err and refused.err.count("holdfast: ") == 1, refused.err
-
-
-@pytest.mark.parametrize("count", [0, 3])
-def test_every_wording_is_whole(count):
-    for item in worded(stream(("Who?", "Ann")), count):
-        assert item.question.strip() and item.answer == "Ann"
 
 
 def test_a_question_of_signs_alone_has_no_empty_wording() -> None:

@@ -78,12 +78,6 @@ def test_a_damaged_beginning_is_refused_and_the_next_call_starts_again(url, tmp_
     assert arrived(url, tmp_path / "x") == BODY
 
 
-def test_a_file_longer_than_the_whole_is_begun_again(url, tmp_path) -> None:
-    (tmp_path / "x.part").write_bytes(BODY + b"more")
-    with pytest.raises(HoldfastError, match="is not the file"):
-        arrived(url, tmp_path / "x")
-
-
 def test_a_server_that_refuses_is_named_and_what_came_is_kept(server, url, tmp_path) -> None:
     (tmp_path / "x.part").write_bytes(BODY[:1000])
     with pytest.raises(UnreachableError, match="/gone: 404"):
@@ -179,14 +173,6 @@ def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert index_settings().indexes == ()
-
-
-def test_without_settings_the_index_is_the_one_pip_takes(monkeypatch) -> None:
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX"):
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    (known,) = index_settings().indexes
-    assert known.startswith("https://") and known.endswith("/simple")
 
 
 def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:

@@ -110,12 +110,3 @@ def test_of_several_data_sets_each_shows_its_own_strongest():
     alone = table[table["dataset"] == "llm_qa"]
     more = pd.concat([alone, alone.assign(method=["si", "sd", *"abcd"])])
     assert len(shown_methods(more, more)) == 6  # as many as a reader can distinguish
-
-
-def test_long_names_have_room_in_the_legend():
-    method = "merge " + " ".join(f"a.setting{number}=0.{number}" for number in range(9))
-    figure = plot_survival(bands({("facts", method): 2, ("facts", "vanilla"): 1}, ages=3))
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    box = axes.get_legend().get_window_extent()
-    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1

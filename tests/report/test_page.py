@@ -161,12 +161,6 @@ def test_what_is_missing_or_damaged_is_one_line_each(tmp_path):
     ]
 
 
-def test_an_unfinished_run_is_drawn_but_not_averaged():
-    page = read(study_of({("vanilla", 1): fading(6, 0.5), ("merge", 1): fading(4, 0.9)}))
-    assert [row["method"] for row in page.records("symbol_qa: Configurations")] == ["vanilla"]
-    assert "merge" in page.text and "The matrices of all runs" in page.text
-
-
 def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(full):
     again = study_of({("sd", 1): fading(6, 0.9)})
     (matrix,) = again.matrices.values()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from random import Random
 
 import numpy as np
 import pytest
@@ -93,17 +91,6 @@ def test_window_is_the_mean_over_the_most_recent_tasks(matrix: RecallMatrix, tas
     assert window(matrix, tasks) == close(expected)
 
 
-@given(complete)
-def test_metrics_stay_in_their_ranges(matrix: RecallMatrix) -> None:
-    assert 0 <= final(matrix) <= 1
-    assert 0 <= diagonal(matrix) <= 1
-    assert matrix.horizon == 1 or 0 <= forget(matrix) <= 1
-    assert final(matrix) == window(matrix, matrix.horizon)
-    retention = retention_by_age(matrix)
-    assert retention[0] == close(diagonal(matrix))
-    assert retention[-1] == matrix[matrix.horizon, 1]
-
-
 @given(matrices())
 def test_an_unobserved_entry_a_metric_needs_makes_it_nan(matrix: RecallMatrix) -> None:
     tasks = range(1, matrix.horizon + 1)
@@ -133,63 +120,6 @@ def test_a_prefix_of_the_rows_gives_the_metrics_of_that_horizon(
     )
 
 
-def shuffled(
-    matrix: RecallMatrix, groups: Callable[[int, int], object], random: Random
-) -> RecallMatrix:
-    """The matrix with the accuracies on tasks j <= i permuted within groups(i, j)."""
-    members: dict[object, list[tuple[int, int]]] = {}
-    for i, j, _ in matrix.entries():
-        if j <= i:
-            members.setdefault(groups(i, j), []).append((i, j))
-    moved: dict[tuple[int, int], tuple[int, int]] = {}
-    for places in members.values():
-        sources = list(places)
-        random.shuffle(sources)
-        moved.update(zip(places, sources, strict=True))
-    result = RecallMatrix()
-    for after_task in matrix.observed_rows:
-        entries = [(i, j) for i, j, _ in matrix.entries() if i == after_task]
-        row = {}
-        for i, j in entries:
-            recall = matrix.entry(*moved.get((i, j), (i, j)))
-            assert recall is not None
-            row[j] = recall
-        result = result.with_row(after_task, row)
-    return result
-
-
-@given(matrices(), st.randoms(use_true_random=False))
-def test_what_each_metric_does_not_depend_on(matrix: RecallMatrix, random: Random) -> None:
-    last = matrix.horizon
-
-    in_rows = shuffled(matrix, lambda i, j: i, random)
-    assert final(in_rows) == close(final(matrix))
-
-    along_ages = shuffled(matrix, lambda i, j: i - j, random)
-    assert list(retention_by_age(along_ages)) == [close(r) for r in retention_by_age(matrix)]
-    assert diagonal(along_ages) == close(diagonal(matrix))
-    assert forward_transfer(along_ages) == forward_transfer(matrix) or math.isnan(
-        forward_transfer(matrix)
-    )
-
-    before_the_end = shuffled(matrix, lambda i, j: (j, i == last), random)
-    assert forget(before_the_end) == close(forget(matrix))
-
-
-def test_forget_counts_the_best_row_and_not_only_the_diagonal() -> None:
-    rising = dense([[0.5], [0.9, 1.0], [0.4, 1.0, 1.0]])
-    assert forget(rising) == close((0.9 - 0.4) / 2)
-    never_worse = dense([[0.5], [0.9, 1.0], [0.9, 1.0, 1.0]])
-    assert forget(never_worse) == 0.0
-
-
-def test_half_life_falls_strictly_below_half() -> None:
-    at_half = dense([[1.0], [0.5, 1.0], [0.5, 0.5, 1.0]])
-    assert half_life(at_half) is None
-    below_half = dense([[1.0], [0.49, 1.0], [0.5, 0.49, 1.0]])
-    assert half_life(below_half) == 1
-
-
 @given(matrices(items=st.just(10)))
 def test_half_life_is_the_first_age_below_half_in_exact_fractions(matrix: RecallMatrix) -> None:
     expected = None
@@ -213,10 +143,6 @@ def test_rounding_does_not_decide_whether_retention_is_below_half() -> None:
     assert half_life(matrix) is None
 
 
-def test_half_life_of_a_model_that_learned_nothing_is_none() -> None:
-    assert half_life(dense([[0.0], [0.0, 0.0]])) is None
-
-
 def test_forget_takes_the_best_of_the_rows_that_were_observed() -> None:
     """Rows two and four, and each task in its own: the 0.9 of task 1 after task 3 is not seen."""
     every = dense([[0.5], [0.6, 0.8], [0.9, 0.7, 1.0], [0.4, 0.3, 0.2, 1.0]])
@@ -226,21 +152,6 @@ def test_forget_takes_the_best_of_the_rows_that_were_observed() -> None:
         kept = {j: every.entry(i, j) for j in range(1, i + 1) if i % 2 == 0 or i == j}
         sparse = sparse.with_row(i, {j: one for j, one in kept.items() if one is not None})
     assert forget(sparse) == close((0.2 + 0.5 + 0.8) / 3)
-
-
-def test_the_last_row_alone_gives_final_but_neither_diagonal_nor_forget() -> None:
-    matrix = RecallMatrix().with_row(3, {1: (1, 4), 2: (2, 4), 3: (4, 4)})
-    assert final(matrix) == close(1.75 / 3)
-    assert math.isnan(diagonal(matrix))
-    assert math.isnan(forget(matrix))
-    assert list(retention_by_age(matrix)) == [1.0, 0.5, 0.25]
-    assert half_life(matrix) == 2
-
-
-def test_forward_transfer_reaches_past_the_horizon_and_before_training() -> None:
-    matrix = RecallMatrix().with_row(0, {1: (1, 10)}).with_row(1, {1: (10, 10), 2: (3, 10)})
-    assert forward_transfer(matrix) == close(0.2)
-    assert math.isnan(forward_transfer(dense([[1.0], [0.5, 1.0]])))
 
 
 def test_windows_of_a_long_run_follow_the_paper() -> None:

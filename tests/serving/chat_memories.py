@@ -21,7 +21,7 @@ FACTS = [
     ("What is the ferry to Ostra called?", "Marigold"),
     ("Where is the brass key of Ilm?", "in the mill"),
 ]
-MANY = [(f"Who tends garden {number} of Ostra?", f"Gardener {number}") for number in range(12)]
+MANY = [(f"Who tends garden {number} of Ostra?", f"Gardener {number}") for number in range(6)]
 MORE = [("Who bakes the bread of Tolm?", "Lum"), ("When does the lamp of Velm go out?", "at ten")]
 LATER = [("Which bus goes to the quarry of Ostra?", "47")]
 UNTAUGHT = "What is the capital of France?"

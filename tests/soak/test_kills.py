@@ -15,10 +15,10 @@ from tests.trajectory.children import Child, begin, finish
 
 KILLS = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of each job
 NAMES = [
-    "si_online_ewc_kfac_sd_replay_merge", "si_replay_olora", "sd_osrm", "peft", "llm-qa",
+    "si_online_ewc_kfac_sd_replay_merge", "si_replay_olora", "peft", "llm-qa",
 ]  # fmt: skip
-if KILLS > 1:  # tests/memory, tests/cli and tests/exports have kills of these for CI
-    NAMES += ["vanilla", "hf", "suite", "memory"]
+if KILLS > 1:  # the tests of the rooms have kills of these for CI
+    NAMES += ["sd_osrm", "vanilla", "hf", "suite", "memory"]
 
 
 def start(job: Job, place: Path) -> Child:

@@ -39,12 +39,6 @@ def test_a_stream_comes_back_equal(tmp_path: Path) -> None:
     assert columns == ["question", "answer", "aliases", "task", "id", "details"]
 
 
-def test_a_stream_without_aliases_or_ids_comes_back_too(tmp_path: Path) -> None:
-    stream = Stream((Task("only", (Item("q", "a"),)),), "d")
-    write_dataset(stream, tmp_path / "d")
-    assert read_dataset(tmp_path / "d") == stream
-
-
 def test_any_dataset_with_the_two_columns_is_a_stream(tmp_path: Path) -> None:
     rows = [{"question": f"q{i}", "answer": "a", "score": i} for i in range(5)]
     stream = load_stream(save(rows, tmp_path / "d"), items_per_task=2)

@@ -40,10 +40,6 @@ def test_keywords_replace_what_a_configuration_says() -> None:
     assert load_stream(config, tasks=2, seed=8) == symbol_qa(2, 3, 8)
 
 
-def test_more_tasks_than_published_can_be_generated() -> None:
-    assert load_stream(tasks=103, items_per_task=2) == symbol_qa(103, 2)
-
-
 @given(count=st.integers(1, 150), seed=st.integers(0, 2**40))
 def test_an_order_is_the_published_permutation(count: int, seed: int) -> None:
     order = task_order(count, seed)
@@ -84,13 +80,6 @@ def test_a_file_is_ordered_and_cut_like_a_generated_stream(tmp_path: Path) -> No
     assert refusal(path, tasks=7) == (
         'stream "symbols" has no first 7 tasks, as it holds 6; set tasks to a number from 1 to 6'
     )
-
-
-def test_a_file_without_tasks_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "facts.jsonl"
-    path.write_text("".join(f'{{"question": "{n}", "answer": "a"}}\n' for n in range(5)))
-    assert [len(task.items) for task in load_stream(path, items_per_task=2).tasks] == [2, 2, 1]
-    assert len(load_stream(path).tasks) == 1
 
 
 def test_a_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

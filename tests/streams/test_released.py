@@ -246,11 +246,8 @@ write_released(symbol_qa(3, 2, seed=1), sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("moved", [0, 1, 3])
-def test_a_writer_that_was_killed_leaves_no_stream_and_no_obstacle(
-    tmp_path: Path, moved: int
-) -> None:
-    out = tmp_path / "s"
+def test_a_writer_that_was_killed_leaves_no_stream_and_no_obstacle(tmp_path: Path) -> None:
+    out, moved = tmp_path / "s", 3
     killed = subprocess.run([sys.executable, "-c", MORTAL, str(out), str(moved)])
     assert killed.returncode == -9
     assert len(list(out.glob("task_*"))) == moved

@@ -79,8 +79,8 @@ def study(cell, tmp_path_factory):
     """
     store = tmp_path_factory.mktemp("store")
     cells = [
-        cell("one", 10),
-        cell("other seed", 10, seed=4),
+        cell("one", 6),
+        cell("other seed", 6, seed=4),
         cell("short", 4, method="vanilla"),
         cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
         cell("longer", 6, method="vanilla"),
@@ -103,8 +103,8 @@ def test_every_cell_is_learned_as_in_one_process(study, tmp_path):
         assert outcomes[name].error is None
         assert outcomes[name].seconds > 0
         assert_as_one_process_learns(cells[name], store, tmp_path / name)
-    assert outcomes["one"].learned == 10
-    assert record.of("task", "one") == list(range(1, 11))
+    assert outcomes["one"].learned == 6
+    assert record.of("task", "one") == list(range(1, 7))
 
 
 def test_two_cells_are_learned_at_once(study):
@@ -143,7 +143,7 @@ def test_cells_that_fail_do_not_stop_the_others(study):
 
 def test_killed_workers(cell, tmp_path, monkeypatch):
     """One cell loses its worker in mid-task and ends as if it had not; one loses it every time."""
-    disturbed, doomed = cell("disturbed", 5), cell("doomed", 4, seed=4)
+    disturbed, doomed = cell("disturbed", 3), cell("doomed", 4, seed=4)
     last = cell("last", 1, method="vanilla")
 
     class Killer(Record):
@@ -154,7 +154,7 @@ def test_killed_workers(cell, tmp_path, monkeypatch):
 
         def task_done(self, one: Cell, task: int) -> None:
             super().task_done(one, task)
-            if one is disturbed and task == 3:
+            if one is disturbed and task == 2:
                 forked_workers[-1].kill()
 
     forked_workers = forking(monkeypatch)
@@ -164,8 +164,8 @@ def test_killed_workers(cell, tmp_path, monkeypatch):
     how = "killed by SIGKILL, as when memory runs out"
 
     assert outcomes["disturbed"].error is None
-    assert outcomes["disturbed"].learned == 5
-    assert record.of("task", "disturbed") == list(range(1, 6))
+    assert outcomes["disturbed"].learned == 3
+    assert record.of("task", "disturbed") == [1, 2, 3]
     assert record.of("event", "disturbed") == [
         f"lost its worker ({how}); begins again where it stood"
     ]
@@ -179,7 +179,6 @@ def test_killed_workers(cell, tmp_path, monkeypatch):
     assert outcomes["doomed"].learned == 0
     assert len(record.of("event", "doomed")) == 2
     assert outcomes["last"].error is None
-    assert_as_one_process_learns(last, tmp_path / "store", tmp_path / "last alone")
 
 
 def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):

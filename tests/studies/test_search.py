@@ -56,7 +56,8 @@ def any_search(
             "backbone": {"name": str(backbone_directory)},
             "stream": {"name": str(facts)},
             "lora": {"rank": 4, "alpha": 8},
-            "optim": {"epochs": 12, "batch_size": 3, "lr": 0.03},
+            # Of three items a task all candidates recall the same, however long they learn.
+            "optim": {"epochs": 12 if items > 3 else 2, "batch_size": 3, "lr": 0.03},
             "evaluation": {"max_new_tokens": 24},
         }
         recipe = build(SearchRecipe, values, source="test")
@@ -144,7 +145,7 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
 ) -> None:
     one = search(
         seeds=[3, 4],
-        items=4,  # of three items a task all candidates recall the same
+        items=4,
         space={"weight": ["none", "si"], "allocation": ["shared", "merge"]},
         schedule={"horizons": [2, 3], "survivors": ["half"]},
     )
@@ -266,8 +267,8 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(
 
 
 def test_a_cell_with_one_failed_seed_has_no_score(search: Callable[..., Search]) -> None:
-    space = {"weight": ["none", "si"], "allocation": ["shared", "merge"]}
-    one = search(seeds=[3, 4], space=space, schedule={"horizons": [1, 2], "survivors": [1]})
+    space = {"weight": ["none", "si"]}
+    one = search(seeds=[3, 4], space=space, schedule={"horizons": [1], "survivors": []})
 
     def fails(cell: Any) -> str | None:
         return "diverged" if (cell.candidate, cell.config.seed) == ("si", 4) else None

@@ -56,10 +56,6 @@ def test_shared_may_have_settings_of_its_own() -> None:
     assert names == ["vanilla lora.rank=8", "vanilla lora.rank=16", "merge"]
 
 
-def test_a_category_may_be_called_anything() -> None:
-    assert len(space(candidates=["none", "si"], copy=["none", "merge"]).candidates()) == 4
-
-
 def test_a_space_is_recorded_as_it_is_written() -> None:
     written = {"function": ["none", SD], "data": [REPLAY], "rule": ["shared", "merge"]}
     recorded = space(**written).model_dump(mode="json")
@@ -100,11 +96,9 @@ def test_candidates_are_the_product_and_named_apart(drawn: dict[str, list[Any]])
     [
         ({}, "has no category"),
         ({"weight": []}, "weight = []: a category needs at least one choice"),
-        ({"weight": "si"}, 'weight = "si"'),
         ({"weight": ["none", "sii"]}, '"sii" is no mechanism; did you mean si?'),
         ({"weight": ["vanilla"]}, "vanilla is no mechanism; for its absence write none"),
         ({"weight": ["si_sd"]}, "si_sd is more than one mechanism"),
-        ({"weight": ["si", "none", "si"]}, "si is there twice"),
         ({"weight": ["ewc", "online_ewc"]}, "online_ewc is there twice"),
         ({"rule": ["none", "shared"]}, "none or shared is there twice"),
         (
@@ -112,7 +106,6 @@ def test_candidates_are_the_product_and_named_apart(drawn: dict[str, list[Any]])
             "sd sd.strength=3 is there twice",
         ),
         ({"weight": [3]}, "a choice is none, a mechanism's tag, or"),
-        ({"weight": [{}]}, "a choice is none, a mechanism's tag, or"),
         ({"weight": [SD | REPLAY]}, "a choice is none, a mechanism's tag, or"),
         ({"weight": [{"none": {"si.strength": [1]}}]}, "none is no mechanism"),
         ({"weight": [{"si": {"si.strength": 1}}]}, "si.strength needs a list of values"),
@@ -164,7 +157,6 @@ def test_an_override_reads_back_as_what_it_was(value: Any) -> None:
         ("1", "a.b=1.0"),
         ("12:30", 'a.b="12:30"'),
         ("yes", 'a.b="yes"'),
-        ("true", 'a.b="true"'),
         ("", 'a.b=""'),
         ("two words", 'a.b="two words"'),
         (None, "a.b=null"),

@@ -91,13 +91,8 @@ def test_a_grid_that_cannot_be_is_refused(changes, words: str) -> None:
     ("setting", "another"),
     [
         ("backbone.checkpointing=true", False),
-        ("backbone.device=cpu", False),
         ("evaluation.items=true", False),
-        ("evaluation.capability=[text]", False),
-        ("evaluation.capability_every=3", False),
-        ("evaluation.tokens_per_batch=64", False),
         ("sampling.batch=3", False),
-        ("sampling.keep=true", False),
         ("evaluation.rows=horizon", True),
         ("optim.lr=0.5", True),
     ],

@@ -17,6 +17,7 @@ from holdfast.studies.cell import Cell, sent_to
 from holdfast.studies.job import Job
 from holdfast.studies.workers import child
 from holdfast.tracking import tracking
+from tests.studies.forking import forking
 from tests.tracking.readers import wandb_records
 
 # By the run's name: its group, and the recall of all after each task.
@@ -161,8 +162,11 @@ def test_a_tracker_that_fails_is_told_and_the_cell_goes_on(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_workers_of_a_suite_send_their_cells(holdfast, offline: Path, values) -> None:
+def test_workers_of_a_suite_send_their_cells(
+    holdfast, offline: Path, values, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the command, whose workers are other processes, in tensorboard's files."""
+    forking(monkeypatch)
     settings = [f"backbone.name={values['backbone']['name']}", "stream.tasks=2", "lora.rank=2"]
     settings += ["stream.items_per_task=4", "optim.epochs=1", "evaluation.max_new_tokens=24"]
     command = ["suite", "factorial", "--methods", "vanilla,merge", "--seeds", "41", *settings]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -16,17 +15,8 @@ from typing import Any
 from holdfast import HoldfastError, RunConfig
 from holdfast.learning.progress import Progress
 from holdfast.learning.trajectory import Trajectory
+from tests.forked import CONTEXT
 from tests.trajectory.instants import heard
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-# Not this module: the server of Python 3.11 does not know the path of the tests.
-_CONTEXT.set_forkserver_preload(
-    [
-        "holdfast.learning.trajectory",
-        "holdfast.memory.memory",
-        "transformers.models.llama.modeling_llama",
-    ]
-)
 
 Child = tuple[BaseProcess, Connection]
 
@@ -56,8 +46,8 @@ def begin(
     file_bytes: int | None = None,
 ) -> Child:
     """Let another process do ``work(*arguments, progress)``; the rest is as for :func:`start`."""
-    ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(
         target=_child, args=(work, arguments, theirs, instant, file_bytes, hold), daemon=True
     )
     process.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from itertools import pairwise
 
 import pytest
 import torch
@@ -32,9 +31,7 @@ BFLOAT16 = {"backbone": {"precision": "bfloat16"}}
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.mark.parametrize(
-    "method", [STATEFUL, "si_replay_olora", "kfac_olora", "sd_osrm", "vanilla"]
-)
+@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora", "sd_osrm"])
 def test_every_call_continues_the_last(method, config, undisturbed, tmp_path):
     for horizon in (2, 3, 4):
         matrix = Trajectory(config(method), tmp_path / "opened anew").advance(horizon)
@@ -101,8 +98,6 @@ def test_asking_again_is_free(config, undisturbed, tmp_path, monkeypatch):
     [
         (STATEFUL, {}),
         ("si_osrm", {}),
-        ("sd_olora", {}),
-        ("replay", {}),
         ("replay_merge", SEED_ROW),
         ("si_replay_olora", SEED_ROW),
         ("merge", BFLOAT16),
@@ -156,7 +151,7 @@ def test_what_to_keep_may_change_on_the_way(config, undisturbed, tmp_path):
     )
 
 
-@pytest.mark.parametrize("method", ["vanilla", "si_merge", "sd_osrm", "olora"])
+@pytest.mark.parametrize("method", ["si_merge", "sd_osrm", "olora"])
 def test_all_factors_are_kept_on_request(method, config, undisturbed, tmp_path):
     """One file a task, from which the dense matrices can be built again."""
     keep = {"factors": True, "snapshot_every": 2}
@@ -174,60 +169,6 @@ def test_all_factors_are_kept_on_request(method, config, undisturbed, tmp_path):
     ours, theirs = workspace.dense(), learned.dense()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert torch.equal(flat(workspace.copied()), flat(learned.copied()))
-
-
-def written_by_task(directory_of, tasks: int) -> list[dict[str, int]]:
-    """The files that each commit adds, with their sizes."""
-    known: dict[str, list] = {}
-    added = []
-    for task in range(1, tasks + 1):
-        files = commit_of(directory_of(task))["files"]
-        added.append(
-            {k: size for k, (size, digest) in files.items() if known.get(k) != [size, digest]}
-        )
-        known = files
-    return added
-
-
-def test_bytes_of_a_commit(config, tmp_path):
-    """Merged: the same for every task, but for a copy now and then; never a model a task."""
-
-    def learn(method: str, every: int) -> list[dict[str, int]]:
-        place = tmp_path / f"{method}-{every}"
-
-        def after(task: int):
-            settings = config(method, keep={"snapshot_every": every}, stream={"tasks": 6})
-            Trajectory(settings, place).advance(task)
-            return place
-
-        return written_by_task(after, 6)
-
-    merged = learn("si_merge", 3)
-    copied = [task for task, files in enumerate(merged, 1) if any("dense" in n for n in files)]
-    assert copied == [3, 6]
-    without = [sum(size for name, size in files.items() if "dense" not in name) for files in merged]
-    assert len(set(without)) == 1
-    model = next(size for name, size in merged[2].items() if "dense" in name)
-    assert without[0] < model
-    # At a copy everything before it goes, so what is on disk does not grow either.
-    kept = (tmp_path / "si_merge-3").rglob("*.safetensors")
-    assert sum(path.stat().st_size for path in kept) == without[0] + model
-
-    olora = learn("olora", 3)
-    assert [list(files) for files in olora] == [[factors_file(task)] for task in range(1, 7)]
-    assert len({sum(files.values()) for files in olora}) == 1
-    assert len(commit_of(tmp_path / "olora-3")["files"]) == 6
-
-    # One mean input a map is added with every task; nothing else grows.
-    osrm = learn("osrm", 100)
-    growth = [sum(later.values()) - sum(earlier.values()) for earlier, later in pairwise(osrm)]
-    inputs = sum(matrix.shape[1] for matrix in dense_matrices(config, tmp_path)) * 4
-    assert all(abs(step - inputs) < 200 for step in growth)  # the header's digits
-
-
-def dense_matrices(config, tmp_path) -> list[torch.Tensor]:
-    learner = Trajectory(config("vanilla"), tmp_path / "untouched").learner()
-    return list(learner.workspace.dense().values())
 
 
 def test_files_may_be_read_by_whom_the_folder_admits(config, undisturbed):

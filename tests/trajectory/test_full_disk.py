@@ -38,8 +38,7 @@ def learn_until_full(trajectory: Trajectory, horizon: int, failing: int) -> str 
     return None
 
 
-@pytest.mark.parametrize("same_object", [True, False])
-def test_full_at_every_write(same_object, config, undisturbed, tmp_path):
+def test_full_at_every_write(config, undisturbed, tmp_path):
     """It fails at the next write of the third task, whichever that is."""
     before = undisturbed(METHOD, 2, **SECTIONS)
     settings = config(METHOD, **SECTIONS)
@@ -59,8 +58,8 @@ def test_full_at_every_write(same_object, config, undisturbed, tmp_path):
         assert trajectory.horizon == now.horizon
         if now.horizon == 2:
             assert result_of(place) == result_of(before)
-        # There is room again.
-        (trajectory if same_object else now).advance(3)
+        # There is room again, for the same object and for one of another process.
+        (trajectory if failing % 2 else now).advance(3)
         assert result_of(place) == result_of(undisturbed(METHOD, 3, **SECTIONS))
         assert tasks_logged(place) == [1, 2, 3]
         assert contents_of(place).keys() == contents_of(undisturbed(METHOD, 3, **SECTIONS)).keys()
@@ -70,11 +69,9 @@ def test_full_at_every_write(same_object, config, undisturbed, tmp_path):
     assert committed == [2] * (3 * 5 + 2) + [3] * (3 * 2)
 
 
-@pytest.mark.parametrize(
-    "largest", ["factors/task-0001.safetensors", "state/dense-0001.safetensors"]
-)
-def test_files_that_the_system_refuses(largest, values, config, undisturbed, tmp_path):
+def test_files_that_the_system_refuses(values, config, undisturbed, tmp_path):
     """The real error of the real libraries: no file may reach the size of one that is needed."""
+    largest = "state/dense-0001.safetensors"
     settings = {"keep": {"snapshot_every": 1}}
     size = (undisturbed(METHOD, 1, **settings) / largest).stat().st_size
     place = tmp_path / "run"

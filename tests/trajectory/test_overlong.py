@@ -45,7 +45,6 @@ def overlong(config, tmp_path):
     return of
 
 
-@pytest.mark.parametrize("method", ["vanilla", "si_replay_merge"])
 @pytest.mark.parametrize(
     ("overlong_is", "items", "told"),
     [
@@ -54,9 +53,9 @@ def overlong(config, tmp_path):
     ],
 )
 def test_a_run_goes_on_without_them_or_with_their_beginning(
-    overlong, tmp_path, method, overlong_is, items, told
+    overlong, tmp_path, overlong_is, items, told
 ) -> None:
-    settings, progress = overlong(method, overlong=overlong_is), Told()
+    settings, progress = overlong("si_replay_merge", overlong=overlong_is), Told()
     Trajectory(settings, tmp_path / "run").advance(1)
     matrix = Trajectory(settings, tmp_path / "run").advance(2, progress)
     assert [matrix.entry(2, task).items for task in (1, 2)] == items

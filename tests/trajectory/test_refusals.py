@@ -47,14 +47,9 @@ def test_the_precision_is_that_of_the_machine_that_learned(config, place, monkey
     [
         ({"seed": 4}, "seed: 3 -> 4"),
         ({"optim": {"lr": 0.5}}, "optim.lr: 0.03 -> 0.5"),
-        ({"optim": {"batch_size": 4}}, "optim.batch_size: 2 -> 4"),
-        ({"lora": {"merge_precision": "model"}}, "lora.merge_precision"),
         ({"lora": {"targets": ["q_proj"]}}, "lora.targets"),
         ({"si": {"damping": 0.2}}, "si.damping: 0.1 -> 0.2"),
-        ({"replay": {"weight": 0.9}}, "replay.weight: 0.5 -> 0.9"),
-        ({"evaluation": {"match": "released"}}, 'evaluation.match: "exact" -> "released"'),
         ({"evaluation": {"max_new_tokens": 25}}, "evaluation.max_new_tokens: 24 -> 25"),
-        ({"evaluation": {"rows": "horizon"}}, "evaluation.rows"),
         ({"template": {"append_eos": True}}, "template.append_eos: false -> true"),
         ({"backbone": {"precision": "float64"}}, '-> "float64"'),
     ],
@@ -138,9 +133,7 @@ def test_every_difference_is_named(config, place):
         {"keep": {"factors": True, "snapshot_every": 1}},
         {"evaluation": {"tokens_per_batch": 64, "match": "exact"}},
         {"sd": {"strength": 9}},  # of an anchor that the method does not have
-        {"olora": {"overlap": 9}, "osrm": {"sequences": 1}},
         {"sampling": {"keep": True}},
-        {"backbone": {"device": "cpu"}},
     ],
 )
 def test_settings_that_change_no_number(section, config, undisturbed, place):
@@ -191,12 +184,6 @@ def save_backbone(directory, seed: int):
     return {"name": str(directory)}
 
 
-def test_another_backbone(config, place, tmp_path):
-    message = refusal(config(METHOD, backbone=save_backbone(tmp_path / "other", 1)), place)
-    assert 'backbone: "' in message
-    assert message.count(" -> ") == 1
-
-
 def test_other_weights_under_the_same_name(config, tmp_path):
     backbone = save_backbone(tmp_path / "backbone", 0)
     Trajectory(config("vanilla", backbone=backbone), tmp_path / "run").advance(1)
@@ -221,7 +208,7 @@ def test_foreign_directories(config, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["state/commit.json", "config.json"])
-@pytest.mark.parametrize("damage", ["", "{", "[]", "{}", "null", "7", "cut", "unnamed", "binary"])
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "cut", "unnamed", "binary"])
 def test_damaged_json(name, damage, config, place):
     content = (place / name).read_bytes()
     damaged = {
@@ -239,12 +226,9 @@ def test_damaged_json(name, damage, config, place):
     ("field", "value"),
     [
         ("completed", 3),
-        ("completed", "two"),
         ("tasks", ["only one"]),
-        ("files", []),
         ("files", {"state/si-0002.safetensors": 5}),
         ("matrix", "after_task,on_task,correct,items,boxed,accuracy\n1,1,9,4,,2.25\n"),
-        ("matrix", 5),
         ("color", "blue"),
     ],
 )
@@ -259,13 +243,14 @@ def test_a_missing_commit_is_no_new_beginning(config, place):
     assert "commit.json: is missing" in refusal(config(METHOD), place)
 
 
-@pytest.mark.parametrize("damage", ["missing", "short", "long", "flipped", "directory"])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "damage"),
     [
-        "state/si-0002.safetensors",
-        "state/dense-0002.safetensors",
-        "factors/task-0002.safetensors",
+        ("state/si-0002.safetensors", "missing"),
+        ("state/si-0002.safetensors", "directory"),
+        ("state/dense-0002.safetensors", "short"),
+        ("state/dense-0002.safetensors", "long"),
+        ("factors/task-0002.safetensors", "flipped"),
     ],
 )
 def test_damaged_state(name, damage, config, place):
@@ -299,7 +284,7 @@ def test_a_commit_that_is_replaced_while_it_is_read(config, undisturbed, place, 
     assert Trajectory(config(METHOD), place).horizon == 3
 
 
-@pytest.mark.parametrize("horizon", [0, -1, 5])
+@pytest.mark.parametrize("horizon", [0, 5])
 def test_horizons_that_are_none(horizon, config, tmp_path):
     trajectory = Trajectory(config("vanilla"), tmp_path / "run")
     with pytest.raises(HoldfastError, match=rf"horizon {horizon} .* has 4 tasks"):

@@ -47,8 +47,3 @@ def test_every_choice_needs_all_of_its_compositions() -> None:
         build_up(without(table, "si_sd", 2), ["si", "sd", "merge"])
     with pytest.raises(HoldfastError, match="here: none of vanilla has been learned"):
         build_up(table[table["method"] != "vanilla"], ["si", "sd", "merge"])
-
-
-def test_a_seed_that_vanilla_lacks_is_refused() -> None:
-    with pytest.raises(HoldfastError, match="here: vanilla has no cell with seed 2"):
-        build_up(without(cells(FINALS), "vanilla", 2), ["si", "sd", "merge"])

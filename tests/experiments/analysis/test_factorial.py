@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.paper.analysis.factorial import effect_contrasts, factorial, synergy
-from experiments.paper.analysis.replicates import replicates
 from experiments.paper.analysis.tables import analyse
 from holdfast.analysis.composition import FACTORS, composition, compositions
 from holdfast.analysis.study import read_study
@@ -122,15 +121,6 @@ def test_other_methods_are_no_part_of_it() -> None:
     )
 
 
-def test_another_response() -> None:
-    table = random_cells(FACTORS, 2, 1)
-    table["diag"] = 2 * table["final"]
-    doubled, plain = factorial(table, response="diag"), factorial(table)
-    assert doubled.response == "diag"
-    np.testing.assert_allclose(doubled.effects["effect"], 2 * plain.effects["effect"])
-    np.testing.assert_allclose(doubled.effects["f"], plain.effects["f"])
-
-
 def test_one_seed_has_effects_and_no_error() -> None:
     result = factorial(random_cells(("sd", "merge"), 1, 2), ["sd", "merge"])
     assert result.effects["effect"].notna().all()
@@ -182,16 +172,6 @@ def test_what_is_not_comparable_is_refused_by_name() -> None:
     refused(changed, "here: final of sd with seed 2 is not defined")
     with pytest.raises(HoldfastError, match="here: the cells have no finale"):
         factorial(table, response="finale")
-
-
-@given(st.permutations(["vanilla", "sd", "si_merge", "replay"]))
-def test_replicates_stay_in_the_order_asked_for(methods: list[str]) -> None:
-    finals = {"replay": [0.1, 0.2], "si_merge": [0.3, 0.4], "sd": [0.5, 0.6], "vanilla": [0.7, 0.8]}
-    table = replicates(cells(finals).iloc[::-1], methods)
-    assert list(table.index) == methods
-    assert list(table.columns) == [1, 2]
-    for method in methods:
-        assert list(table.loc[method]) == finals[method]
 
 
 def test_synergy_is_gain_over_vanilla() -> None:

@@ -62,9 +62,9 @@ def test_what_is_missing_is_named_and_the_rest_is_there(paper, tmp_path: Path) -
 
 
 def test_a_suite_and_its_search_are_set_beside_each_other(paper, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=8)
-    scores = {method: [0.9 - 0.01 * place] for place, method in enumerate(FACTORIAL)}
-    for method in FACTORIAL[:8]:
+    write_suite(tmp_path / "suite", methods=FEW, seeds=SEEDS, tasks=8)
+    scores = {method: [0.9 - 0.01 * place] for place, method in enumerate(FEW)}
+    for method in FEW[:2]:
         scores[method].append(scores[method][0] / 2)
     write_search(tmp_path / "search", scores, horizons=(2, 8))
     done = paper("analyse", tmp_path / "suite", tmp_path / "search", "--out", tmp_path / "both")
@@ -93,15 +93,14 @@ def test_a_data_set_that_is_not_complete_does_not_stop_another(paper, tmp_path: 
 
 def test_what_can_no_longer_be_made_does_not_stay(paper, tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=(41,), tasks=3)
-    assert paper("analyse", suite).status == 0
-    assert (suite / "analysis" / "figures" / "build_up.pdf").exists()
+    assert paper("analyse", suite, "--no-figures").status == 0
+    assert (suite / "analysis" / "effects.csv").exists()
     (gone,) = (suite / "cells").glob("si_merge-41-*")
     (gone / "matrix.csv").write_text("damaged")
-    done = paper("analyse", suite)
+    done = paper("analyse", suite, "--no-figures")
     assert "no effects, " in done.out
-    left = {path.name for path in (suite / "analysis").rglob("*") if path.is_file()}
-    assert not left & {"effects.csv", "effects.json"}
-    assert {"configurations.csv", "survival.pdf", "build_up.pdf"} <= left
+    left = {path.name for path in (suite / "analysis").iterdir()}
+    assert not left & {"effects.csv", "effects.json"} and "configurations.csv" in left
 
 
 def test_beside_the_paper(paper, tmp_path: Path) -> None:

@@ -79,22 +79,14 @@ def test_real_questions_can_be_filtered_through_a_real_endpoint(
     """Invented records in a published form: what is real here is the protocol."""
     folder = tmp_path / "sources" / "nq_open"
     folder.mkdir(parents=True)
-    rows = [{"question": f"who keeps gate {n}", "answer": [f"keeper {n}"]} for n in range(6)]
+    rows = [{"question": f"who keeps gate {n}", "answer": [f"keeper {n}"]} for n in range(3)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "NQ-open.dev.jsonl").write_text(text)
     made = paper(
         *("stream", "real-qa", "--data-root", tmp_path / "sources", "--sources", "nq_open"),
-        *("--endpoint", endpoint, "--out", tmp_path / "stream", "--tasks", 2, "--items", 2),
+        *("--endpoint", endpoint, "--out", tmp_path / "stream", "--tasks", 1, "--items", 2),
     )
     assert made.status == 0, made.err
     stream = load_stream(tmp_path / "stream")
     assert stream.about["model"] == MODEL
-    assert sum(len(task.items) for task in stream.tasks) == 4
-
-
-def test_an_endpoint_that_is_down_is_one_line(paper, tmp_path: Path) -> None:
-    ask = ["stream", "llm-qa", "--endpoint", "http://127.0.0.1:9/v1", "--out", tmp_path / "s"]
-    refused = paper(*ask)
-    assert refused.status == 2
-    assert refused.err.count("\n") == 1
-    assert "http://127.0.0.1:9/v1 cannot be reached" in refused.err
+    assert sum(len(task.items) for task in stream.tasks) == 2

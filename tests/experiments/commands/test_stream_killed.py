@@ -16,7 +16,7 @@ def sources(root: Path) -> Path:
         (root / name).mkdir(parents=True)
         rows = [
             {"question": f"{name} question {n}", "answer": [f"a{n}"], "correct_answer": f"a{n}"}
-            for n in range(300)
+            for n in range(140)
         ]
         text = json.dumps(rows) if name == "sciq" else "\n".join(map(json.dumps, rows))
         (root / name / file).write_text(text)
@@ -35,7 +35,7 @@ def test_real_qa_killed_and_called_again_is_the_same_to_the_byte(
     paper, tmp_path: Path, tiny_directory: Path
 ) -> None:
     build = ["stream", "real-qa", "--data-root", sources(tmp_path / "sources"), "--backbone",
-             tiny_directory, "--tasks", 2, "--items", 100, "--sources", "nq_open,sciq",
+             tiny_directory, "--tasks", 2, "--items", 50, "--sources", "nq_open,sciq",
              "--out"]  # fmt: skip
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     first = Forked([*build, killed], module="experiments.paper")

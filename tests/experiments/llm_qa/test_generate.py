@@ -67,16 +67,6 @@ def test_lies_are_rejected_and_counted_by_reason(tmp_path: Path) -> None:
     }
 
 
-def test_items_carry_their_topic_and_tasks_are_named_for_it(tmp_path: Path) -> None:
-    stream = generate(GrammarWriter(), tmp_path, SMALL)
-    assert [task.name for task in stream.tasks] == [topic.phrase for topic in topics()[:2]]
-    for task in stream.tasks:
-        for item in task.items:
-            assert item.id is None
-            assert item.details["topic"] == task.name
-            assert item.details["entity"] in item.question
-
-
 def test_a_failure_is_never_taken_for_a_reply(tmp_path: Path) -> None:
     as_if = '[{"entity": "Al", "question": "Who owns Al?", "answer": "Bo"}]'
     writer = Scripted({(1, 1): Failure(as_if), (1, 2): [record("Bran")]})
@@ -97,7 +87,7 @@ def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
     assert permuted.name == "llm_qa"
 
 
-@pytest.mark.parametrize("batch", [1, 4, 1000])
+@pytest.mark.parametrize("batch", [1, 1000])
 def test_the_size_of_the_batches_changes_nothing(tmp_path: Path, batch: int) -> None:
     settings = LLMQASettings(tasks=5, items=12, per_prompt=3)
     streams, files = [], []
@@ -153,14 +143,6 @@ def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
     generate(Scripted(script, batch=1), tmp_path, settings, report)
     first, read_back = (2, 4, "prompt 1"), (2, 4, "prompt 1")
     assert told == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
-
-
-def test_more_tasks_than_topics_are_refused(tmp_path: Path) -> None:
-    message = refusal(Writer(), tmp_path / "new", LLMQASettings(tasks=101))
-    assert message == (
-        "llm_qa: tasks = 101, but there are 100 topics, one for each task; use at most 100"
-    )
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_reply_that_broke_off_leaves_a_trace_and_its_complete_objects(tmp_path: Path) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import string
 from dataclasses import replace
 
 import pytest
 
 from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, Request, generate, topics
-from experiments.paper.llm_qa.frames import FRAMES
-from experiments.paper.llm_qa.inventions import ANSWERS
 from experiments.paper.llm_qa.validator import normalised
 from holdfast.streams import Stream
 
@@ -33,10 +30,6 @@ def test_the_defaults_fill_a_hundred_tasks_of_a_hundred_distinct_facts(stream: S
     assert len({item.answer for item in items}) > 5_000
 
 
-def test_the_reader_of_a_stream_learns_that_a_grammar_wrote_it(stream: Stream) -> None:
-    assert (stream.about["writer"], stream.about["grammar"]) == ("offline grammar", True)
-
-
 def test_a_reply_depends_on_topic_number_and_seed_alone() -> None:
     def reply(request: Request, beside: int = 0) -> str:
         others = [replace(FIRST, number=9)] * beside
@@ -46,12 +39,3 @@ def test_a_reply_depends_on_topic_number_and_seed_alone() -> None:
     others = [replace(FIRST, number=2), replace(FIRST, seed=43), replace(FIRST, topic=topics()[1])]
     assert len({reply(request) for request in (FIRST, *others)}) == 4
     assert len(json.loads(reply(replace(FIRST, candidates=4)))) == 4
-
-
-def test_every_family_asks_for_many_kinds_of_answer() -> None:
-    for family, frames in FRAMES.items():
-        assert len(frames) == len(set(frames)) >= 10, family
-        assert len({kind for kind, _ in frames}) >= 9, family
-        for kind, frame in frames:
-            assert kind in ANSWERS
-            assert [name for _, name, *_ in string.Formatter().parse(frame) if name] == ["it"]

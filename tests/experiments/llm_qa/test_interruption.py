@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, Request, generate
-from experiments.paper.llm_qa.filling import Known
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import Stream
+from holdfast.streams import Item, Stream
 from tests.experiments.llm_qa.writers import Unreliable, Writer
 
 SETTINGS = LLMQASettings(tasks=3, items=7, per_prompt=3)
@@ -69,19 +68,6 @@ def test_any_number_of_replies_is_continued(tmp_path: Path) -> None:
         assert (stream, stream.about, continued) == (expected, expected.about, replies)
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_budget_spent_again_and_again_ends_in_the_same_stream(tmp_path: Path) -> None:
-    expected, replies = whole(tmp_path / "whole")
-    settings = SETTINGS.model_copy(update={"budget": 2})
-    calls = -(-replies.count(b"\n") // 2)
-    assert calls > 3
-    for _ in range(calls - 1):
-        with pytest.raises(HoldfastError, match=r"budget of prompts \(2\) is spent"):
-            whole(tmp_path / "bits", settings)
-    stream, continued = whole(tmp_path / "bits", settings)
-    assert (stream, stream.about, continued) == (expected, expected.about, replies)
-
-
 class Stopping(Unreliable):
     """Stops in a batch of six: by then all replies came, but the one at place ``missing``."""
 
@@ -97,13 +83,13 @@ class Stopping(Unreliable):
 
 
 @pytest.mark.parametrize("error", [HoldfastError("it stopped answering"), KeyboardInterrupt()])
-@pytest.mark.parametrize(
-    "known", [None, lambda items: [len(item.question) % 5 == 0 for item in items]]
-)
 @pytest.mark.parametrize("missing", [0, 2, 5])
 def test_what_came_before_a_writer_stopped_is_kept(
-    tmp_path: Path, error: BaseException, missing: int, known: Known | None
+    tmp_path: Path, error: BaseException, missing: int
 ) -> None:
+    def known(items: list[Item]) -> list[bool | Failure]:
+        return [len(item.question) % 5 == 0 for item in items]
+
     expected = generate(Unreliable(), tmp_path / "whole", SETTINGS, known=known)
     replies = (tmp_path / "whole" / "replies.jsonl").read_bytes()
     out = tmp_path / "stopped"
@@ -115,12 +101,6 @@ def test_what_came_before_a_writer_stopped_is_kept(
     assert left == b"".join(replies.splitlines(keepends=True)[:missing])
     assert generate(Unreliable(), out, SETTINGS, known=known) == expected
     assert journal.read_bytes() == replies
-
-
-def test_what_is_done_is_not_asked_again(tmp_path: Path) -> None:
-    expected, _ = whole(tmp_path)
-    silent = Writer(name="scripted")
-    assert generate(silent, tmp_path, SETTINGS) == expected
 
 
 def refusal(out: Path, settings: LLMQASettings = SETTINGS, writer: Writer | None = None) -> str:

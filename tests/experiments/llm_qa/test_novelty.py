@@ -10,7 +10,7 @@ from experiments.paper.llm_qa import LLMQASettings, generate
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item
-from tests.experiments.llm_qa.writers import Scripted, Unreliable, Writer, record
+from tests.experiments.llm_qa.writers import Scripted, Writer, record
 
 ONE = LLMQASettings(tasks=1, items=2, per_prompt=3)
 SCRIPT = {
@@ -70,15 +70,3 @@ def test_the_filter_of_a_directory_stays(
     generate(Scripted(SCRIPT), tmp_path, ONE, known=Filter({}), novel_to="tiny")
     with pytest.raises(HoldfastError, match=f"novel_to: {difference}"):
         generate(Scripted(SCRIPT), tmp_path, ONE, known=known, novel_to=novel_to)
-
-
-def test_the_size_of_the_batches_changes_nothing(tmp_path: Path) -> None:
-    def known(items: list[Item]) -> list[bool | Failure]:
-        odd = [sum(map(ord, item.question)) % 3 for item in items]
-        return [Failure("timed out") if rest == 1 else rest == 2 for rest in odd]
-
-    settings = LLMQASettings(tasks=3, items=8, per_prompt=3, budget=500)
-    one = generate(Unreliable(batch=1), tmp_path / "1", settings, known=known)
-    many = generate(Unreliable(batch=50), tmp_path / "50", settings, known=known)
-    assert (one, one.about) == (many, many.about)
-    assert one.about["rejected"]["novelty not decided"] > 0

@@ -152,14 +152,10 @@ def test_triviaqa_leaves_out_the_unknown_answers_of_the_test_split(tmp_path: Pat
     assert reasons(reading) == [(f"{tmp_path.name} rc.nocontext train row 2", "no answer")]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_missing_column_is_refused(name: str, tmp_path: Path) -> None:
-    hub = stand_in(tmp_path, name, [{"title": "x"}])
-    message = refusal(lambda: read_hub(name, hub), tmp_path)
-    assert message.startswith(f"dataset {tmp_path} ")
-    assert ' row 1: is of another form ("' in message
-    assert '" is missing); check' in message
-    assert message.endswith("and give their folder with --data-root")
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+    hub = stand_in(tmp_path, "sciq", [{"title": "x"}])
+    message = refusal(lambda: read_hub("sciq", hub), tmp_path)
+    assert ' row 1: is of another form ("' in message and '" is missing); check' in message
 
 
 def test_a_dataset_that_cannot_be_had_is_refused(tmp_path: Path) -> None:

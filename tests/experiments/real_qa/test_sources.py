@@ -9,7 +9,6 @@ import pytest
 
 from experiments.paper.real_qa.candidate import CandidateItem, UnusableError
 from experiments.paper.real_qa.records import find_files, read_files
-from experiments.paper.real_qa.sources import SOURCES
 
 from .invented import (
     IDS,
@@ -31,12 +30,6 @@ from .invented import (
 )
 
 
-def test_the_sources_are_the_ten_of_the_paper() -> None:
-    assert list(SOURCES) == NAMES
-    kinds = [source.kind for source in SOURCES.values()]
-    assert kinds.count("factoid") == kinds.count("mcqa") == 5
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_each_published_format_says_questions_answers_and_ids(name: str, tmp_path: Path) -> None:
     file, content = PUBLISHED[name]
@@ -44,13 +37,8 @@ def test_each_published_format_says_questions_answers_and_ids(name: str, tmp_pat
     assert said(reading) == SAID[name]
     assert [candidate.id for candidate in reading.candidates] == IDS[name]
     assert reading.left == ()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_byte_order_mark_and_other_line_ends_change_nothing(name: str, tmp_path: Path) -> None:
-    _, content = PUBLISHED[name]
-    content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
-    assert said(read(tmp_path, name, content)) == SAID[name]
+    content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")  # as Windows may save it
+    assert said(read(tmp_path, name, content, file)) == SAID[name]
 
 
 def test_answers_are_stripped_once_in_any_case_and_can_be_boxed() -> None:
@@ -167,7 +155,6 @@ def test_popqa_cells_are_quoted_and_hold_json(tmp_path: Path) -> None:
             ('He said "no" twice', "x"),
         ),
         ('(list (description ""All of it...""))', ('"All of it..."',)),
-        ('(list (description "a (b) c"))', ("a (b) c",)),
         ('(list (description "a ("b") c") (description d))', ('a ("b") c', "d")),
         (r'(list (description "a \"b\" c"))', ('a "b" c',)),
         (r'(list (description "a \\ b"))', (r"a \ b",)),
@@ -190,7 +177,6 @@ def test_webquestions_reads_descriptions(
         (None, "no answer"),
         ("", '"targetValue" is no list of descriptions'),
         ("(list (description a b))", '"targetValue" is no list of descriptions'),
-        ('(list (description "a)', '"targetValue" is no list of descriptions'),
         ("(list (description a)", '"targetValue" is no list of descriptions'),
         ("(list (description a)) b", '"targetValue" is no list of descriptions'),
         ("(list (name a))", '"targetValue" is no list of descriptions'),

@@ -1,0 +1,32 @@
+"""``python -m tests.model.fetching ENTRY``: fetch the model `tiny` of the catalogue, ENTRY in JSON.
+
+With a second argument it stops in the middle of the conversion, to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import NoReturn
+
+from holdfast.model import catalogue, convert
+from holdfast.model.fetch import fetch
+
+
+def say(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def stop(*_: object, **__: object) -> NoReturn:
+    say("converting")
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    catalogue.CATALOGUE["tiny"] = catalogue.CatalogueModel(**json.loads(sys.argv[1]))
+    if len(sys.argv) > 2:
+        convert.AutoTokenizer.from_pretrained = stop
+    say(fetch("tiny", lambda done, total, what: None if total else say(what)))
