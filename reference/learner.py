@@ -5,6 +5,7 @@ import copy
 import torch
 
 from reference import adapters, allocation, curvature, online_ewc, osrm, synaptic_intelligence
+from reference import pairs as paired
 from reference.optimisation import optimise
 from reference.state import Result
 
@@ -27,6 +28,7 @@ def run_task(state, settings, task):
 
     start = adapters.copied(adapters.coordinates(student))
     hold_curvature(student, state, settings, task)
+    hold_positions(student, state, settings, task)
     path, steps = optimise(student, teacher, replay_minibatches, state, settings, task)
     del teacher
 
@@ -71,6 +73,32 @@ def hold_curvature(student, state, settings, task):
     state.held_strength = settings.curvature_strength
     if settings.curvature_per_item:
         state.held_strength *= (past_items + settings.general) / len(task.sequences)
+
+
+def hold_positions(student, state, settings, task):
+    """The positions of general text, and how strongly all are held, before the first step."""
+    if settings.pairs_strength is None:
+        return
+    if state.completed == 0:
+        state.dense = {
+            module: layer.get_base_layer().weight.detach().clone()
+            for module, layer in adapters.adapted(student).items()
+        }
+        if settings.general:
+            state.general_positions = paired.taken(
+                student,
+                adapters.adapted(student),
+                task.written,
+                *task.position_draws["general"],
+                settings.pairs_general,
+                settings.curvature_temperature,
+                (),
+                1.0,
+                state.dense,
+            )
+    whole = task.past_items + settings.general
+    state.pairs_strength = settings.pairs_strength * whole / len(task.sequences)
+    state.pairs_share = task.past_items / max(1, whole)
 
 
 def open_workspace(state, settings, task):
@@ -124,6 +152,25 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
         )
         before = min(task.past_items, settings.curvature_most_items)
         state.curvature = curvature.mean(state.curvature, before, own, len(task.sequences))
+    if settings.pairs_strength is not None:
+        rho = settings.alpha / settings.rank
+        state.dense = {
+            module: state.dense[module]
+            + rho * (B @ A - state.start[module][1] @ state.start[module][0])
+            for module, (A, B) in adapters.copied(adapters.factors(student)).items()
+        }
+        own = paired.taken(
+            student,
+            adapters.adapted(student),
+            task.sequences,
+            *task.position_draws["own"],
+            settings.pairs_kept,
+            settings.curvature_temperature,
+            task.prompts,
+            settings.curvature_questions,
+            state.dense,
+        )
+        state.positions = paired.smallest([*state.positions, *own], settings.pairs_kept)
     if settings.ewc_strength is not None:
         F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)
         if state.first_fisher_mean is None:

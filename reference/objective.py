@@ -2,7 +2,7 @@
 
 import torch
 
-from reference import adapters, allocation, curvature, online_ewc, synaptic_intelligence
+from reference import adapters, allocation, curvature, online_ewc, pairs, synaptic_intelligence
 from reference.distillation import function_loss
 from reference.replay import soft_replay_loss
 from reference.sequences import logits_of, pad_right, sft_loss
@@ -50,6 +50,18 @@ def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settin
         rho = settings.alpha / settings.rank
         terms["kfac"] = curvature.penalty(student, state.start, state.held, rho)
         total = total + state.held_strength * terms["kfac"]
+    if state.positions or state.general_positions:
+        rho = settings.alpha / settings.rank
+        terms["pairs"] = 0.0
+        parts = (
+            (state.positions, state.pairs_share),
+            (state.general_positions, 1 - state.pairs_share),
+        )
+        for positions, share in parts:
+            if positions:
+                form = pairs.penalty(student, state.start, state.dense, positions, rho)
+                terms["pairs"] = terms["pairs"] + share * form
+        total = total + state.pairs_strength * terms["pairs"]
     terms["total"] = total
     return terms
 

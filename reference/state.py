@@ -34,6 +34,9 @@ class Settings:
     curvature_most_items: float = float("inf")  # learned before that count
     curvature_questions: float = 1.0  # what a token of a question weighs
     curvature_temperature: float = 1.0
+    pairs_strength: float | None = None
+    pairs_kept: int = 512  # positions of all that was learned
+    pairs_general: int = 512  # and of general text
     general: int = 0  # sequences of general text before the first task
     overlap_strength: float = 0.5  # lambda_perp
     norm_strength: float = 0.0  # lambda_2
@@ -55,6 +58,7 @@ class Task:
     written: list = field(default_factory=list)  # by the previous model, for the curvature
     uniforms: list = field(default_factory=list)  # of each of these, one a predicting position
     own_uniforms: list = field(default_factory=list)  # likewise, of the task's own sequences
+    position_draws: dict = field(default_factory=dict)  # own, general -> (uniforms, keys)
     initial_factors: dict | None = None  # the ordinary (Kaiming A, zero B); None: PEFT draws them
     osrm_bases: dict | None = None  # V_min^T, where another basis of the space than LAPACK's counts
 
@@ -74,6 +78,9 @@ class State:
     first_fisher_mean: torch.Tensor | None = None
     curvature: dict | None = None  # module -> (S, G), over all that was learned
     general_curvature: dict | None = None  # likewise, over general text before the first task
+    dense: dict | None = None  # module -> W after the last task
+    positions: list = field(default_factory=list)  # of all that was learned, as pairs.taken
+    general_positions: list = field(default_factory=list)
     start: dict | None = None  # of the task being learned: the factors before its first step
     held: dict | None = None  # likewise: module -> (S, G)
     held_strength: float = 0.0  # likewise

@@ -51,6 +51,9 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         curvature_per_item=config.kfac.per_item,
         curvature_most_items=config.kfac.max_items or math.inf,
         curvature_questions=config.curvature.questions,
+        pairs_strength=config.pairs.strength if "pairs" in names else None,
+        pairs_kept=config.pairs.positions,
+        pairs_general=config.pairs.general,
         general=config.sampling.general,
         curvature_temperature=config.curvature.temperature,
         overlap_strength=config.olora.overlap,
@@ -95,6 +98,10 @@ def reference_task(
         own_uniforms=own_uniforms(seed, number, sequences),
         past_items=(number - 1) * len(sequences),
         prompts=list(prompts),
+        position_draws={
+            "own": _position_draws(seed, "own positions labels", number, sequences),
+            "general": _position_draws(seed, "positions labels", number, general or []),
+        },
         initial_factors=_first_factors(learner, number),
     )
 
@@ -102,6 +109,16 @@ def reference_task(
 def own_uniforms(seed: int, task: int, sequences: Sequences) -> list[torch.Tensor]:
     """The engine's numbers for the curvature on a task's own sequences."""
     return _uniforms(seed, "own curvature labels", task, sequences)
+
+
+def _position_draws(
+    seed: int, purpose: str, task: int, sequences: Sequences
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The engine's numbers for tokens, and the keys by which positions are chosen."""
+    counts = [len(sequence) - 1 for sequence in sequences]
+    source = generator(seed, f"{purpose} positions", task)
+    keys = torch.rand(sum(counts), generator=source, dtype=torch.float64)
+    return _uniforms(seed, purpose, task, sequences), list(keys.split(counts)) if counts else []
 
 
 def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:

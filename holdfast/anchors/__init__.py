@@ -16,6 +16,7 @@ from holdfast.anchors.base import (
 )
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.pairs import PairedFisher
 from holdfast.anchors.reference_points import JointTraining, StoredReplay
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.anchors.sd import SelfDistillation
@@ -44,6 +45,7 @@ ANCHORS: dict[str, type[Anchor]] = {
     "si": SynapticIntelligence,
     "online_ewc": OnlineEWC,
     "kfac": KroneckerFisher,
+    "pairs": PairedFisher,
     "sd": SelfDistillation,
     "replay": GenerativeReplay,
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast.backbone.projection import Projection
 from holdfast.core.config import Config
-from holdfast.model.curvature import Curvature
+from holdfast.model.curvature import Curvature, Positions
 
 #: Trainable coordinates, or a value for each of them, by the names that the loop gives them; of
 #: low-rank layers ``MODULE.lora_A`` [r, d_in] and ``MODULE.lora_B`` [d_out, r].
@@ -33,7 +33,8 @@ class Needs:
     """What the loop must supply to an anchor.
 
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
-    adapted map on such samples; updates: the change of every map as factors; teacher: the
+    adapted map on such samples; positions: x and g of every adapted map at positions of the
+    general text; updates: the change of every map as factors; teacher: the
     previous model's states on the current task's sequences; fit_gradient: the unclipped gradient
     of the fit term.
     Of reference points, which keep examples: stored: replay minibatches hold so many stored
@@ -42,6 +43,7 @@ class Needs:
 
     replay: bool = False
     curvature: bool = False
+    positions: bool = False
     updates: bool = False
     teacher: bool = False
     fit_gradient: bool = False
@@ -64,6 +66,7 @@ class TaskStart:
     past_items: int = 0
     curvature: Curvature | None = None
     general: int = 0
+    positions: Callable[[int], Positions] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ class TaskEnd:
     sequences: int
     sequence_gradient: Callable[[int], Tree]
     curvature: Callable[[], Curvature] = dict
+    updates: Mapping[str, Update] = field(default_factory=dict)
+    positions: Callable[[int], Positions] | None = None
 
 
 class Anchor(ABC):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.processes import rank_indices, world_size
 from holdfast.core.seeding import generator
-from holdfast.model.curvature import CurvatureConfig, KroneckerFactors, Rows, kronecker_factors
+from holdfast.model.curvature import (
+    CurvatureConfig,
+    KroneckerFactors,
+    Positions,
+    Rows,
+    kronecker_factors,
+    positions_at,
+)
 from holdfast.model.lora import LoraFactors
 from holdfast.model.moments import MomentSums
 
@@ -49,30 +56,71 @@ def curvature_of(
     model: in evaluation mode, with gradients in the factors; draw: the seed and the names of the
     draws; labels: of the sequences' tokens; one with -100 weighs ``config.questions``.
     """
+    precision = torch.promote_types(next(iter(layers.values())).lora_A.dtype, torch.float32)
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, precision, draw[0])
+    # With fewer sequences than processes all compute all, and the mean is the same.
+    count = len(sequences)
+    own = rank_indices(count) if count >= world_size() else range(count)
+    rows = (one for one, _ in _rows(model, layers, sequences, config, draw, labels, own))
+    modules = {name: layer.module for name, layer in layers.items()}
+    return kronecker_factors(model.hidden, model.logits, modules, rows, sums, config.temperature)
+
+
+def positions_of(
+    model: States,
+    layers: Mapping[str, LoraFactors],
+    sequences: Sequence[Sequence[int]],
+    config: CurvatureConfig,
+    draw: tuple[int, str, int],
+    labels: Sequence[Sequence[int]] | None,
+    count: int,
+) -> Positions:
+    """x and g of every adapted map at ``count`` predicting positions, drawn uniformly.
+
+    The rest as of :func:`curvature_of`.
+    """
+    counts = [len(one) - 1 for one in sequences]
+    name = (draw[0], f"{draw[1]} positions", draw[2])
+    keys = torch.rand(sum(counts), generator=generator(*name), dtype=torch.float64)
+    most = float(keys.sort().values[min(count, len(keys)) - 1])
+    each = keys.split(counts)
+    modules = {name: layer.module for name, layer in layers.items()}
+
+    def batches() -> Iterator[tuple[Rows, Tensor]]:
+        given = (model, layers, sequences, config, draw, labels, range(len(sequences)))
+        for rows, chosen in _rows(*given):
+            drawn = torch.ones(rows.uniforms.shape, dtype=torch.float64)
+            for row, index in enumerate(chosen):
+                drawn[row, : counts[index]] = each[index]
+            yield rows, drawn.to(model.device)
+
+    return positions_at(model.hidden, model.logits, modules, batches(), most, config.temperature)
+
+
+def _rows(
+    model: States,
+    layers: Mapping[str, LoraFactors],
+    sequences: Sequence[Sequence[int]],
+    config: CurvatureConfig,
+    draw: tuple[int, str, int],
+    labels: Sequence[Sequence[int]] | None,
+    own: Iterable[int],
+) -> Iterator[tuple[Rows, list[int]]]:
+    """Batches of the sequences ``own``, with their numbers."""
     counts = [len(one) - 1 for one in sequences]
     uniforms = torch.rand(sum(counts), generator=generator(*draw)).split(counts)
     precision = torch.promote_types(next(iter(layers.values())).lora_A.dtype, torch.float32)
-    sums = MomentSums(config.exact_up_to, config.eigenpairs, precision, draw[0])
-
-    def batches() -> Iterator[Rows]:
-        # With fewer sequences than processes all compute all, and the mean is the same.
-        own = rank_indices(len(counts)) if len(counts) >= world_size() else range(len(counts))
-        for chosen in batches_by_length(counts, own, tokens_at_once(layers)):
-            ids, mask = pad_right([sequences[index] for index in chosen], 0, model.device)
-            drawn = torch.zeros(len(chosen), ids.shape[1] - 1)
-            for row, index in enumerate(chosen):
-                drawn[row, : counts[index]] = uniforms[index]
-            weights = torch.ones(drawn.shape, dtype=precision, device=model.device)
-            if labels is not None:
-                given, _ = pad_right([labels[index] for index in chosen], -100, model.device)
-                # An outer product of two gradients.
-                weights[given[:, 1:] == -100] = config.questions**0.5
-            yield Rows(ids, mask, drawn.to(model.device), weights)
-
-    modules = {name: layer.module for name, layer in layers.items()}
-    return kronecker_factors(
-        model.hidden, model.logits, modules, batches(), sums, config.temperature
-    )
+    for chosen in batches_by_length(counts, own, tokens_at_once(layers)):
+        ids, mask = pad_right([sequences[index] for index in chosen], 0, model.device)
+        drawn = torch.zeros(len(chosen), ids.shape[1] - 1)
+        for row, index in enumerate(chosen):
+            drawn[row, : counts[index]] = uniforms[index]
+        weights = torch.ones(drawn.shape, dtype=precision, device=model.device)
+        if labels is not None:
+            given, _ = pad_right([labels[index] for index in chosen], -100, model.device)
+            # An outer product of two gradients.
+            weights[given[:, 1:] == -100] = config.questions**0.5
+        yield Rows(ids, mask, drawn.to(model.device), weights), list(chosen)
 
 
 def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:

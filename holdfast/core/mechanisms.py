@@ -31,6 +31,7 @@ MECHANISMS = (
     Mechanism("si", "anchor", "Synaptic Intelligence", "SI"),
     Mechanism("online_ewc", "anchor", "online EWC", "EWC"),
     Mechanism("kfac", "anchor", "Kronecker-factored Fisher", "K-FAC"),
+    Mechanism("pairs", "anchor", "paired Fisher", "pairs"),
     Mechanism("sd", "anchor", "self-distillation", "SD"),
     Mechanism("replay", "anchor", "generative replay", "R"),
     Mechanism("stored", "reference point", "stored examples", "stored"),

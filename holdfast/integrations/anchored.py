@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
 from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
-from holdfast.backbone.curvature import curvature_of, mean_inputs
+from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
-from holdfast.core.seeding import derive, generator
 from holdfast.integrations import state
+from holdfast.integrations.asked import asks, curvature_on, positions_on, written_before
 from holdfast.integrations.method import (
     Settings,
     allocation_of,
@@ -45,18 +45,19 @@ from holdfast.integrations.method import (
     check_alone,
     check_settings,
 )
-from holdfast.integrations.previous import beginnings, samples, stop_tokens
+from holdfast.integrations.previous import beginnings, stop_tokens
 from holdfast.integrations.reader import Reader, tensors_of
 from holdfast.integrations.sequences import TaskSequences
 from holdfast.integrations.task import Task
-from holdfast.model.curvature import Curvature, CurvatureConfig
+from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
 
 
 class Anchored:
     """A method beside a PEFT model: what the loop calls, and all that it has to save.
 
-    completed: tasks learned; terms: each term of the last minibatch, unweighted, for a log.
+    completed: tasks learned; terms: each term of the last minibatch, unweighted, for a log;
+    begin_with, stop_tokens: with which samples begin and end.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Anchored:
         self.sampling = build(Sampling, dict(sampling or {}), source="sampling")
         self.curvature = build(CurvatureConfig, dict(curvature or {}), source="curvature")
         self.seed, self.batch_size = seed, batch_size
-        self._begin_with = list(begin_with or beginnings(tokenizer, self.reader.base))
-        self._stop = stop_tokens(tokenizer, self.reader.base)
+        self.begin_with = list(begin_with or beginnings(tokenizer, self.reader.base))
+        self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
         self.states: dict[str, State] = {name: {} for name in self.anchors}
         check_settings(self.sampling, self.replay)
@@ -132,42 +133,30 @@ class Anchored:
             self.allocation_state, self.workspace, opening
         )
         self.workspace.given_start_is_used()
-        replay, general = self._written(number)
+        replay, general = written_before(self, number)
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
         written = [*(replay if self.needs("curvature") else ()), *general]
-        curvature = None
-        if written:
+        curvature = positions = None
+        if written and asks(self, "curvature"):
             draw = (self.seed, "curvature labels", number)
-            curvature = self._curvature(TaskSequences.of(written), draw)
-        past, general_count = self.past_items, self.sampling.general
-        start = TaskStart(number, task.start, len(given.ids), past, curvature, general_count)
+            curvature = curvature_on(self, TaskSequences.of(written), draw)
+        if general:
+            draw = (self.seed, "positions labels", number)
+            positions = partial(positions_on, self, TaskSequences.of(general), draw)
+        start = TaskStart(
+            number,
+            task.start,
+            len(given.ids),
+            self.past_items,
+            curvature,
+            self.sampling.general,
+            positions,
+        )
         self.states = {
             name: anchor.begin(self.states[name], start) for name, anchor in self.anchors.items()
         }
         task.go_on(given)
         self.task = task  # last, so that an interrupted call can be made again
-
-    def _written(self, number: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Samples of the previous model: for replay, and of general text."""
-        replay: list[list[int]] = []
-        if number > 1 and (self.needs("replay") or self.needs("curvature")):
-            prompts = [self._begin_with] * self.sampling.samples
-            seed = derive(self.seed, "replay", number)
-            replay = samples(self.reader, prompts, self.sampling, self._stop, seed)
-        general: list[list[int]] = []
-        first = number == 1 and any(type(one).needs.curvature for one in self.anchors.values())
-        if self.sampling.general and (first or self.needs("curvature")):
-            weight: Any = self.reader.head.weight
-            source = generator(self.seed, "general text", number)
-            begins = torch.randint(len(weight), (self.sampling.general, 1), generator=source)
-            seed = derive(self.seed, "general", number)
-            general = samples(self.reader, begins.tolist(), self.sampling, self._stop, seed)
-        return replay, general
-
-    def _curvature(self, texts: TaskSequences, draw: tuple[int, str, int]) -> Curvature:
-        given = (self.workspace.layers, texts.ids, self.curvature, draw, texts.labels)
-        with self.reader.answering():
-            return curvature_of(self.reader, *given)
 
     def loss(
         self,
@@ -334,13 +323,15 @@ class Anchored:
         sequences = task.sequences
         assert sequences is not None
         draw = (self.seed, "own curvature labels", task.number)
-
+        position_draw = (self.seed, "own positions labels", task.number)
         end = TaskEnd(
             task.number,
             self.workspace.copied(),
             len(sequences.ids),
             lambda index: self._sequence_gradient(sequences, index),
-            cache(lambda: self._curvature(sequences, draw)),
+            cache(lambda: curvature_on(self, sequences, draw)),
+            task.updates(self.workspace) if self.needs("updates") else {},
+            partial(positions_on, self, sequences, position_draw),
         )
         states = {name: anchor.end(self.states[name], end) for name, anchor in self.anchors.items()}
 

@@ -10,6 +10,7 @@ from functools import cache, partial
 
 from holdfast.allocation.base import Closing, Opening
 from holdfast.anchors.base import TaskEnd, TaskStart, Tree
+from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson, Sequences
@@ -57,7 +58,11 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         past_items=lesson.past_items,
         curvature=past.curvature,
         general=learner.config.sampling.general,
+        positions=partial(learner.positions_on, past.general, "positions", ())
+        if past.general
+        else None,
     )
+    updates = updates_since(start.parameters, workspace)
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.begin(learner.states[name], start)
 
@@ -68,7 +73,8 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         trained = workspace.copied()
         gradient = partial(learner.sequence_gradient, sequences)
         own = cache(partial(_own_curvature, learner, task, lesson))
-        end = TaskEnd(task, trained, len(sequences), gradient, own)
+        positions = partial(learner.positions_on, sequences, "own positions", lesson.prompts)
+        end = TaskEnd(task, trained, len(sequences), gradient, own, updates(), positions)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.end(learner.states[name], end)
         closing = Closing(task, learner.mean_inputs(sequences))
@@ -94,7 +100,7 @@ def ask_previous_model(
             general = _general(learner, task)
     curvature = None
     samples = [*replay, *general] if learner.needs_curvature else general
-    if samples:
+    if samples and any(type(one).needs.curvature for _, one in learner.anchors):
         with watch.phase("curvature"):
             curvature = _finite(task, learner.curvature_on(samples, "curvature"))
     replay_states = current_states = None

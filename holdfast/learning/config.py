@@ -15,6 +15,7 @@ from holdfast.anchors import ANCHORS, REFERENCE_POINTS
 from holdfast.anchors.base import Anchor
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
+from holdfast.anchors.pairs import PairedFisher
 from holdfast.anchors.reference_points import StoredReplay
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.anchors.sd import SelfDistillation
@@ -131,6 +132,7 @@ class RunConfig(Config):
     si: SynapticIntelligence.Config = SynapticIntelligence.Config()
     online_ewc: OnlineEWC.Config = OnlineEWC.Config()
     kfac: KroneckerFisher.Config = KroneckerFisher.Config()
+    pairs: PairedFisher.Config = PairedFisher.Config()
     stored: StoredReplay.Config = StoredReplay.Config()
     olora: OLoRA.Config = OLoRA.Config()
     osrm: SequentialOSRM.Config = SequentialOSRM.Config()

@@ -169,25 +169,10 @@ def kronecker_factors(
     outputs: dict[str, MomentSum] = {}
     readers: dict[str, str] = {}  # the first module that reads the same tensor
     for rows in batches:
-        real = rows.mask[:, 1:]
-        with torch.enable_grad(), _watched(modules) as seen:
-            hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
-            slope = likelihood_slope(head, hidden, rows.uniforms[real], temperature)
-            slope = slope * rows.weights[real][:, None]
-            missed = [name for name in modules if name not in seen]
-            if missed:
-                raise HoldfastError(
-                    f"{missed[0]} was not passed, so it has no curvature; adapt others"
-                )
-            produced = [seen[name][1] for name in modules]
-            gradients = torch.autograd.grad((hidden * slope).sum(), produced)
         first_of: dict[int, str] = {}
-        # Modules may run in another order than they stand in the model.
-        for name, gradient in zip(modules, gradients, strict=True):
-            given, _ = seen[name]
-            readers.setdefault(name, first_of.setdefault(id(given), name))
-            # An input has a graph, which S would keep for as long as it is kept.
-            x, g = given.detach()[:, :-1][real], gradient[:, :-1][real]
+        for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
+            readers.setdefault(name, first_of.setdefault(x.data_ptr(), name))
+            x, g = x[:, :-1][rows.mask[:, 1:]], g[:, :-1][rows.mask[:, 1:]]
             if name not in outputs:
                 outputs[name] = sums.new(g.shape[1], g.device, f"{name} outputs")
                 if readers[name] == name:
@@ -197,6 +182,73 @@ def kronecker_factors(
                 inputs[name].add(x)
     means = {name: one.mean() for name, one in inputs.items()}
     return {name: KroneckerFactors(means[readers[name]], outputs[name].mean()) for name in outputs}
+
+
+def _passed(
+    hidden_of: Callable[[Tensor, Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+    modules: Mapping[str, nn.Module],
+    rows: Rows,
+    temperature: float,
+) -> list[tuple[str, Tensor, Tensor]]:
+    """Of one batch each module's input and the gradient in its output: [batch, length, d] each."""
+    real = rows.mask[:, 1:]
+    with torch.enable_grad(), _watched(modules) as seen:
+        hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
+        slope = likelihood_slope(head, hidden, rows.uniforms[real], temperature)
+        slope = slope * rows.weights[real][:, None]
+        missed = [name for name in modules if name not in seen]
+        if missed:
+            raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
+        produced = [seen[name][1] for name in modules]
+        gradients = torch.autograd.grad((hidden * slope).sum(), produced)
+    # An input has a graph, which would be kept for as long as it is kept.
+    return [
+        (name, seen[name][0].detach(), gradient)
+        for name, gradient in zip(modules, gradients, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Positions of sequences, with what every adapted map read and the gradient in what it wrote.
+
+    keys: [k], uniform draws, by which of several such draws again the smallest are kept; inputs:
+    x of every map, [k, d_in]; gradients: g, [k, d_out].
+    """
+
+    keys: Tensor
+    inputs: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor]
+
+
+def positions_at(
+    hidden_of: Callable[[Tensor, Tensor], Tensor],
+    head: Callable[[Tensor], Tensor],
+    modules: Mapping[str, nn.Module],
+    batches: Iterable[tuple[Rows, Tensor]],
+    most: float,
+    temperature: float,
+) -> Positions:
+    """x and g at the predicting positions whose key is at most ``most``.
+
+    batches: with the keys [batch, length - 1] of their positions; the rest as of
+    :func:`kronecker_factors`.
+    """
+    found: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in modules}
+    keys = []
+    for rows, drawn in batches:
+        chosen = rows.mask[:, 1:] & (drawn <= most)
+        if chosen.any():
+            keys.append(drawn[chosen])
+            for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
+                found[name][0].append(x[:, :-1][chosen])
+                found[name][1].append(g[:, :-1][chosen])
+    return Positions(
+        torch.cat(keys),
+        {name: torch.cat(xs) for name, (xs, _) in found.items()},
+        {name: torch.cat(gs) for name, (_, gs) in found.items()},
+    )
 
 
 def likelihood_slope(

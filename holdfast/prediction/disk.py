@@ -26,6 +26,7 @@ def written(memory: Memory, task: int) -> Parts:
         + own
         * (1 + bool(config.sampling.general))
         * (memory.curvature + 2 * header * memory.work.kfac)
+        + memory.positions
         + (config.composition.allocation == "osrm") * (memory.wide * task * memory.inputs + header),
     }
 

@@ -68,6 +68,7 @@ class Memory:
         self.layers, self.maps = len(whole.stack), whole.maps
         self.dense = sum(d_in * d_out for d_in, d_out in self.maps.values())
         self.inputs = sum(d_in for d_in, _ in self.maps.values())
+        outputs = sum(d_out for _, d_out in self.maps.values())
         self.vocabulary, self.width = whole.head.weight.shape
         self.scalar: int = whole.head.weight.itemsize
         self.wide = max(4, self.scalar)  # of a factor and of all that is kept for it
@@ -75,6 +76,7 @@ class Memory:
         self.vector = self.wide * self.trainable
         numbers = curvature_numbers(_readers(self.maps), work.config.curvature)
         self.curvature = self.wide * numbers * work.kfac  # of S and G of all adapted maps
+        self.positions = self.wide * work.positions * (self.inputs + outputs)
         self.parameters = whole.peft.num_parameters() - self.trainable
         small = _STORED.get(work.config.backbone.quantization, self.scalar)
         in_layers = sum(one.numel() for one in whole.stack.parameters()) - self.trainable
@@ -90,6 +92,7 @@ class Memory:
         length = round(work.mean - work.answer) + settings.max_new_tokens
         rows = min(work.tasks * work.items, max(1, settings.tokens_in_cache // length))
         step, verifying = self.passes
+        asked = work.kfac or bool(work.positions)
         found = {
             "sampling": {"keys and values": self.rows * self.sample * self.token, "logits": drawn},
             "training": {
@@ -99,7 +102,7 @@ class Memory:
                 "a step": step,
             },
             # S and G of the task, and their mean with the past's.
-            "boundary": {"new S and G": 2 * self.curvature, "a pass": step * work.kfac},
+            "boundary": {"new S and G": 2 * self.curvature, "a pass": step * asked},
             "evaluation": {"a pass": verifying, "keys and values": rows * length * self.token},
         }
         return {
@@ -121,6 +124,7 @@ class Memory:
             "factors": 2 * self.vector,
             "mechanisms": 2 * self.vector * weight_anchors
             + self.wide * of_rule * self.inputs * self.work.tasks,
+            "positions": self.positions,
             "S and G": (1 + bool(config.sampling.general)) * self.curvature,
         }
 

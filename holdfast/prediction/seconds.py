@@ -62,7 +62,8 @@ class Seconds:
             "sampling": self.sampling * past,
             "teacher": work.asks * a_token * past,
             "training": work.minibatches(task) * self.step * (own + beside) / (own + sum(replay)),
-            "curvature": 4 * read * a_token * work.kfac,  # there, back, and the outer products
+            # There, back, and the outer products.
+            "curvature": 4 * read * a_token * (work.kfac + bool(work.positions)),
             "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),
         }
         return {phase: seconds for phase, seconds in found.items() if seconds}

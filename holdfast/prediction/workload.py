@@ -61,10 +61,20 @@ class Workload:
         return "kfac" in self.config.composition.anchors
 
     @property
+    def positions(self) -> int:
+        """Positions that the paired curvature anchor keeps."""
+        config = self.config
+        if "pairs" not in config.composition.anchors:
+            return 0
+        return config.pairs.positions + config.pairs.general * bool(config.sampling.general)
+
+    @property
     def writes(self) -> int:
         """Sequences that are sampled before every task but the first, each taken to be whole."""
         own = self.needs("curvature") or (self.needs("replay") and not self.needs("stored"))
-        return self.config.sampling.samples * own + self.config.sampling.general * self.kfac
+        return self.config.sampling.samples * own + self.config.sampling.general * (
+            self.kfac or bool(self.positions)
+        )
 
     @property
     def replayed(self) -> Grid:

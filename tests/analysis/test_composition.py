@@ -41,7 +41,7 @@ def test_names_within_names_are_told_apart() -> None:
 
 def test_unknown_and_conflicting_mechanisms_are_refused() -> None:
     with pytest.raises(
-        HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, kfac, sd'
+        HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, kfac, pairs, sd'
     ):
         composition(["ewc", "si"])
     with pytest.raises(HoldfastError, match="merge and osrm are both allocation rules"):

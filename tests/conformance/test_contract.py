@@ -29,7 +29,9 @@ from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 
 ANCHORS, RULES = tuple(known_anchors()), tuple(known_allocations())
 SUBSETS = [
-    subset for size in range(len(ANCHORS) + 1) for subset in itertools.combinations(ANCHORS, size)
+    subset
+    for size in (0, 1, 2, len(ANCHORS))  # all pairs, and all at once
+    for subset in itertools.combinations(ANCHORS, size)
 ]
 COMPOSITIONS = [(anchors, rule) for rule in RULES for anchors in SUBSETS]
 ITEMS = 4
@@ -40,6 +42,7 @@ VALUES: dict[str, Any] = {
     "si": {"strength": 10.0},
     "online_ewc": {"strength": 100.0},
     "kfac": {"strength": 10.0},
+    "pairs": {"strength": 10.0, "positions": 12},
     "olora": {"overlap": 0.05},
 }
 Composition = tuple[tuple[str, ...], str]
@@ -125,9 +128,9 @@ def runs() -> dict[Composition, Run]:
 
 
 def test_all_compositions_are_here() -> None:
-    assert {"si", "online_ewc", "kfac", "sd", "replay"} <= set(ANCHORS)
+    assert {"si", "online_ewc", "kfac", "pairs", "sd", "replay"} <= set(ANCHORS)
     assert {"shared", "merge", "olora", "osrm"} <= set(RULES)
-    assert len(COMPOSITIONS) == 2 ** len(ANCHORS) * len(RULES)
+    assert len(COMPOSITIONS) == (2 + len(ANCHORS) * (len(ANCHORS) + 1) // 2) * len(RULES)
 
 
 def test_losses_are_exactly_zero_before_a_past_exists(runs: dict[Composition, Run]) -> None:
@@ -255,7 +258,7 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
     assert torch.equal(flat(learn(learner).factors), flat(learn(restored).factors))
 
 
-@pytest.mark.parametrize("name", ["si", "online_ewc", "kfac"])
+@pytest.mark.parametrize("name", ["si", "online_ewc", "kfac", "pairs"])
 def test_a_state_of_other_names_is_refused(name: str) -> None:
     learner = new_learner(((name,), "shared"))
     learn(learner)

@@ -22,7 +22,7 @@ from reference.translation import RULES, reference_task, settings_of
 from tests.tiny import exact_backbone, flat, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
-ANCHORS = ("si", "online_ewc", "kfac", "sd", "replay")
+ANCHORS = ("si", "online_ewc", "kfac", "pairs", "sd", "replay")
 EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
 VALUES: dict[str, Any] = {
     "seed": SEED,
@@ -34,6 +34,7 @@ VALUES: dict[str, Any] = {
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
     "kfac": {"strength": 3.0},
+    "pairs": {"strength": 3.0, "positions": 9, "general": 6},
     "curvature": {"temperature": 1.5},
     "olora": {"overlap": 0.05, "factor_norm": 0.01},
     "osrm": {"sequences": 5, "basis": "lapack"},
@@ -124,7 +125,7 @@ ENGINE_NAMES = {"function": "sd", "ewc": "online_ewc"}  # of the reference's ter
 def assert_same_terms(learner: Learner, report: Any, result: Any) -> None:
     """Every term of the objective in the last epoch: the mean over its steps."""
     last = result.steps[len(result.steps) // 2 :]
-    for term in ("sft", "replay", "function", "si", "ewc", "kfac"):
+    for term in ("sft", "replay", "function", "si", "ewc", "kfac", "pairs"):
         if term in last[0]:
             mean = sum(step[term] for step in last) / len(last)
             name = ENGINE_NAMES.get(term, term)
@@ -171,6 +172,20 @@ def test_general_text_from_the_first_task_on(rule: str, source: str) -> None:
         first = state.completed == 1
         assert len(report.general) == (3 if first or source == "written" else 0)
         assert report.epochs[-1]["kfac"] > 0
+        assert_same(learner, report, state, result)
+        assert_same_terms(learner, report, result)
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge", "olora"])
+def test_positions_of_general_text(rule: str) -> None:
+    """Under a rule that merges a change counts in the dense matrices, whose factors are fresh."""
+    sampling = {**VALUES["sampling"], "general": 3}
+    curvature = {"temperature": 1.5, "questions": 0.3}
+    for learner, report, state, result in both_runs(
+        tag(("pairs",), rule), tasks=3, sampling=sampling, curvature=curvature
+    ):
+        assert len(report.general) == (3 if state.completed == 1 else 0)
+        assert len(state.general_positions) == 6 and len(state.positions) == 9
         assert_same(learner, report, state, result)
         assert_same_terms(learner, report, result)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.seeding import generator
 from holdfast.integrations import Anchored
+from holdfast.integrations.asked import written_before
 from holdfast.integrations.task import Task
 from reference.learner import run_task
 from reference.state import Settings, State
@@ -27,6 +28,7 @@ ANCHORS: dict[str, dict[str, Any]] = {
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
     "kfac": {"strength": 3.0},
+    "pairs": {"strength": 3.0, "positions": 9, "general": 6},
     "sd": {"strength": 0.5},
     "replay": {"weight": 0.6},
 }
@@ -132,6 +134,9 @@ def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
         fisher_budget=3,
         curvature_strength=3.0 if "kfac" in anchors else None,
         curvature_temperature=1.5,
+        pairs_strength=3.0 if "pairs" in anchors else None,
+        pairs_kept=9,
+        pairs_general=6,
         general=GENERAL,
         overlap_strength=0.05,
         norm_strength=0.01,
@@ -143,6 +148,14 @@ def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
 def uniforms(sequences: list[list[int]], *purpose: Any) -> list[Tensor]:
     counts = [len(one) - 1 for one in sequences]
     return list(torch.rand(sum(counts), generator=generator(SEED, *purpose)).split(counts))
+
+
+def position_draws(sequences: list[list[int]], purpose: str, task: int) -> Any:
+    """The tokens' numbers, and the keys by which positions are chosen."""
+    counts = [len(one) - 1 for one in sequences]
+    source = generator(SEED, f"{purpose} positions", task)
+    keys = torch.rand(sum(counts), generator=source, dtype=torch.float64).split(counts)
+    return uniforms(sequences, purpose, task), list(keys)
 
 
 def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any) -> ReferenceTask:
@@ -164,6 +177,10 @@ def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any)
         written=general,
         uniforms=uniforms(general, "curvature labels", task.number),
         own_uniforms=uniforms(sequences, "own curvature labels", task.number),
+        position_draws={
+            "own": position_draws(sequences, "own positions labels", task.number),
+            "general": position_draws(general, "positions labels", task.number) if general else (),
+        },
         past_items=anchored.past_items,
         initial_factors={
             name: (task.start[f"{name}.lora_A"], task.start[f"{name}.lora_B"]) for name in layers
@@ -200,8 +217,9 @@ def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
     state, settings = State(exact_backbone().model), settings_of(anchors, rule, accumulation)
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number)
-        general = anchored._written(number)[1]
-        assert len(general) == (GENERAL if number == 1 and "kfac" in anchors else 0)
+        general = written_before(anchored, number)[1]
+        reads = number == 1 and bool({"kfac", "pairs"} & set(anchors))
+        assert len(general) == (GENERAL if reads else 0)
         anchored.begin(sequences)
         given = reference_task(anchored, sequences, general)
         loop.epochs(sequences)

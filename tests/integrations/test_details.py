@@ -232,7 +232,7 @@ def test_samples_are_drawn_as_is_said_and_keep_their_end(monkeypatch: pytest.Mon
         sampling={"samples": 3, "temperature": 1.3, "top_p": 0.7, "max_new_tokens": 4},
         begin_with=[9],
     )
-    anchored._stop = {0}
+    anchored.stop_tokens = {0}
     drawn = torch.tensor([[9, 5, 6, 0, 0], [9, 0, 0, 0, 0], [9, 5, 6, 7, 8]])
     given: dict[str, Any] = {}
 

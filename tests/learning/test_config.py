@@ -24,6 +24,7 @@ SECTION = {
     "sd": "sd.temperature=2",
     "replay": "sampling.top_p=0.8",
     "kfac": "kfac.strength=5",
+    "pairs": "pairs.positions=5",
     "stored": "stored.items=5",
     "olora": "olora.overlap=0.1",
     "osrm": "osrm.sequences=3",

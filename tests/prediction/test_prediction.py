@@ -67,6 +67,7 @@ def test_a_short_run_takes_about_what_is_said(tmp_path: Path) -> None:
         ("si_sd_replay_merge", ()),
         ("si_online_ewc_olora", ("lora.targets=[q_proj,v_proj]",)),
         ("kfac_merge", ("backbone.precision=bfloat16", "lora.merge_precision=model")),
+        ("pairs_merge", ("sampling.general=4", "pairs.positions=40", "pairs.general=20")),
         ("osrm", ("lora.rank=8", "keep.factors=true")),
     ],
 )

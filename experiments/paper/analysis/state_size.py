@@ -79,6 +79,8 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
         terms["t Σ d_in"] = tasks * shapes.inputs
     if has(method, "kfac"):
         terms["S, G (kfac)"] = math.nan  # which maps share their S, the factors do not tell
+    if has(method, "pairs"):
+        terms["x, g (pairs)"] = math.nan  # of a number of positions, nor do they tell that
     for anchor in ("si", "online_ewc"):
         if has(method, anchor):
             terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter

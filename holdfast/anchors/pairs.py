@@ -1,0 +1,146 @@
+"""Paired curvature anchor: the past as positions, at which all maps are seen together.
+
+At one position of a sequence a change dW of every map changes the log-likelihood, to first order,
+by ``sum over maps of g^T dW x``: x is what the map reads there, g the gradient in what it writes.
+With tokens drawn from the model's own distribution the mean of its square over positions is the
+divergence of the changed model per token, to second order and without what two positions of one
+sequence do together:
+
+    1/2 mean over positions of (sum over maps of g^T dW x)^2.
+
+Kronecker factors (:mod:`holdfast.anchors.kfac`) average x and g apart from each other and leave out
+what several maps do together; this form keeps both, at as many positions as it keeps. Those are
+drawn uniformly from all that was learned, always the same number, and from general text. dW counts
+from when a position was taken, so that what was lost there is asked back.
+Holdfast's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors.base import Anchor, Needs, State, Step, TaskEnd, TaskStart, Update
+from holdfast.core.config import Config
+from holdfast.model.curvature import Positions
+
+
+class PairedFisher(Anchor):
+    """The form above.
+
+    Its state. Of ``learned`` and ``general`` positions, each absent until there are some: keys [k],
+    the draws by which they were chosen; x and g of every map; offset [k], the sum over maps of
+    ``g^T dW x`` since they were taken. ratio: of past items and general sequences to new items,
+    during a task; share: of the learned positions' mean in the form; items: learned before it.
+    """
+
+    class Config(Config):
+        """positions: how many of all that was learned; general: how many of general text.
+
+        strength: of the term; times the number of learned items and general sequences over the
+        number of new items. restore: dW counts from when a position was taken, not from the last
+        task.
+        """
+
+        strength: float = Field(8.0, ge=0)
+        positions: int = Field(512, ge=1)
+        general: int = Field(512, ge=0)
+        restore: bool = True
+
+    needs = Needs(positions=True, updates=True)
+
+    def strength(self, state: State) -> float:
+        return super().strength(state) * float(state.get("ratio", 1.0))
+
+    def begin(self, state: State, start: TaskStart) -> State:
+        new = dict(state)
+        if start.task == 1 and start.positions is not None and self.config.general:
+            new |= _taken("general", start.positions(self.config.general))
+        general = start.general if "general_keys" in new else 0
+        whole = start.past_items + general
+        count = [whole / start.items, start.past_items / max(1, whole), start.past_items]
+        return new | dict(zip(_COUNTS, torch.tensor(count, dtype=torch.float64), strict=True))
+
+    def loss(self, state: State, step: Step) -> Tensor:
+        share = float(state.get("share", 0.0))
+        form = step.zero()
+        for part, weight in (("learned", share), ("general", 1 - share)):
+            if f"{part}_keys" in state and weight:
+                changed = _changes(state, part, step.updates) + state[f"{part}_offset"]
+                form = form + weight * 0.5 * changed.square().mean()
+        return form
+
+    def end(self, state: State, end: TaskEnd) -> State:
+        kept = {key: value for key, value in state.items() if key not in _COUNTS}
+        with torch.no_grad():
+            for part in _PARTS:
+                if f"{part}_keys" in kept and self.config.restore:
+                    key = f"{part}_offset"
+                    kept[key] = kept[key] + _changes(state, part, end.updates)
+        assert end.positions is not None
+        new = _taken("learned", end.positions(self.config.positions))
+        if "learned_keys" in kept:
+            new = _smallest(kept, new, self.config.positions)
+        return kept | new
+
+    def unpack(self, tensors: Mapping[str, Tensor]) -> State:
+        state = super().unpack(tensors)
+        groups = [_COUNTS, *(_PARTS[part] for part in _PARTS)]
+        whole = {key for group in groups if state.keys() & set(group) for key in group}
+        maps = {frozenset(value) for value in state.values() if not isinstance(value, Tensor)}
+        if state.keys() != whole or len(maps) > 1:
+            raise KeyError(f"the tensors {sorted(tensors)} are no state of positions")
+        return state
+
+
+_COUNTS = ("ratio", "share", "items")
+_PARTS = {
+    part: (f"{part}_keys", f"{part}_offset", f"{part}-x", f"{part}-g")
+    for part in ("learned", "general")
+}
+
+
+def _taken(part: str, positions: Positions) -> dict[str, Any]:
+    read = next(iter(positions.inputs.values()))
+    wide = torch.promote_types(read.dtype, torch.float32)
+    return {
+        f"{part}_keys": positions.keys,
+        f"{part}_offset": read.new_zeros(len(read), dtype=wide),
+        f"{part}-x": dict(positions.inputs),
+        f"{part}-g": dict(positions.gradients),
+    }
+
+
+def _smallest(one: Mapping[str, Any], other: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The learned positions of two states with the smallest keys."""
+    keys = torch.cat([one["learned_keys"], other["learned_keys"]])
+    chosen = keys.argsort(stable=True)[:count]
+
+    def among(a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([a, b])[chosen]
+
+    return {
+        "learned_keys": keys[chosen],
+        "learned_offset": among(one["learned_offset"], other["learned_offset"]),
+        **{
+            part: {name: among(tensor, other[part][name]) for name, tensor in one[part].items()}
+            for part in ("learned-x", "learned-g")
+        },
+    }
+
+
+def _changes(state: State, part: str, updates: Mapping[str, Update]) -> Tensor:
+    """The sum over maps of ``g^T dW x`` at every position: [k]."""
+    xs, gs, wide = state[f"{part}-x"], state[f"{part}-g"], state[f"{part}_offset"].dtype
+    found = []
+    # B A and B_0 A_0 nearly cancel, which half precision does not survive.
+    with torch.autocast(state[f"{part}_keys"].device.type, enabled=False):
+        for name, update in updates.items():
+            read = xs[name].to(wide) @ update.lora_A.to(wide).t()  # [k, rank]
+            asked = gs[name].to(wide) @ update.lora_B.to(wide)
+            found.append(update.scale * (read * asked).sum(1))
+    return torch.stack(found).sum(0)
