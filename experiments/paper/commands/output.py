@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.stream.output import Layout, place_of, print_stream, write
 from holdfast.core.errors import HoldfastError
+from holdfast.core.own import require_directory
 
 if TYPE_CHECKING:
     from holdfast.streams import Stream
@@ -30,10 +31,12 @@ def claim(out: Path, layout: Layout) -> None:
 def finish(stream: Stream, out: Path, layout: Layout) -> None:
     """Write a stream built from the records in ``out``; a stream already there must be the same.
 
-    A repeated call builds it again from the same records, so finding it there is no error.
+    A repeated call builds it again from the same records, so finding it there is no error. Raises
+    HoldfastError where ``out`` was moved meanwhile: the records went with it.
     """
     from holdfast.streams import read_stream
 
+    require_directory(out)
     place = place_of(out, layout)
     if not _is_there(place):
         write(stream, place, layout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.paper.commands import llm_qa
 from holdfast.streams import load_stream
 
 
@@ -66,6 +67,17 @@ def test_a_stream_from_elsewhere_is_refused_before_any_work(
         assert refused.status == 2
         assert "holds a stream that was not built here; choose another directory" in refused.err
     assert sorted(path.name for path in out.iterdir()) == before
+
+
+def test_moved_before_the_stream_is_written_nothing_is_made_where_it_was(
+    paper, tmp_path: Path, monkeypatch
+) -> None:
+    out, moved = tmp_path / "stream", tmp_path / "moved"
+    monkeypatch.setattr(llm_qa, "_print_rejected", lambda _: out.rename(moved))
+    refused = paper("stream", "llm-qa", "--offline", "--tasks", "1", "--items", "5", "--out", out)
+    assert refused.status == 2
+    assert f"holdfast: {out}: was moved or removed meanwhile" in refused.err
+    assert not out.exists() and (moved / "replies.jsonl").exists()
 
 
 def test_another_stream_of_the_same_records_does_not_replace_the_first(
