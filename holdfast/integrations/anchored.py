@@ -77,8 +77,8 @@ class Anchored:
 
         model: a PEFT model with one active LoRA adapter, of one process; what is in the adapter is
         the start. anchors: names, or their settings by name, plug-ins included; allocation: a name,
-        or one name with its settings. sampling: how ``replay`` and ``kfac`` sample the previous
-        model, curvature: how its factors are taken, both as in a run's configuration. begin_with:
+        or one name with its settings. sampling: how ``replay``, ``kfac`` and ``pairs`` sample the
+        previous model, curvature: how it is taken, both as in a run's configuration. begin_with:
         the token ids that every sample begins with, by default the model's first token; batch_size:
         of replay minibatches. Raises HoldfastError for what the model or the method cannot do.
         """
