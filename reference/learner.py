@@ -84,7 +84,7 @@ def hold_positions(student, state, settings, task):
             module: layer.get_base_layer().weight.detach().clone()
             for module, layer in adapters.adapted(student).items()
         }
-        if settings.general:
+        if settings.general and settings.pairs_general:
             state.general_positions = paired.taken(
                 student,
                 adapters.adapted(student),
@@ -96,7 +96,7 @@ def hold_positions(student, state, settings, task):
                 1.0,
                 state.dense,
             )
-    whole = task.past_items + settings.general
+    whole = task.past_items + settings.general * bool(state.general_positions)
     state.pairs_strength = settings.pairs_strength * whole / len(task.sequences)
     state.pairs_share = task.past_items / max(1, whole)
 

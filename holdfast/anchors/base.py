@@ -57,7 +57,8 @@ class TaskStart:
 
     items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
     name, on the samples before this task, None when there are none or no anchor needs them;
-    general: how many sequences of general text were sampled, before this task or the first.
+    general: how many sequences of general text were sampled, before this task or the first;
+    positions: x and g at so many positions of what was sampled of it now, None where nothing was.
     """
 
     task: int
@@ -117,7 +118,8 @@ class TaskEnd:
 
     task: 1-based; sequences: number of training sequences N_t; sequence_gradient: the gradient of
     the causal loss of one of them, in evaluation mode, by its index in task order; curvature: S
-    and G of every adapted map on these sequences.
+    and G of every adapted map on these sequences; updates: the change of every map, where an
+    anchor needs it; positions: x and g at so many positions of these sequences.
     """
 
     task: int

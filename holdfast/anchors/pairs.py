@@ -1,17 +1,17 @@
 """Paired curvature anchor: the past as positions, at which all maps are seen together.
 
-At one position of a sequence a change dW of every map changes the log-likelihood, to first order,
-by ``sum over maps of g^T dW x``: x is what the map reads there, g the gradient in what it writes.
-With tokens drawn from the model's own distribution the mean of its square over positions is the
-divergence of the changed model per token, to second order and without what two positions of one
-sequence do together:
+Through one position of a sequence a change dW of every map changes the sequence's log-likelihood,
+to first order, by ``sum over maps of g^T dW x``: x is what the map reads there, g the gradient in
+what it writes. With tokens drawn from the model's own distribution half the mean of its square over
+positions is the divergence of the changed model per token, to second order and without what two
+positions of one sequence do together:
 
     1/2 mean over positions of (sum over maps of g^T dW x)^2.
 
 Kronecker factors (:mod:`holdfast.anchors.kfac`) average x and g apart from each other and leave out
-what several maps do together; this form keeps both, at as many positions as it keeps. Those are
-drawn uniformly from all that was learned, always the same number, and from general text. dW counts
-from when a position was taken, so that what was lost there is asked back.
+what several maps do together at a position; this form has both, at the positions that it keeps.
+Those are drawn uniformly from all that was learned, up to a number, and from general text. dW
+counts from when a position was taken, so that what was lost there is asked back.
 Holdfast's own.
 """
 
@@ -35,11 +35,12 @@ class PairedFisher(Anchor):
     Its state. Of ``learned`` and ``general`` positions, each absent until there are some: keys [k],
     the draws by which they were chosen; x and g of every map; offset [k], the sum over maps of
     ``g^T dW x`` since they were taken. ratio: of past items and general sequences to new items,
-    during a task; share: of the learned positions' mean in the form; items: learned before it.
+    during a task; share: of the learned positions' mean in the form.
     """
 
     class Config(Config):
-        """positions: how many of all that was learned; general: how many of general text.
+        """positions: how many of all that was learned, at most; general: how many of general text.
+        Longer sequences have more of them, so they count for more than in ``kfac``.
 
         strength: of the term; times the number of learned items and general sequences over the
         number of new items. restore: dW counts from when a position was taken, not from the last
@@ -62,7 +63,7 @@ class PairedFisher(Anchor):
             new |= _taken("general", start.positions(self.config.general))
         general = start.general if "general_keys" in new else 0
         whole = start.past_items + general
-        count = [whole / start.items, start.past_items / max(1, whole), start.past_items]
+        count = [whole / start.items, start.past_items / max(1, whole)]
         return new | dict(zip(_COUNTS, torch.tensor(count, dtype=torch.float64), strict=True))
 
     def loss(self, state: State, step: Step) -> Tensor:
@@ -97,7 +98,7 @@ class PairedFisher(Anchor):
         return state
 
 
-_COUNTS = ("ratio", "share", "items")
+_COUNTS = ("ratio", "share")
 _PARTS = {
     part: (f"{part}_keys", f"{part}_offset", f"{part}-x", f"{part}-g")
     for part in ("learned", "general")

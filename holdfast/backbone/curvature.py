@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbone.sequences import batches_by_length, pad_right
-from holdfast.core.processes import rank_indices, world_size
+from holdfast.core.processes import broadcast_, rank_indices, world_size
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import (
     CurvatureConfig,
@@ -75,9 +75,9 @@ def positions_of(
     labels: Sequence[Sequence[int]] | None,
     count: int,
 ) -> Positions:
-    """x and g of every adapted map at ``count`` predicting positions, drawn uniformly.
+    """x and g of every adapted map at ``count`` predicting positions, drawn uniformly, or at all.
 
-    The rest as of :func:`curvature_of`.
+    Every process has those of the first. The rest as of :func:`curvature_of`.
     """
     counts = [len(one) - 1 for one in sequences]
     name = (draw[0], f"{draw[1]} positions", draw[2])
@@ -94,7 +94,11 @@ def positions_of(
                 drawn[row, : counts[index]] = each[index]
             yield rows, drawn.to(model.device)
 
-    return positions_at(model.hidden, model.logits, modules, batches(), most, config.temperature)
+    found = positions_at(model.hidden, model.logits, modules, batches(), most, config.temperature)
+    # Another rounding may draw another token, and so another g.
+    for tensor in (*found.inputs.values(), *found.gradients.values()):
+        broadcast_(tensor)
+    return found
 
 
 def _rows(

@@ -60,9 +60,9 @@ def paired_form(given: Positions, changes: dict[str, Tensor]) -> Tensor:
 class Driven:
     """The anchor and its state through tasks of ten items."""
 
-    def __init__(self, general: int = 0, **settings: Any) -> None:
-        """general: sequences of general text."""
-        self.general = general
+    def __init__(self, sequences: int = 0, **settings: Any) -> None:
+        """sequences: of general text."""
+        self.sequences = sequences
         self.anchor = PairedFisher(PairedFisher.Config.model_validate(settings))
         self.state: State = {}
         self.task = 0
@@ -72,7 +72,7 @@ class Driven:
         at = {"a": torch.zeros(1, dtype=torch.float64)}
         past = 10 * (self.task - 1)
         taken = None if given is None else lambda _: given
-        start = TaskStart(self.task, at, 10, past, None, self.general, taken)
+        start = TaskStart(self.task, at, 10, past, None, self.sequences, taken)
         self.state = self.anchor.begin(self.state, start)
 
     def term(self, changes: dict[str, Update]) -> Tensor:
@@ -122,6 +122,9 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
                 torch.testing.assert_close(x, inputs[map_name][place], rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(g, gradients[map_name][place], rtol=1e-9, atol=1e-12)
     assert not any(one.requires_grad for one in found.gradients.values())
+    with backbone.learning():
+        every = positions_of(backbone, layers, sequences, config, DRAW, None, 10**6)
+    assert len(every.keys) == sum(counts)
 
 
 def test_the_form_is_the_references_and_counts_from_when_a_position_was_taken() -> None:
@@ -157,6 +160,66 @@ def test_of_all_positions_those_with_the_smallest_keys_are_kept() -> None:
     assert torch.equal(driven.state["learned-x"]["b"], every[keys.argsort()[:5]])
 
 
+def test_without_restoring_a_change_counts_from_the_last_task() -> None:
+    first = positions(4, seed=20)
+    driven = Driven(positions=4, restore=False)
+    driven.begin()
+    driven.end(first, updates(60))
+    driven.begin()
+    driven.end(Positions(first.keys + 1, first.inputs, first.gradients), updates(61))
+    driven.begin()
+    theirs = driven.anchor.config.strength * 2 * paired_form(first, dense(updates(62)))
+    torch.testing.assert_close(driven.term(updates(62)), theirs, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("given", "asked"), [(None, 512), (positions(6, seed=1), 0)])
+def test_without_general_positions_its_sequences_do_not_count(given: Any, asked: int) -> None:
+    first = positions(4, seed=20)
+    driven = Driven(20, general=asked)
+    driven.begin(given)
+    driven.end(first, updates(60))
+    driven.begin()
+    theirs = driven.anchor.config.strength * paired_form(first, dense(updates(62)))
+    torch.testing.assert_close(driven.term(updates(62)), theirs, rtol=1e-12, atol=0)
+
+
+def test_general_text_is_the_unmodified_models() -> None:
+    """What a later task samples of it is not taken."""
+    general = positions(6, seed=1)
+    driven = Driven(20)
+    driven.begin(general)
+    driven.end(positions(4, seed=20), updates(60))
+    driven.begin(positions(6, seed=9))
+    assert torch.equal(driven.state["general_keys"], general.keys)
+
+
+def test_half_precision_is_widened() -> None:
+    """Also where the loop computes in half precision by itself."""
+    exact = positions(4, seed=20)
+    half = Positions(
+        exact.keys,
+        {name: one.bfloat16() for name, one in exact.inputs.items()},
+        {name: one.bfloat16() for name, one in exact.gradients.items()},
+    )
+    driven = Driven()
+    driven.begin()
+    driven.end(half, updates(60))
+    driven.begin()
+    changes = {
+        name: Update(one.lora_B.float(), one.lora_A.float(), one.scale)
+        for name, one in updates(62).items()
+    }
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = driven.term(changes)
+    wide = Positions(
+        exact.keys,
+        {name: one.double() for name, one in half.inputs.items()},
+        {name: one.double() for name, one in half.gradients.items()},
+    )
+    theirs = driven.anchor.config.strength * paired_form(wide, dense(updates(62)))
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=0)
+
+
 def test_nothing_is_held_before_a_past_exists() -> None:
     driven = Driven()
     driven.begin()
@@ -171,3 +234,7 @@ def test_a_state_goes_through_a_file() -> None:
     before = driven.term(updates(62))
     driven.through_a_file()
     assert torch.equal(driven.term(updates(62)), before)
+    packed = driven.anchor.pack(driven.state)
+    for missing in packed:
+        with pytest.raises(KeyError):
+            driven.anchor.unpack({key: one for key, one in packed.items() if key != missing})

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "evaluation": {**VALUES["evaluation"], "capability": ["text"], "capability_every": 3},
         },
     ),
-    "kfac_replay_merge": (
+    "kfac_pairs_replay_merge": (
         "llama",
         {
             "optim": {**VALUES["optim"], "epochs": 2, "acquired": 0.2, "max_steps": 8},
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 # In the third task a past of two is shared, and all that a boundary carries on is used.
-HORIZONS = {"si_sd_replay_merge": 3, "kfac_replay_merge": 3}
+HORIZONS = {"si_sd_replay_merge": 3, "kfac_pairs_replay_merge": 3}
 COUNTED = ("task", "steps", "replay_samples", "state_bytes")
 PARTS = ("sum", "counting")
 
@@ -148,6 +148,7 @@ def test_two_processes_learn_what_one_learns(name: str, places: tuple[Path, Path
         assert 0 < learned[-1]["losses"][-1]["acquired"] < 1
         kept = load_file(two / name / f"state/kfac-{3:04d}.safetensors")
         assert any("_basis" in key for key in kept) and any("past G " in key for key in kept)
+        assert learned[-1]["losses"][-1]["pairs"] > 0
 
 
 def test_one_begins_two_continue_and_one_ends(places: tuple[Path, Path], tmp_path: Path) -> None:
