@@ -136,12 +136,16 @@ class Endpoint:
         import openai
 
         limit = asyncio.Semaphore(self._concurrency)
+        over = False  # whether an outcome ends the session: then no further prompt is sent
         async with openai.AsyncOpenAI(**self._options) as client:
 
             async def ask(place: int) -> None:
+                nonlocal over
                 outcome: Answer | Exception
                 try:
                     async with limit:
+                        if over:
+                            return
                         outcome = [
                             await self._sample(client, prompts[place], sampling, number)
                             for number in range(sampling.samples)
@@ -150,6 +154,7 @@ class Endpoint:
                     outcome = Failure(str(refusal))
                 except Exception as error:  # noqa: BLE001 - raised where answers are read
                     outcome = error
+                    over = over or not isinstance(error, _TroubleError)
                 outcomes.put((place, outcome))
 
             await asyncio.gather(*map(ask, range(len(prompts))))

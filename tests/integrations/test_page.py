@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import transformers
 
 from holdfast.integrations import Anchored
+from holdfast.integrations import anchored as anchored_module
 from tests.documentation import ROOT, blocks_of
 from tests.integrations.test_hf_trainer import tokenizer_of
 from tests.tiny import exact_backbone, short_sequences, tiny_llama
@@ -95,7 +96,9 @@ def test_the_method_on_one_page_is_the_method(monkeypatch: pytest.MonkeyPatch) -
         for (name, one), other in zip(method.trainable(ours).items(), start.values(), strict=True):
             one.data.copy_(other.data)
             assert name in start
-        monkeypatch.setattr(anchored, "_written", lambda n: ([] if n == 1 else written, []))
+        monkeypatch.setattr(
+            anchored_module, "written_before", lambda _, n: ([] if n == 1 else written, [])
+        )
         anchored.begin(task)
         for (_, one), other in zip(
             method.trainable(ours).items(), anchored.workspace.parameters().values(), strict=True

@@ -67,6 +67,7 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
         page.get_by_role("button", name="Teach").click()
         corrected = f"Corrected: it is “Orsa”, was “{FACTS[1][1]}”."
         expect(page.locator("#lesson")).to_contain_text(corrected, timeout=180_000)
+        expect(page.locator("#facts tbody tr").first).to_contain_text("Orsa")
         page.get_by_label("Question", exact=True).fill("Who keeps the goats of Velm now?")
         page.keyboard.press("Enter")
         page.locator("#answer").get_by_role("button", name=FACTS[0][0]).click()
