@@ -24,7 +24,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, Needs, State, Step, TaskEnd, TaskStart, Update
+from holdfast.anchors.base import (
+    Anchor,
+    Needs,
+    State,
+    Step,
+    TaskEnd,
+    TaskStart,
+    Update,
+    unpacked,
+)
 from holdfast.core.config import Config
 from holdfast.model.curvature import Positions
 
@@ -43,14 +52,12 @@ class PairedFisher(Anchor):
         Longer sequences have more of them, so they count for more than in ``kfac``.
 
         strength: of the term; times the number of learned items and general sequences over the
-        number of new items. restore: dW counts from when a position was taken, not from the last
-        task.
+        number of new items.
         """
 
         strength: float = Field(8.0, ge=0)
         positions: int = Field(512, ge=1)
         general: int = Field(512, ge=0)
-        restore: bool = True
 
     needs = Needs(positions=True, updates=True)
 
@@ -79,7 +86,7 @@ class PairedFisher(Anchor):
         kept = {key: value for key, value in state.items() if key not in _COUNTS}
         with torch.no_grad():
             for part in _PARTS:
-                if f"{part}_keys" in kept and self.config.restore:
+                if f"{part}_keys" in kept:
                     key = f"{part}_offset"
                     kept[key] = kept[key] + _changes(state, part, end.updates)
         assert end.positions is not None
@@ -89,18 +96,13 @@ class PairedFisher(Anchor):
         return kept | new
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
-        state = super().unpack(tensors)
-        groups = [_COUNTS, *(_PARTS[part] for part in _PARTS)]
-        whole = {key for group in groups if state.keys() & set(group) for key in group}
-        maps = {frozenset(value) for value in state.values() if not isinstance(value, Tensor)}
-        if state.keys() != whole or len(maps) > 1:
-            raise KeyError(f"the tensors {sorted(tensors)} are no state of positions")
-        return state
+        single = {*_COUNTS, *(f"{part}_{name}" for part in _PARTS for name in ("keys", "offset"))}
+        return unpacked(tensors, _COUNTS, *_PARTS.values(), single=tuple(single))
 
 
 _COUNTS = ("ratio", "share")
 _PARTS = {
-    part: (f"{part}_keys", f"{part}_offset", f"{part}-x", f"{part}-g")
+    part: tuple(f"{part}_{name}" for name in ("keys", "offset", "x", "g"))
     for part in ("learned", "general")
 }
 
@@ -111,8 +113,8 @@ def _taken(part: str, positions: Positions) -> dict[str, Any]:
     return {
         f"{part}_keys": positions.keys,
         f"{part}_offset": read.new_zeros(len(read), dtype=wide),
-        f"{part}-x": dict(positions.inputs),
-        f"{part}-g": dict(positions.gradients),
+        f"{part}_x": dict(positions.inputs),
+        f"{part}_g": dict(positions.gradients),
     }
 
 
@@ -129,14 +131,14 @@ def _smallest(one: Mapping[str, Any], other: Mapping[str, Any], count: int) -> d
         "learned_offset": among(one["learned_offset"], other["learned_offset"]),
         **{
             part: {name: among(tensor, other[part][name]) for name, tensor in one[part].items()}
-            for part in ("learned-x", "learned-g")
+            for part in ("learned_x", "learned_g")
         },
     }
 
 
 def _changes(state: State, part: str, updates: Mapping[str, Update]) -> Tensor:
     """The sum over maps of ``g^T dW x`` at every position: [k]."""
-    xs, gs, wide = state[f"{part}-x"], state[f"{part}-g"], state[f"{part}_offset"].dtype
+    xs, gs, wide = state[f"{part}_x"], state[f"{part}_g"], state[f"{part}_offset"].dtype
     found = []
     # B A and B_0 A_0 nearly cancel, which half precision does not survive.
     with torch.autocast(state[f"{part}_keys"].device.type, enabled=False):

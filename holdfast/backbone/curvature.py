@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.processes import broadcast_, rank_indices, world_size
@@ -41,90 +43,90 @@ class States(Protocol):
     def logits(self, hidden: Tensor, /) -> Tensor: ...
 
 
-def curvature_of(
-    model: States,
-    layers: Mapping[str, LoraFactors],
-    sequences: Sequence[Sequence[int]],
-    config: CurvatureConfig,
-    draw: tuple[int, str, int],
-    labels: Sequence[Sequence[int]] | None = None,
-) -> dict[str, KroneckerFactors]:
-    """S and G of every adapted map, means over all predicting positions of ``sequences``.
+@dataclass(frozen=True)
+class CurvatureData:
+    """On what curvature is taken, and how.
 
-    At every position a token is drawn from the model's whole distribution, which gives the true
-    Fisher information, not the empirical one; the sequences' own tokens serve as context only.
     model: in evaluation mode, with gradients in the factors; draw: the seed and the names of the
     draws; labels: of the sequences' tokens; one with -100 weighs ``config.questions``.
     """
-    precision = torch.promote_types(next(iter(layers.values())).lora_A.dtype, torch.float32)
-    sums = MomentSums(config.exact_up_to, config.eigenpairs, precision, draw[0])
+
+    model: States
+    layers: Mapping[str, LoraFactors]
+    sequences: Sequence[Sequence[int]]
+    config: CurvatureConfig
+    draw: tuple[int, str, int]
+    labels: Sequence[Sequence[int]] | None = None
+
+    @property
+    def counts(self) -> list[int]:
+        """The predicting positions of each sequence."""
+        return [len(one) - 1 for one in self.sequences]
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The adapted maps."""
+        return {name: layer.module for name, layer in self.layers.items()}
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Of sums and weights."""
+        return torch.promote_types(next(iter(self.layers.values())).lora_A.dtype, torch.float32)
+
+    def rows(self, own: Iterable[int]) -> Iterator[tuple[Rows, list[int]]]:
+        """Batches of the sequences ``own``, with their numbers."""
+        device, counts = self.model.device, self.counts
+        uniforms = torch.rand(sum(counts), generator=generator(*self.draw)).split(counts)
+        for chosen in batches_by_length(counts, own, tokens_at_once(self.layers)):
+            ids, mask = pad_right([self.sequences[index] for index in chosen], 0, device)
+            drawn = pad_sequence([uniforms[index] for index in chosen], batch_first=True)
+            weights = torch.ones(drawn.shape, dtype=self.precision, device=device)
+            if self.labels is not None:
+                given, _ = pad_right([self.labels[index] for index in chosen], -100, device)
+                # An outer product of two gradients.
+                weights[given[:, 1:] == -100] = self.config.questions**0.5
+            yield Rows(ids, mask, drawn.to(device), weights), list(chosen)
+
+
+def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
+    """S and G of every adapted map, means over all predicting positions of the sequences.
+
+    At every position a token is drawn from the model's whole distribution, which gives the true
+    Fisher information, not the empirical one; the sequences' own tokens serve as context only.
+    """
+    model, config, count = data.model, data.config, len(data.sequences)
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, data.precision, data.draw[0])
     # With fewer sequences than processes all compute all, and the mean is the same.
-    count = len(sequences)
     own = rank_indices(count) if count >= world_size() else range(count)
-    rows = (one for one, _ in _rows(model, layers, sequences, config, draw, labels, own))
-    modules = {name: layer.module for name, layer in layers.items()}
-    return kronecker_factors(model.hidden, model.logits, modules, rows, sums, config.temperature)
+    rows = (one for one, _ in data.rows(own))
+    return kronecker_factors(
+        model.hidden, model.logits, data.modules, rows, sums, config.temperature
+    )
 
 
-def positions_of(
-    model: States,
-    layers: Mapping[str, LoraFactors],
-    sequences: Sequence[Sequence[int]],
-    config: CurvatureConfig,
-    draw: tuple[int, str, int],
-    labels: Sequence[Sequence[int]] | None,
-    count: int,
-) -> Positions:
+def positions_of(data: CurvatureData, count: int) -> Positions:
     """x and g of every adapted map at ``count`` predicting positions, drawn uniformly, or at all.
 
-    Every process has those of the first. The rest as of :func:`curvature_of`.
+    Tokens are drawn as for :func:`curvature_of`. Every process has the positions of the first.
     """
-    counts = [len(one) - 1 for one in sequences]
-    name = (draw[0], f"{draw[1]} positions", draw[2])
-    keys = torch.rand(sum(counts), generator=generator(*name), dtype=torch.float64)
+    model, counts = data.model, data.counts
+    seed, purpose, task = data.draw
+    source = generator(seed, f"{purpose} positions", task)
+    keys = torch.rand(sum(counts), generator=source, dtype=torch.float64)
     most = float(keys.sort().values[min(count, len(keys)) - 1])
     each = keys.split(counts)
-    modules = {name: layer.module for name, layer in layers.items()}
 
     def batches() -> Iterator[tuple[Rows, Tensor]]:
-        given = (model, layers, sequences, config, draw, labels, range(len(sequences)))
-        for rows, chosen in _rows(*given):
-            drawn = torch.ones(rows.uniforms.shape, dtype=torch.float64)
-            for row, index in enumerate(chosen):
-                drawn[row, : counts[index]] = each[index]
-            yield rows, drawn.to(model.device)
+        for rows, chosen in data.rows(range(len(counts))):
+            yield rows, pad_sequence([each[index] for index in chosen], batch_first=True)
 
-    found = positions_at(model.hidden, model.logits, modules, batches(), most, config.temperature)
+    found = positions_at(
+        model.hidden, model.logits, data.modules, batches(), most, data.config.temperature
+    )
     # Another rounding may draw another token, and so another g.
     for tensor in (*found.inputs.values(), *found.gradients.values()):
         broadcast_(tensor)
     return found
-
-
-def _rows(
-    model: States,
-    layers: Mapping[str, LoraFactors],
-    sequences: Sequence[Sequence[int]],
-    config: CurvatureConfig,
-    draw: tuple[int, str, int],
-    labels: Sequence[Sequence[int]] | None,
-    own: Iterable[int],
-) -> Iterator[tuple[Rows, list[int]]]:
-    """Batches of the sequences ``own``, with their numbers."""
-    counts = [len(one) - 1 for one in sequences]
-    uniforms = torch.rand(sum(counts), generator=generator(*draw)).split(counts)
-    precision = torch.promote_types(next(iter(layers.values())).lora_A.dtype, torch.float32)
-    for chosen in batches_by_length(counts, own, tokens_at_once(layers)):
-        ids, mask = pad_right([sequences[index] for index in chosen], 0, model.device)
-        drawn = torch.zeros(len(chosen), ids.shape[1] - 1)
-        for row, index in enumerate(chosen):
-            drawn[row, : counts[index]] = uniforms[index]
-        weights = torch.ones(drawn.shape, dtype=precision, device=model.device)
-        if labels is not None:
-            given, _ = pad_right([labels[index] for index in chosen], -100, model.device)
-            # An outer product of two gradients.
-            weights[given[:, 1:] == -100] = config.questions**0.5
-        yield Rows(ids, mask, drawn.to(model.device), weights), list(chosen)
 
 
 def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:

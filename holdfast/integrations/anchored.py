@@ -36,7 +36,12 @@ from holdfast.backbone.sequences import pad_right
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
-from holdfast.integrations.asked import asks, curvature_on, positions_on, written_before
+from holdfast.integrations.boundary import (
+    curvature_on,
+    needs_general_curvature,
+    positions_on,
+    samples_before,
+)
 from holdfast.integrations.method import (
     Settings,
     allocation_of,
@@ -133,11 +138,11 @@ class Anchored:
             self.allocation_state, self.workspace, opening
         )
         self.workspace.given_start_is_used()
-        replay, general = written_before(self, number)
+        replay, general = samples_before(self, number)
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
         written = [*(replay if self.needs("curvature") else ()), *general]
         curvature = positions = None
-        if written and asks(self, "curvature"):
+        if written and needs_general_curvature(self):
             draw = (self.seed, "curvature labels", number)
             curvature = curvature_on(self, TaskSequences.of(written), draw)
         if general:

@@ -62,7 +62,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         if past.general
         else None,
     )
-    updates = updates_since(start.parameters, workspace)
+    updates = updates_since(start.parameters, workspace) if learner.needs_updates else dict
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.begin(learner.states[name], start)
 
@@ -100,7 +100,7 @@ def ask_previous_model(
             general = _general(learner, task)
     curvature = None
     samples = [*replay, *general] if learner.needs_curvature else general
-    if samples and any(type(one).needs.curvature for _, one in learner.anchors):
+    if samples and learner.needs_general_curvature:
         with watch.phase("curvature"):
             curvature = _finite(task, learner.curvature_on(samples, "curvature"))
     replay_states = current_states = None

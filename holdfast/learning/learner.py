@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,15 +13,14 @@ from holdfast.allocation.base import Allocation, MeanInputs
 from holdfast.allocation.base import State as AllocationState
 from holdfast.anchors.base import Anchor, State, Tree
 from holdfast.anchors.replay import GenerativeReplay
-from holdfast.backbone.curvature import curvature_of, mean_inputs, positions_of
+from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
 from holdfast.backbone.forward_pass import ForwardPass
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection, token_cross_entropy
 from holdfast.backbone.sequences import Share, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
-from holdfast.model.curvature import CurvatureConfig, KroneckerFactors, Positions
-from holdfast.model.lora import LoraFactors
+from holdfast.model.curvature import KroneckerFactors, Positions
 from holdfast.streams import Item, Stream, Task, Template
 
 Sequences = list[list[int]]
@@ -101,9 +100,13 @@ class Learner:
 
     @property
     def needs_general(self) -> bool:
+        """Whether an anchor needs general text of the unmodified model."""
+        return self.needs_general_curvature or any(one.needs.positions for _, one in self.anchors)
+
+    @property
+    def needs_general_curvature(self) -> bool:
         """Whether an anchor needs curvature on general text before the first task."""
-        needs = [type(anchor).needs for _, anchor in self.anchors]
-        return any(one.curvature or one.positions for one in needs)
+        return any(type(anchor).needs.curvature for _, anchor in self.anchors)
 
     @property
     def needs_curvature(self) -> bool:
@@ -204,38 +207,25 @@ class Learner:
         prompts: how many tokens of each sequence are its question, where that is known.
         """
         with self.backbone.learning():
-            return curvature_of(*self._asked_at(sequences, purpose, prompts))
+            return curvature_of(self._curvature_data(sequences, purpose, prompts))
 
     def positions_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int], count: int
     ) -> Positions:
         """x and g of every adapted map at ``count`` positions; else as :meth:`curvature_on`."""
         with self.backbone.learning():
-            return positions_of(*self._asked_at(sequences, purpose, prompts), count)
+            return positions_of(self._curvature_data(sequences, purpose, prompts), count)
 
-    def _asked_at(
+    def _curvature_data(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int]
-    ) -> tuple[
-        Backbone,
-        Mapping[str, LoraFactors],
-        Sequences,
-        CurvatureConfig,
-        tuple[int, str, int],
-        Sequences,
-    ]:
+    ) -> CurvatureData:
         draw = (self.config.seed, f"{purpose} labels", self.completed + 1)
         labels = [
             [-100] * prompt + one[prompt:]
             for one, prompt in zip(sequences, prompts or [0] * len(sequences), strict=True)
         ]
-        return (
-            self.backbone,
-            self.workspace.layers,
-            sequences,
-            self.config.curvature,
-            draw,
-            labels,
-        )
+        layers, settings = self.workspace.layers, self.config.curvature
+        return CurvatureData(self.backbone, layers, sequences, settings, draw, labels)
 
     def mean_inputs(self, sequences: Sequences) -> MeanInputs:
         """A function of N_H: each adapted map's mean input [d_in] over the first N_H sequences.

@@ -238,6 +238,7 @@ def positions_at(
     found: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in modules}
     keys = []
     for rows, drawn in batches:
+        drawn = drawn.to(rows.mask.device)
         chosen = rows.mask[:, 1:] & (drawn <= most)
         if chosen.any():
             keys.append(drawn[chosen])

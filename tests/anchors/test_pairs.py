@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast.anchors.base import State, Step, TaskEnd, TaskStart, Update
 from holdfast.anchors.pairs import PairedFisher
 from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.curvature import positions_of
+from holdfast.backbone.curvature import CurvatureData, positions_of
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import CurvatureConfig, Positions
 from holdfast.model.lora import LoraSettings
@@ -104,7 +104,7 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
     layers = backbone.workspace.layers
     config = CurvatureConfig(temperature=temperature)
     with backbone.learning():
-        found = positions_of(backbone, layers, sequences, config, DRAW, None, 5)
+        found = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 5)
     name = (DRAW[0], f"{DRAW[1]} positions", DRAW[2])
     keys = torch.rand(sum(counts), generator=generator(*name), dtype=torch.float64)
     smallest = keys.sort().values[:5]
@@ -123,7 +123,7 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
                 torch.testing.assert_close(g, gradients[map_name][place], rtol=1e-9, atol=1e-12)
     assert not any(one.requires_grad for one in found.gradients.values())
     with backbone.learning():
-        every = positions_of(backbone, layers, sequences, config, DRAW, None, 10**6)
+        every = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 10**6)
     assert len(every.keys) == sum(counts)
 
 
@@ -157,19 +157,7 @@ def test_of_all_positions_those_with_the_smallest_keys_are_kept() -> None:
     keys = torch.cat([first.keys, second.keys])
     assert torch.equal(driven.state["learned_keys"], keys.sort().values[:5])
     every = torch.cat([first.inputs["b"], second.inputs["b"]])
-    assert torch.equal(driven.state["learned-x"]["b"], every[keys.argsort()[:5]])
-
-
-def test_without_restoring_a_change_counts_from_the_last_task() -> None:
-    first = positions(4, seed=20)
-    driven = Driven(positions=4, restore=False)
-    driven.begin()
-    driven.end(first, updates(60))
-    driven.begin()
-    driven.end(Positions(first.keys + 1, first.inputs, first.gradients), updates(61))
-    driven.begin()
-    theirs = driven.anchor.config.strength * 2 * paired_form(first, dense(updates(62)))
-    torch.testing.assert_close(driven.term(updates(62)), theirs, rtol=1e-12, atol=0)
+    assert torch.equal(driven.state["learned_x"]["b"], every[keys.argsort()[:5]])
 
 
 @pytest.mark.parametrize(("given", "asked"), [(None, 512), (positions(6, seed=1), 0)])

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig
 from holdfast import HoldfastError, Trajectory
 from holdfast.backbone import checkpointing as module
 from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.curvature import curvature_of
+from holdfast.backbone.curvature import CurvatureData, curvature_of
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Batch, collate
 from holdfast.model.curvature import CurvatureConfig, named
@@ -121,7 +121,8 @@ def test_curvature_is_the_same_to_the_bit(kind: str) -> None:
         backbone = adapted(KINDS[kind], checkpointing=checkpointing)
         draw, layers = (1, "labels", 1), backbone.workspace.layers
         with backbone.learning():
-            curvature = curvature_of(backbone, layers, short_sequences(6), CurvatureConfig(), draw)
+            data = CurvatureData(backbone, layers, short_sequences(6), CurvatureConfig(), draw)
+            curvature = curvature_of(data)
         found.append(list(named(curvature).values()))
     assert same(*found) and found[0][0].any()
 

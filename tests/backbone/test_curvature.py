@@ -15,7 +15,7 @@ import holdfast.model.curvature
 from holdfast.anchors.base import Update
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.curvature import curvature_of
+from holdfast.backbone.curvature import CurvatureData, curvature_of
 from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import (
@@ -56,7 +56,8 @@ def measured(
     labels: list[list[int]] | None = None,
 ) -> dict[str, KroneckerFactors]:
     with backbone.learning():
-        return curvature_of(backbone, backbone.workspace.layers, sequences, config, draw, labels)
+        layers = backbone.workspace.layers
+        return curvature_of(CurvatureData(backbone, layers, sequences, config, draw, labels))
 
 
 def modules_of(workspace: LoraWorkspace) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.seeding import generator
 from holdfast.integrations import Anchored
-from holdfast.integrations.asked import written_before
+from holdfast.integrations.boundary import samples_before
 from holdfast.integrations.task import Task
 from reference.learner import run_task
 from reference.state import Settings, State
@@ -217,7 +217,7 @@ def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
     state, settings = State(exact_backbone().model), settings_of(anchors, rule, accumulation)
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number)
-        general = written_before(anchored, number)[1]
+        general = samples_before(anchored, number)[1]
         reads = number == 1 and bool({"kfac", "pairs"} & set(anchors))
         assert len(general) == (GENERAL if reads else 0)
         anchored.begin(sequences)

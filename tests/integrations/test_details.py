@@ -16,7 +16,7 @@ from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
-from holdfast.integrations.asked import written_before
+from holdfast.integrations.boundary import samples_before
 from holdfast.model.lora import LoraWorkspace
 from tests.integrations.test_anchored import (
     BATCH,
@@ -243,7 +243,7 @@ def test_samples_are_drawn_as_is_said_and_keep_their_end(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(anchored.reader.model, "generate", generate)
     before = torch.get_rng_state()
-    assert written_before(anchored, 2)[0] == [[9, 5, 6, 0], [9, 5, 6, 7, 8]]
+    assert samples_before(anchored, 2)[0] == [[9, 5, 6, 0], [9, 5, 6, 7, 8]]
     assert torch.equal(before, torch.get_rng_state())
     assert (given["temperature"], given["top_p"], given["top_k"]) == (1.3, 0.7, 0)
     assert (given["repetition_penalty"], given["min_p"], given["do_sample"]) == (1.0, 0.0, True)

@@ -97,7 +97,7 @@ def test_the_method_on_one_page_is_the_method(monkeypatch: pytest.MonkeyPatch) -
             one.data.copy_(other.data)
             assert name in start
         monkeypatch.setattr(
-            anchored_module, "written_before", lambda _, n: ([] if n == 1 else written, [])
+            anchored_module, "samples_before", lambda _, n: ([] if n == 1 else written, [])
         )
         anchored.begin(task)
         for (_, one), other in zip(

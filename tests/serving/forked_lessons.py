@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import runpy
@@ -54,7 +55,7 @@ class ForkedLessons:
             while True:
                 asking = self._listener.accept()
                 try:
-                    request = asking.recv()
+                    request = json.loads(asking.recv_bytes())
                 except EOFError:
                     return
                 threading.Thread(target=self._answer, args=(asking, request), daemon=True).start()
@@ -71,8 +72,10 @@ class ForkedLessons:
                 file_bytes=request["file_bytes"],
             )
             self._begun.append(lesson)
-            asking.send(lesson.pid)
-            asking.send(lesson.wait())  # fails where the server has ended before
+            asking.send_bytes(str(lesson.pid).encode())
+            asking.send_bytes(
+                str(lesson.wait()).encode()
+            )  # fails where the server has ended before
 
 
 class Lesson:
@@ -80,13 +83,13 @@ class Lesson:
 
     def __init__(self, told: Connection) -> None:
         self._told = told
-        self.pid: int = told.recv()
+        self.pid = int(told.recv_bytes())
         self.returncode: int | None = None
 
     async def wait(self) -> int:
         while self.returncode is None:
             if self._told.poll():
-                self.returncode = self._told.recv()
+                self.returncode = int(self._told.recv_bytes())
             else:
                 await asyncio.sleep(0.01)
         return self.returncode
@@ -106,7 +109,7 @@ async def begin_lesson(
     told = Client(os.environ[ADDRESS])
     soft, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     request = {"arguments": command[4:], "environment": dict(env), "log": stdout.name}
-    told.send({**request, "file_bytes": soft})
+    told.send_bytes(json.dumps({**request, "file_bytes": soft}).encode())
     return await asyncio.to_thread(Lesson, told)
 
 

@@ -112,7 +112,7 @@ let asking = 0; // the number of the last question; an earlier one's stream is l
 async function ask(question) {
   by("question").value = question;
   const mine = ++asking;
-  await busy(by("ask"), by("answer"), async () => {
+  try {
     let [text, told] = ["", {}];
     const response = await send("/v1/completions", { model, prompt: question, stream: true });
     for await (const choice of choices(response)) {
@@ -120,7 +120,9 @@ async function ask(question) {
       text += choice.text;
       showAnswer(text, (told = choice.holdfast ?? told));
     }
-  });
+  } catch (error) {
+    if (mine === asking) say(by("answer"), "wrong", paragraph(error.message));
+  }
 }
 
 // What a response to taught facts, or the state of a lesson, says in lines.

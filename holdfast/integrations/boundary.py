@@ -1,4 +1,4 @@
-"""What the model is asked between two tasks: samples, and curvature on sequences."""
+"""Between two tasks: samples of the model, and its curvature on sequences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.backbone.curvature import curvature_of, positions_of
+from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
 from holdfast.core.seeding import derive, generator
 from holdfast.integrations.previous import samples
 from holdfast.integrations.sequences import TaskSequences
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 Draw = tuple[int, str, int]
 
 
-def asks(anchored: Anchored, what: str) -> bool:
-    """Whether an anchor of a class with this need is there, whatever its settings."""
-    return any(getattr(type(one).needs, what) for one in anchored.anchors.values())
+def needs_general_curvature(anchored: Anchored) -> bool:
+    """Whether an anchor needs curvature on general text before the first task."""
+    return any(type(one).needs.curvature for one in anchored.anchors.values())
 
 
-def written_before(anchored: Anchored, number: int) -> tuple[list[list[int]], list[list[int]]]:
+def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], list[list[int]]]:
     """Samples of the model before task ``number``: for replay, and of general text."""
     reader, sampling, stop = anchored.reader, anchored.sampling, anchored.stop_tokens
     replay: list[list[int]] = []
@@ -32,7 +32,7 @@ def written_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
         seed = derive(anchored.seed, "replay", number)
         replay = samples(reader, prompts, sampling, stop, seed)
     general: list[list[int]] = []
-    first = number == 1 and (asks(anchored, "curvature") or asks(anchored, "positions"))
+    first = number == 1 and (needs_general_curvature(anchored) or anchored.needs("positions"))
     if sampling.general and (first or anchored.needs("curvature")):
         weight: Any = reader.head.weight
         source = generator(anchored.seed, "general text", number)
@@ -44,13 +44,16 @@ def written_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
 
 def curvature_on(anchored: Anchored, texts: TaskSequences, draw: Draw) -> Curvature:
     """Kronecker factors of every adapted map on sequences."""
-    given = (anchored.workspace.layers, texts.ids, anchored.curvature, draw, texts.labels)
     with anchored.reader.answering():
-        return curvature_of(anchored.reader, *given)
+        return curvature_of(_data(anchored, texts, draw))
 
 
 def positions_on(anchored: Anchored, texts: TaskSequences, draw: Draw, count: int) -> Positions:
     """x and g of every adapted map at ``count`` positions of sequences."""
-    given = (anchored.workspace.layers, texts.ids, anchored.curvature, draw, texts.labels)
     with anchored.reader.answering():
-        return positions_of(anchored.reader, *given, count)
+        return positions_of(_data(anchored, texts, draw), count)
+
+
+def _data(anchored: Anchored, texts: TaskSequences, draw: Draw) -> CurvatureData:
+    layers, config = anchored.workspace.layers, anchored.curvature
+    return CurvatureData(anchored.reader, layers, texts.ids, config, draw, texts.labels)
