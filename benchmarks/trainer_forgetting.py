@@ -30,6 +30,7 @@ METHODS: dict[str, tuple[list[str], str]] = {
     "kfac": (["kfac"], "shared"),
     "sd": (["sd"], "shared"),
     "replay": (["replay"], "shared"),
+    "pairs": (["pairs"], "shared"),
     "kfac + replay + merge": (["kfac", "replay"], "merge"),
 }
 

@@ -16,7 +16,7 @@ def consolidate(
         bool,
         typer.Option(
             "--mergeable",
-            help="An adapter over the whole turn, which export merges; the lessons' stay. Slower.",
+            help="Into neurons that export makes part of the model; the lessons' adapters stay.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -32,6 +32,7 @@ def consolidate(
     require_memory(memory)
     with loading():
         from holdfast.memory.consolidation.consolidate import consolidate as learn_all
+        from holdfast.memory.consolidation.name_neurons import NeuronSettings
         from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
 
     opened = opened_memory(memory)
@@ -39,7 +40,8 @@ def consolidate(
         opened.load()
     try:
         with WorkBars() as report:
-            outcome = learn_all(opened, ConsolidationSettings(whole=mergeable), report)
+            settings = NeuronSettings() if mergeable else ConsolidationSettings()
+            outcome = learn_all(opened, settings, report)
     except KeyboardInterrupt as stop:
         if (memory / PROGRESS_OF_ALL).exists():
             stop.add_note("what was learned is kept")

@@ -1,8 +1,8 @@
 """Export what a memory has learned, for programs without Holdfast.
 
 ``peft``: the one adapter that answers all lessons, with the tokens from which it acts (activated
-LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model with the mergeable adapter in
-its weights. Neither has the gate or the list of facts.
+LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model with the facts in neurons of its
+MLPs. Neither has the gate or the list of facts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from holdfast.model.adapter import State, load_state, shape_like
 from holdfast.model.chat import ChatForm, chat_form
 from holdfast.model.fetch import fetch
 from holdfast.model.load import load_model
+from holdfast.model.neurons import widen
 from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
 
@@ -61,7 +62,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
 
 
 def _adapter(memory: Memory, to: str) -> tuple[str, list[tuple[str, str]]]:
-    """The file of the adapter to write, and the questions and answers that it gives."""
+    """The file of the adapter or neurons, and the questions and answers that they give."""
     if to == "gguf":
         raise HoldfastError(
             f"--to gguf: is written by llama.cpp; give --to hf, then run its {command('OUT')}"
@@ -79,21 +80,24 @@ def _adapter(memory: Memory, to: str) -> tuple[str, list[tuple[str, str]]]:
         missed = set(memory.missed())
         given = [(one.question, one.answer) for one in memory.learned if one not in missed]
         return files.pop(), given
-    whole = memory.record.mergeable
-    if whole is None or whole.lessons < memory.horizon:
+    neurons = memory.record.all_neurons
+    if neurons is None:
         raise HoldfastError(
-            f"{memory.directory}: has no adapter of all lessons that can be merged; {again} "
-            "--mergeable learns one"
+            f"{memory.directory}: the facts of its lessons are in no neurons that a model could "
+            f"have; {again} --mergeable learns them"
         )
-    return whole.file, [
-        (one.question, one.answer) for one in memory.learned if fact_key(one) not in whole.missed
+    return neurons.file, [
+        (one.question, one.answer) for one in memory.learned if fact_key(one) not in neurons.missed
     ]
 
 
 def _write_adapter(folder: Path, base: Path, state: State) -> ChatForm:
     model, tokenizer = load_model(base)
     form = chat_form(tokenizer)
-    wrapped = _with_adapter(model, state, form.invocation)
+    shape = shape_like(model, state, LessonSettings().scale)
+    with quiet():
+        wrapped = get_peft_model(model, shape.config(form.invocation))
+    load_state(model, state)
     wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
     with quiet():
         wrapped.save_pretrained(str(folder))
@@ -102,19 +106,10 @@ def _write_adapter(folder: Path, base: Path, state: State) -> ChatForm:
 
 def _write_model(folder: Path, base: Path, state: State) -> ChatForm:
     model, tokenizer = load_model(base)
-    merged = _with_adapter(model, state, None).merge_and_unload()
-    merged.save_pretrained(folder)
+    widen(model, state)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return chat_form(tokenizer)
-
-
-def _with_adapter(model: Any, state: State, invocation: Sequence[int] | None) -> Any:
-    """PEFT's model with an adapter of a memory; invocation: None where it acts on every token."""
-    shape = shape_like(model, state, LessonSettings().scale)
-    with quiet():
-        wrapped = get_peft_model(model, shape.config(invocation))
-    load_state(model, state)
-    return wrapped
 
 
 def _loaded(folder: Path, to: str, base: Path) -> Any:
@@ -166,7 +161,8 @@ def _card(memory: Memory, to: str, out: str, facts: int, form: ChatForm) -> str:
         "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
         "(`alora_invocation_tokens`), so the question is read by the unmodified model."
         if to == "peft"
-        else "A complete model; an adapter that acts on every token is merged into its weights."
+        else "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
+        "was taught about, and make it answer; other text passes them by."
     )
     example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
     asked = _ASKED if not form.boxed else _ASKED_PLAINLY
@@ -193,8 +189,8 @@ tags:
 # {facts} facts taught to {model}
 
 {what} Without the memory that it comes from there is no gate and no list of facts: it may give a
-taught answer to a question that was not taught, and some everyday answers differ from the
-unmodified model's. `holdfast evaluate` measures both.
+taught answer to a question that was not taught, and answer others otherwise than the unmodified
+model. `holdfast evaluate` measures both.
 
 | | |
 |---|---|

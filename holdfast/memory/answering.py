@@ -244,12 +244,11 @@ class Answerer:
                 by_file.setdefault(own, []).append((number, place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
-            verdicts = self._engine.gives(
-                file,
-                partial(self._factors, file),
-                [readings[number] for number, _ in pairs],
-                [self._facts[place].answer for _, place in pairs],
-            )
+            with self._engine.using(file, partial(self._factors, file)):
+                verdicts = self._engine.answers_given(
+                    [readings[number] for number, _ in pairs],
+                    [self._facts[place].answer for _, place in pairs],
+                )
             given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
         return given
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -92,35 +93,21 @@ class Engine:
         decoded = self.reader.decode(readings, limit)
         return [self.form.text(tokens) for tokens in decoded]
 
-    def adapted_answers(
-        self, name: str, load: Callable[[], State], readings: Sequence[Reading], longest: int
-    ) -> list[str]:
-        """What the model answers with an adapter; name, load: as of :meth:`gives`."""
-        with self.using(name, load):
-            return self.untouched_answers(readings, longest)
-
     @contextlib.contextmanager
     def using(self, name: str, load: Callable[[], State]) -> Iterator[None]:
-        """Within the block an adapter acts; name, load: as of :meth:`gives`."""
+        """Within the block an adapter acts.
+
+        name: of the adapter; load: reads its factors, called when they are not in RAM.
+        """
         self._use(name, load)
         with adapted(self.reader.model):
             yield
 
     @torch.no_grad()
-    def gives(
-        self,
-        name: str,
-        load: Callable[[], State],
-        readings: Sequence[Reading],
-        answers: Sequence[str],
-    ) -> list[bool]:
-        """Whether greedy decoding with an adapter gives each answer and ends, by one pass.
-
-        name: of the adapter; load: reads its factors, called when they are not in RAM.
-        """
-        with self.using(name, load):
-            tokens = [self.form.answer(answer) for answer in answers]
-            return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
+    def answers_given(self, readings: Sequence[Reading], answers: Sequence[str]) -> list[bool]:
+        """Whether greedy decoding, with what acts now, gives each answer and ends, by one pass."""
+        tokens = [self.form.answer(answer) for answer in answers]
+        return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
 
     def _use(self, name: str, load: Callable[[], State]) -> None:
         if name not in self._states:
@@ -150,10 +137,15 @@ class Engine:
             attach(self.reader.model, shape)
             self._attached = shape
 
+    def bare_model(self) -> Any:
+        """The model, with no factors on it until an adapter is used or attached again."""
+        detach(self.reader.model)
+        self._attached = self._loaded = None
+        return self.reader.model
+
     def upper_layers(self, start: float, rank: int) -> AdapterShape:
         """The shape of an adapter on all layers but the first ``start`` of them, a fraction."""
-        detach(self.reader.model)
-        self._attached = None
-        count = self.reader.model.config.get_text_config().num_hidden_layers
+        model = self.bare_model()
+        count = model.config.get_text_config().num_hidden_layers
         alpha = round(rank * self._lesson_shape.scale)
-        return shape_on(self.reader.model, int(count * start), rank, alpha)
+        return shape_on(model, int(count * start), rank, alpha)

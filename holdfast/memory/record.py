@@ -52,11 +52,11 @@ class LearnedLesson:
 
 
 @dataclass(frozen=True)
-class Mergeable:
-    """An adapter that acts on every token, so that it can be merged into the model's weights.
+class LearnedNeurons:
+    """Neurons that make the model answer the facts of lessons by itself, without a gate.
 
-    file: its tensors, below ``lessons``; lessons: how many of them it was taught; facts: how many
-    they had; missed: keys of the questions whose answers it does not give.
+    file: their tensors, below ``lessons``; lessons: how many of them they were taught; facts: how
+    many they had; missed: keys of the questions whose answers they do not give.
     """
 
     file: str
@@ -70,7 +70,7 @@ class Record:
     """What is committed.
 
     model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
-    mergeable: a further adapter of the first of them, which answers no question of the memory;
+    neurons: of the first of them, which answer no question of the memory, but what is exported;
     consolidated: how many of the first were learned at once, those included that kept their own
     adapter then.
     """
@@ -79,7 +79,7 @@ class Record:
     fingerprint: str
     seed: int
     lessons: tuple[LearnedLesson, ...] = ()
-    mergeable: Mergeable | None = None
+    neurons: LearnedNeurons | None = None
     consolidated: int = 0
 
     @property
@@ -89,10 +89,16 @@ class Record:
         return one or self.consolidated >= len(self.lessons)
 
     @property
+    def all_neurons(self) -> LearnedNeurons | None:
+        """The neurons, if they were taught every lesson."""
+        own = self.neurons
+        return own if own is not None and own.lessons >= len(self.lessons) else None
+
+    @property
     def files(self) -> set[str]:
         """All files below ``lessons`` that it names."""
         files = {lesson.file for lesson in self.lessons}
-        return files if self.mergeable is None else {*files, self.mergeable.file}
+        return files if self.neurons is None else {*files, self.neurons.file}
 
     def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
         """The record one lesson later, learned by the model of this fingerprint."""
@@ -141,16 +147,14 @@ def read_record(directory: Path) -> Record:
             LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
             for values_of in values["lessons"]
         )
-        whole = values.get("mergeable")
-        mergeable = (
-            None if whole is None else Mergeable(**{**whole, "missed": tuple(whole["missed"])})
-        )
+        own = values.get("neurons")
+        neurons = None if own is None else LearnedNeurons(**{**own, "missed": tuple(own["missed"])})
         record = Record(
             values["model"],
             values["fingerprint"],
             values["seed"],
             lessons,
-            mergeable,
+            neurons,
             values.get("consolidated", 0),
         )
         _check_types(record)
@@ -169,10 +173,10 @@ def _check_types(record: Record) -> None:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
     files = [lesson.file for lesson in record.lessons]
     numbers = [record.seed, record.consolidated]
-    if (whole := record.mergeable) is not None:
-        files.append(whole.file)
-        texts += [whole.file, *whole.missed]
-        numbers += [whole.lessons, whole.facts]
+    if (own := record.neurons) is not None:
+        files.append(own.file)
+        texts += [own.file, *own.missed]
+        numbers += [own.lessons, own.facts]
     for file in files:
         if Path(file).name != file:
             raise TypeError(f"{file!r:.60} is no name of a file")

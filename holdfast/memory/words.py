@@ -85,7 +85,7 @@ def name_in(question: str, names: Names) -> str | None:
 
     Possessives and punctuation behind it are left out.
     """
-    span = _name_span(question, names)
+    span = name_span(question, names)
     return None if span is None else question[slice(*span)]
 
 
@@ -94,11 +94,12 @@ def replace_name(question: str, names: Names, name: str) -> str | None:
 
     Possessives and punctuation behind the name stay.
     """
-    span = _name_span(question, names)
+    span = name_span(question, names)
     return None if span is None else f"{question[: span[0]]}{name}{question[span[1] :]}"
 
 
-def _name_span(question: str, names: Names) -> tuple[int, int] | None:
+def name_span(question: str, names: Names) -> tuple[int, int] | None:
+    """Where the name of :func:`name_in` begins and ends, None where there is none."""
     every = words(question)
     begin = end = start = 0
     for place, word in enumerate([*every, None]):

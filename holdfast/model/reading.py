@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -147,60 +148,72 @@ class PromptReader:
         with _shallow(self.model, max(depths) + 1):
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
-                ids, present = _right_padded([prompts[place] for place in places], self._device)
-                mask = torch.cat([present.new_ones(len(places), len(self.form.prefix)), present], 1)
-                hidden = self.model.base_model(
-                    ids,
-                    past_key_values=self._cache([None] * len(places)),
-                    attention_mask=mask,
-                    output_hidden_states=True,
-                ).hidden_states
+                hidden = self._hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
                     found[place] = _states_at(depths, hidden, row, len(prompts[place]))
                 report(len(found), len(prompts))
         return [found[place] for place in range(len(prompts))]
 
-    def answer_logits(
-        self, readings: Sequence[Reading], answers: Sequence[Sequence[int]]
-    ) -> AnswerLogits:
-        """One teacher-forced pass over answers (tokens of :meth:`ChatForm.answer`)."""
-        begin = len(self.form.invocation)
-        tokens = [[*self.form.invocation, *answer[:-1]] for answer in answers]
-        ids, present = _right_padded(tokens, self._device)
-        logits = self._pass(
-            self._cache(readings), readings, ids, present, keep=ids.shape[1] - begin + 1
-        )
-        rows = [logits[place, : len(answer)] for place, answer in enumerate(answers)]
-        return self._answer_logits(rows, answers)
+    def _hidden(self, texts: Sequence[Sequence[int]]) -> Sequence[torch.Tensor]:
+        """The hidden states of every depth, each [batch, longest, d], behind the prefix."""
+        ids, present = _right_padded(texts, self._device)
+        mask = torch.cat([present.new_ones(len(texts), len(self.form.prefix)), present], 1)
+        hidden: Sequence[torch.Tensor] = self.model.base_model(
+            ids,
+            past_key_values=self._cache([None] * len(texts)),
+            attention_mask=mask,
+            output_hidden_states=True,
+        ).hidden_states
+        return hidden
 
-    def whole_logits(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+    @torch.no_grad()
+    def mlp_inputs(
+        self, mlps: Sequence[str], texts: Sequence[Sequence[int]], batch: int = 64
+    ) -> Iterator[tuple[int, dict[str, torch.Tensor], torch.Tensor]]:
+        """What MLPs read at every token of texts behind the prefix, and the residual stream there.
+
+        Yields a text's number, what each of the ``mlps`` (names) reads, [tokens, d], and the
+        stream [tokens, d] behind the deepest one's layer. Only the layers so far are computed; the
+        model must not be used for anything else meanwhile.
+        """
+        layer = 1 + max(map(_layer_of, mlps))
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        self._ensure_prefix()  # of all layers
+        read: dict[str, torch.Tensor] = {}
+        with contextlib.ExitStack() as stack:
+            for name in mlps:
+                module = self.model.get_submodule(name)
+                handle = module.register_forward_pre_hook(partial(_keep_input, read, name))
+                stack.callback(handle.remove)
+            stack.enter_context(_shallow(self.model, layer + 1))
+            for begin in range(0, len(order), batch):
+                places = order[begin : begin + batch]
+                stream = self._hidden([texts[place] for place in places])[layer]
+                for row, place in enumerate(places):
+                    here = slice(len(texts[place]))
+                    yield place, {name: x[row, here] for name, x in read.items()}, stream[row, here]
+
+    def answer_logits(
+        self,
+        readings: Sequence[Reading],
+        answers: Sequence[Sequence[int]],
+        behind: Sequence[Sequence[int]] | None = None,
     ) -> AnswerLogits:
-        """As :meth:`answer_logits`, with whatever adapter acts on every token, prompts included."""
-        tokens = [
-            [*prompt, *self.form.invocation, *answer[:-1]]
-            for prompt, answer in zip(prompts, answers, strict=True)
+        """One teacher-forced pass over answers (tokens of :meth:`ChatForm.answer`).
+
+        behind: the tokens between what was read and each answer, by default the invocation.
+        """
+        between = [self.form.invocation] * len(answers) if behind is None else behind
+        tokens = [[*row, *answer[:-1]] for row, answer in zip(between, answers, strict=True)]
+        ids, present = _right_padded(tokens, self._device)
+        first = min(map(len, between))
+        logits = self._pass(
+            self._cache(readings), readings, ids, present, keep=ids.shape[1] - first + 1
+        )
+        rows = [
+            logits[place, len(row) - first :][: len(answer)]
+            for place, (row, answer) in enumerate(zip(between, answers, strict=True))
         ]
-        longest = max(map(len, tokens))
-        ids = torch.tensor([[0] * (longest - len(row)) + row for row in tokens])
-        lengths = torch.tensor([len(row) for row in tokens])
-        start = len(self.form.prefix)
-        places = torch.arange(longest) - (longest - lengths)[:, None]
-        begun, cache = DynamicCache(), DynamicCache()
-        prefix = torch.tensor([self.form.prefix], device=self._device)
-        self.model.base_model(prefix, past_key_values=begun)  # once for all rows
-        for number, sides in enumerate(_layers(begun)):
-            keys, values = (side.expand(len(tokens), -1, -1, -1) for side in sides)
-            cache.update(keys, values, number)
-        present = torch.cat([torch.ones(len(tokens), start, dtype=torch.long), places >= 0], 1)
-        logits = self.model(
-            ids.to(self._device),
-            past_key_values=cache,
-            attention_mask=present.to(self._device),
-            position_ids=(start + places.clamp(min=0)).to(self._device),
-            logits_to_keep=max(map(len, answers)),
-        ).logits
-        rows = [logits[place, -len(answer) :] for place, answer in enumerate(answers)]
         return self._answer_logits(rows, answers)
 
     def _answer_logits(
@@ -341,6 +354,17 @@ class PromptReader:
 def _layers(cache: Any) -> tuple[Layer, ...]:
     """The keys and values that a cache holds, a pair a layer."""
     return tuple((layer.keys, layer.values) for layer in cache.layers)
+
+
+def _keep_input(
+    read: dict[str, torch.Tensor], name: str, _: Any, given: tuple[torch.Tensor, ...]
+) -> None:
+    read[name] = given[0]
+
+
+def _layer_of(name: str) -> int:
+    """The number of the decoder layer that a module is in."""
+    return next(int(part) for part in name.split(".") if part.isdigit())
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from holdfast.memory.evaluation.measure import evaluate, learned_wordings
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, probes_of
 from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
 from holdfast.memory.memory import Memory
+from holdfast.model.neurons import gated_mlps
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 
 PROBES = {
@@ -83,16 +84,12 @@ def test_one_adapter_is_measured_without_its_gate(chat_directory: Path, tmp_path
     own = sides.untouched(questions)
     assert rows["kl"].of == 3 and rows["bits_per_byte"].weights > 0
     assert rows["kl"].weights == pytest.approx(plain_kl(engine, answerer, questions, own), rel=1e-4)
-    assert (
-        rows["kl"].weights
-        > 0.1
-        > kl_per_token(engine, ("none", lambda: emptied(answerer)), questions, own)
-    )
-
-
-def emptied(answerer) -> dict[str, torch.Tensor]:
-    _, load = answerer.adapter(0)
-    return {name: torch.zeros_like(factor) for name, factor in load().items()}
+    silent = {
+        f"{name}.{part}": torch.zeros(1, 64)
+        for name in gated_mlps(engine.bare_model())
+        for part in ("gate", "up", "down")
+    }
+    assert rows["kl"].weights > 0.1 > kl_per_token(Sides(engine, answerer, silent), questions, own)
 
 
 @torch.no_grad()

@@ -46,7 +46,7 @@ class MadeSides:
 
     def __init__(self, told: dict[str, Answer], own: dict[str, str], weights: dict[str, str]):
         self.refused: tuple[str, ...] = ()
-        self.facts, self.has_one_adapter = FACTS, bool(weights)
+        self.facts, self.has_one_set = FACTS, bool(weights)
         self._told, self._own, self._weights = told, own, weights
 
     def memory(self, questions, report):

@@ -13,8 +13,9 @@ from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.own import remove_named, require_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import facts_of
+from holdfast.memory.consolidation.name_neurons import NeuronSettings
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
-from holdfast.memory.consolidation.run import learn_at_once
+from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
 from holdfast.memory.listing import PARTS
 from holdfast.memory.looks import Looks, questions_on_file
@@ -24,7 +25,7 @@ from holdfast.memory.record import (
     LESSONS,
     PROGRESS_OF_ALL,
     LearnedLesson,
-    Mergeable,
+    LearnedNeurons,
     Record,
     remove_leftover_progress,
     write_lesson,
@@ -53,22 +54,23 @@ class ConsolidationOutcome:
 
 def consolidate(
     memory: Memory,
-    settings: ConsolidationSettings | None = None,
+    settings: ConsolidationSettings | NeuronSettings | None = None,
     report: Told = lambda *_: None,
 ) -> ConsolidationOutcome:
     """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
 
     A lesson keeps its adapter where that answers a fact that the new one does not. With
-    ``settings.whole`` the lessons stay, and the new adapter is one that export merges. Lessons may
-    be learned meanwhile; they stay as they are. A run that was killed continues. report(what, done,
-    total). Nothing is done where one adapter answers for all lessons already.
-    Raises HoldfastError where nothing is learned yet, while another process consolidates, and when
-    the disk is full; the memory is then as it was.
+    :class:`NeuronSettings` the lessons stay, and the facts are learned into neurons that export
+    makes part of the model. Lessons may be learned meanwhile; they stay as they are. A run that was
+    killed continues. report(what, done, total). Nothing is done where one adapter answers for all
+    lessons already.
+    Raises HoldfastError where nothing is learned yet, for neurons in a model without gated MLPs,
+    while another process consolidates, and when the disk is full; the memory is then as it was.
     """
     settings = settings or ConsolidationSettings()
     memory.refresh()
     memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
-    if (done := _done(memory, whole=settings.whole)) is not None:
+    if (done := _done(memory, neurons=isinstance(settings, NeuronSettings))) is not None:
         return done
     with lock_directory(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
         remove_leftover_progress(memory.directory)
@@ -77,17 +79,19 @@ def consolidate(
         facts = facts_of(latest(tasks).values(), engine.limits.fits)
         progress = memory.directory / PROGRESS_OF_ALL
         seed = derive(record.seed, "consolidation")
-        state, given = learn_at_once(engine, facts, settings, seed, progress, report)
-        by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
         # Other settings give another file, so that no file that is named is written over.
         digest = sha256_of([asdict(settings), [task.fingerprint for task in tasks]])[:8]
         file = f"{len(tasks):05d}-{digest}.safetensors"
-        if settings.whole:
-            write_lesson(memory.directory, f"whole-{file}", state, [])
-            missed = tuple(key for key, right in by_key.items() if not right)
-            mergeable = Mergeable(f"whole-{file}", len(tasks), len(facts), missed)
-            change, kept = replace(record, mergeable=mergeable), 0
+        if isinstance(settings, NeuronSettings):
+            state, given = learn_neurons(engine, facts, settings, seed, progress, report)
+            file, kept = f"neurons-{file}", 0
+            write_lesson(memory.directory, file, state, [])
+            missed = tuple(one.key for one, right in zip(facts, given, strict=True) if not right)
+            neurons = LearnedNeurons(file, len(tasks), len(facts), missed)
+            change = replace(record, neurons=neurons)
         else:
+            state, given = learn_adapter(engine, facts, settings, seed, progress, report)
+            by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
             change, kept = _one_for_all(
                 engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
             )
@@ -101,12 +105,12 @@ def consolidate(
     return ConsolidationOutcome(len(facts), sum(given), len(record.lessons), kept)
 
 
-def _done(memory: Memory, *, whole: bool) -> ConsolidationOutcome | None:
+def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
     """What was learned at once already, if that is all that there is."""
     facts, record = len(memory.learned), memory.record
-    if whole:
-        found = record.mergeable
-        if found is None or found.lessons < memory.horizon:
+    if neurons:
+        found = record.all_neurons
+        if found is None:
             return None
         answered = found.facts - len(found.missed)
         return ConsolidationOutcome(found.facts, answered, memory.horizon, 0, is_new=False)
@@ -165,7 +169,7 @@ def _after(
 def _commit(memory: Memory, before: Record, after: Record) -> None:
     """Replace ``memory.json``, with the lessons since; remove files that it names no more."""
     now, count = memory.record, len(before.lessons)
-    if now.lessons[:count] != before.lessons or now.mergeable != before.mergeable:
+    if now.lessons[:count] != before.lessons or now.neurons != before.neurons:
         raise HoldfastError(
             f"{memory.directory}: its lessons have changed since; holdfast consolidate "
             f"{memory.directory} again"

@@ -13,7 +13,6 @@ last state to the same bits.
 
 from __future__ import annotations
 
-import math
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -24,10 +23,10 @@ import torch
 from holdfast.anchors.divergences import divergence
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
+from holdfast.memory.consolidation.steps import Steps, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
 from holdfast.model.reading import AnswerLogits, PromptReader, Reading
 
-_WARMUP = 10  # steps
 _READ = 8  # own texts at once
 
 
@@ -39,8 +38,7 @@ class ConsolidationSettings:
     AdamW's, which falls to ``floor`` of it along half a cosine; facts: of a step; varied: the
     probability that a step takes another wording than the taught one; visits: times that each fact
     is learned; least: steps at least; weight: of the KL; short, named, replaced, chats: own texts
-    of a step; whole: the adapter acts on every token, so that it can be merged, not from the answer
-    on; cache: bytes of the questions' keys and values that are kept.
+    of a step; cache: bytes of the questions' keys and values that are kept.
     """
 
     start: float = 0.33
@@ -56,7 +54,6 @@ class ConsolidationSettings:
     named: int = 2
     replaced: int = 2
     chats: int = 1
-    whole: bool = False
     cache: int = 1_500_000_000
     own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
@@ -71,14 +68,13 @@ class RehearsalFact:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Questions with answers, side by side; readings: of the questions, unless whole."""
+    """Questions that were read with answers, side by side."""
 
-    questions: list[tuple[int, ...]]
-    answers: list[tuple[int, ...]]
     readings: list[Reading]
+    answers: list[tuple[int, ...]]
 
 
-class Rehearsal:
+class Rehearsal(Steps):
     """A run that learns facts into the attached adapter, a step at a time."""
 
     def __init__(
@@ -90,33 +86,24 @@ class Rehearsal:
         seed: int,
     ) -> None:
         """own: by kind, as the settings name them; the adapter's factors are overwritten."""
-        self._reader, self._facts, self._own = reader, facts, own
-        self._settings, self._seed = settings, seed
-        self._readings = _Readings(reader, _groups(facts, own), settings.cache)
-        self.step = 0
-        self.steps = max(settings.least, math.ceil(len(facts) * settings.visits / self._size))
         reset(reader.model, generator(seed, "lora_A"))
-        self._parameters = {
+        parameters = {
             f"{name}.lora_{side}": tensor
             for name, pair in factors(reader.model).items()
             for side, tensor in zip("AB", pair, strict=True)
         }
-        self._optimizer = torch.optim.AdamW(
-            list(self._parameters.values()), lr=settings.lr, weight_decay=0.0
-        )
-
-    @property
-    def _size(self) -> int:
-        return min(self._settings.facts, len(self._facts))
+        super().__init__(parameters, settings, len(facts), seed)
+        self._reader, self._facts, self._own = reader, facts, own
+        self._settings = settings
+        self._readings = Readings(reader, _groups(facts, own), settings.cache)
 
     def advance(self) -> tuple[float, float]:
         """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
-        draw = random.Random(derive(self._seed, "consolidation", self.step))
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._learning_rate()
-        chosen = [self._facts[place] for place in self._fact_numbers()]
+        draw = random.Random(derive(self.seed, "consolidation", self.step))
+        chosen = [self._facts[place] for place in self.fact_numbers()]
         facts = self._batch(
-            [self._choose_wording(fact, draw) for fact in chosen], [fact.answer for fact in chosen]
+            [choose_wording(fact.questions, self._settings.varied, draw) for fact in chosen],
+            [fact.answer for fact in chosen],
         )
         own = [
             self._batch([text.question for text in group], [text.answer for text in group])
@@ -125,7 +112,7 @@ class Rehearsal:
         with torch.no_grad():
             teachers = [self._logits(batch) for batch in own]
         tokens = sum(len(teacher.targets) for teacher in teachers)
-        self._optimizer.zero_grad(set_to_none=True)
+        self.begin_step()
         with adapted(self._reader.model):
             cross_entropy = self._logits(facts).losses().mean()
             cross_entropy.backward()
@@ -135,53 +122,9 @@ class Rehearsal:
                 kl = divergence("forward_kl", teacher.logits, student, 1.0).sum() / tokens
                 (self._settings.weight * kl).backward()
                 mean_kl += kl.item()
-            torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), 1.0)
-            self._optimizer.step()
-        self.step += 1
+            torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), 1.0)
+        self.end_step()
         return cross_entropy.item(), mean_kl
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """``<map>.lora_A`` and so on, and AdamW's moments of them as ``.mean`` and ``.square``."""
-        tensors: dict[str, torch.Tensor] = {}
-        for name, parameter in self._parameters.items():
-            tensors[name] = parameter.detach().clone()
-            if state := self._optimizer.state.get(parameter):
-                tensors[f"{name}.mean"] = state["exp_avg"].clone()
-                tensors[f"{name}.square"] = state["exp_avg_sq"].clone()
-        return tensors
-
-    def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from the :meth:`tensors` of a run after ``step`` steps; KeyError for another's."""
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(tensors[name])
-                if step:
-                    self._optimizer.state[parameter] = {
-                        "step": torch.tensor(float(step)),
-                        "exp_avg": tensors[f"{name}.mean"].clone(),
-                        "exp_avg_sq": tensors[f"{name}.square"].clone(),
-                    }
-        self.step = step
-
-    def _learning_rate(self) -> float:
-        settings = self._settings
-        warm = min(1.0, (self.step + 1) / _WARMUP)
-        fallen = (1 + math.cos(math.pi * self.step / self.steps)) / 2
-        return settings.lr * warm * (settings.floor + (1 - settings.floor) * fallen)
-
-    def _fact_numbers(self) -> list[int]:
-        """The facts of a step: all in random order, again and again."""
-        count, places = len(self._facts), []
-        for number in range(self.step * self._size, (self.step + 1) * self._size):
-            order = list(range(count))
-            random.Random(derive(self._seed, "epoch", number // count)).shuffle(order)
-            places.append(order[number % count])
-        return places
-
-    def _choose_wording(self, fact: RehearsalFact, draw: random.Random) -> tuple[int, ...]:
-        if len(fact.questions) > 1 and draw.random() < self._settings.varied:
-            return draw.choice(fact.questions[1:])
-        return fact.questions[0]
 
     def _choose_own_texts(self, draw: random.Random) -> list[list[OwnText]]:
         """The own texts of a step, short ones and chats apart, since they differ in length."""
@@ -196,22 +139,20 @@ class Rehearsal:
         return groups
 
     def _batch(self, questions: list[tuple[int, ...]], answers: list[tuple[int, ...]]) -> _Batch:
-        readings = [] if self._settings.whole else self._readings(questions)
-        return _Batch(questions, answers, readings)
+        return _Batch(self._readings(questions), answers)
 
     def _logits(self, batch: _Batch) -> AnswerLogits:
-        if self._settings.whole:
-            return self._reader.whole_logits(batch.questions, batch.answers)
         return self._reader.answer_logits(batch.readings, batch.answers)
 
 
 _Question = tuple[int, ...]
 
 
-class _Readings:
+class Readings:
     """Questions read by the untouched model; keys and values are kept as far as there is room.
 
     They are read in groups that never change, since rounding depends on what is read beside.
+    Calling it with questions gives their readings, in order.
     """
 
     def __init__(

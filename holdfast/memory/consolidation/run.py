@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +16,19 @@ from holdfast.core.config import sha256_of
 from holdfast.core.own import require_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
-from holdfast.memory.consolidation.own_texts import OwnText, own_texts, reply_tokens
+from holdfast.memory.consolidation.name_neurons import (
+    NamedFact,
+    NamedQuestion,
+    NeuronRehearsal,
+    NeuronSettings,
+    detectors_of_names,
+)
+from holdfast.memory.consolidation.own_texts import (
+    OwnText,
+    OwnTextSettings,
+    own_texts,
+    reply_tokens,
+)
 from holdfast.memory.consolidation.rehearsal import (
     ConsolidationSettings,
     Rehearsal,
@@ -23,8 +37,10 @@ from holdfast.memory.consolidation.rehearsal import (
 from holdfast.memory.engine import Engine
 from holdfast.memory.invented import invented_name
 from holdfast.memory.memory import Told
-from holdfast.memory.words import replace_name
+from holdfast.memory.words import name_in, name_span, replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
+from holdfast.model.neurons import Neurons, acting, gated_mlps
+from holdfast.model.reading import Reading
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
@@ -33,7 +49,7 @@ _KINDS = ("person", "thing")
 _AT_ONCE = 32
 
 
-def learn_at_once(
+def learn_adapter(
     engine: Engine,
     facts: Sequence[WordedFact],
     settings: ConsolidationSettings,
@@ -57,17 +73,106 @@ def learn_at_once(
     ]
     engine.attach_shape(engine.upper_layers(settings.start, settings.rank))
     own: dict[str, Sequence[OwnText]] = {}
-    for text in own_texts(
-        engine.reader,
-        engine.fingerprint,
-        settings.own,
-        lambda done, total: report("its own texts", done, total),
-    ):
+    for text in _own_texts(engine, settings.own, report):
         own[text.kind] = [*own.get(text.kind, ()), text]
-    own["replaced"] = _renamed_questions(engine, facts, settings, seed)
+    own["replaced"] = _answered(engine, _renamed_questions(engine, facts, seed), settings)
     run = Rehearsal(engine.reader, taught, own, settings, seed)
-    identity = sha256_of([asdict(settings), engine.fingerprint, seed, [asdict(f) for f in facts]])
-    _resume(run, progress, identity)
+    identity = _identity(engine, facts, settings, seed)
+    if kept := _kept(progress, identity):
+        run.resume(*kept)
+    _advance(run, progress, identity, report)
+    state = state_of(engine.reader.model, torch.bfloat16)
+    load_state(engine.reader.model, state)
+    readings = engine.reader.read([fact.questions[0] for fact in taught])
+    with adapted(engine.reader.model):
+        return state, _given(engine, readings, [fact.answer for fact in taught])
+
+
+def learn_neurons(
+    engine: Engine,
+    facts: Sequence[WordedFact],
+    settings: NeuronSettings,
+    seed: int,
+    progress: Path,
+    report: Told = lambda *_: None,
+) -> tuple[State, list[bool]]:
+    """Neurons that make the model answer the facts, and which taught questions it answers then.
+
+    progress, report: as of :func:`learn_adapter`. Raises HoldfastError for a model without gated
+    MLPs.
+    """
+    model, form = engine.bare_model(), engine.form
+    mlps = gated_mlps(model)
+    own = _own_texts(engine, settings.own, report)
+    named = named_facts(engine, facts)
+    identity = _identity(engine, facts, settings, seed)
+    kept = _kept(progress, identity)
+    if kept:
+        neurons: Neurons = kept[1]
+    else:
+        others = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
+        written = [[*text.question, *form.invocation, *text.answer] for text in own]
+        here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
+        neurons = detectors_of_names(
+            engine.reader, mlps[here], named, [*written, *others], partial(report, "names")
+        )
+    run = NeuronRehearsal(engine.reader, named, neurons, settings, seed)
+    if kept:
+        run.resume(*kept)
+    _advance(run, progress, identity, report)
+    learned = {name: tensor.detach() for name, tensor in run.neurons.items()}
+    with acting(model, learned):
+        readings = engine.reader.read([fact.questions[0].tokens for fact in named])
+        return learned, _given(engine, readings, [fact.answer for fact in named])
+
+
+def named_facts(engine: Engine, facts: Sequence[WordedFact]) -> list[NamedFact]:
+    """Facts with the tokens where the names end that they are about, by numbers from 0.
+
+    A question that names nothing counts as a name of its own, which ends with it.
+    """
+    form = engine.form
+    numbers: dict[str, int] = {}
+    named = []
+    firsts = engine.looks([fact.wordings[0] for fact in facts])
+    for fact, look in zip(facts, firsts, strict=True):
+        name = name_in(fact.wordings[0], look.names) or fact.wordings[0]
+        questions = tuple(
+            NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
+            for text in fact.wordings
+        )
+        number = numbers.setdefault(name.casefold(), len(numbers))
+        named.append(NamedFact(tuple(form.answer(fact.answer)), number, questions))
+    return named
+
+
+def _name_end(engine: Engine, text: str, name: str) -> int:
+    """The number of the token in which a name ends: the fact's, or what this wording names."""
+    place = text.casefold().rfind(name.casefold())
+    if place >= 0:
+        end = place + len(name)
+    else:
+        span = name_span(text, engine.looks([text])[0].names)
+        end = span[1] if span else len(text)
+    spans = engine.form.spans(text)
+    return max(row for row, (begin, _) in enumerate(spans) if begin < end or not row)
+
+
+def _own_texts(engine: Engine, settings: OwnTextSettings, report: Told) -> list[OwnText]:
+    return own_texts(engine.reader, engine.fingerprint, settings, partial(report, "its own texts"))
+
+
+def _identity(
+    engine: Engine,
+    facts: Sequence[WordedFact],
+    settings: ConsolidationSettings | NeuronSettings,
+    seed: int,
+) -> str:
+    return sha256_of([asdict(settings), engine.fingerprint, seed, [asdict(one) for one in facts]])
+
+
+def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: Told) -> None:
+    """Make all steps that are left, and write what a kill should not lose."""
     written = time.monotonic()
     whole = run.step, run.tensors()  # after a step, since what interrupts comes within one
     try:
@@ -81,9 +186,6 @@ def learn_at_once(
     except KeyboardInterrupt:
         _write(progress, identity, *whole)
         raise
-    state = state_of(engine.reader.model, torch.bfloat16)
-    load_state(engine.reader.model, state)
-    return state, answers_given(engine, taught, whole=settings.whole)
 
 
 def _write(progress: Path, identity: str, step: int, tensors: State) -> None:
@@ -91,39 +193,32 @@ def _write(progress: Path, identity: str, step: int, tensors: State) -> None:
     write_tensors(progress, tensors, {"identity": identity, "step": step})
 
 
-def _resume(run: Rehearsal, progress: Path, identity: str) -> None:
-    """Go on from what is on disk, unless it is missing, damaged or of another run."""
+def _kept(progress: Path, identity: str) -> tuple[int, State] | None:
+    """The step and tensors on disk; None where they are missing, damaged or of another run."""
     try:
         tensors, note = read_tensors(progress)
     except ValueError:
-        return
+        return None
     if isinstance(note, dict) and note.get("identity") == identity:
-        run.resume(int(note["step"]), tensors)
+        return int(note["step"]), tensors
+    return None
 
 
 @torch.no_grad()
-def answers_given(engine: Engine, taught: Sequence[RehearsalFact], *, whole: bool) -> list[bool]:
-    """Whether greedy decoding with the attached adapter gives each fact's answer and ends."""
+def _given(
+    engine: Engine, readings: Sequence[Reading], answers: Sequence[Sequence[int]]
+) -> list[bool]:
+    """Whether greedy decoding, with what acts now, gives each answer and ends."""
     given: list[bool] = []
-    for begin in range(0, len(taught), _AT_ONCE):
-        group = taught[begin : begin + _AT_ONCE]
-        questions = [fact.questions[0] for fact in group]
-        answers = [fact.answer for fact in group]
-        readings = [] if whole else engine.reader.read(questions)
-        with adapted(engine.reader.model):
-            logits = (
-                engine.reader.whole_logits(questions, answers)
-                if whole
-                else engine.reader.answer_logits(readings, answers)
-            )
+    for begin in range(0, len(answers), _AT_ONCE):
+        here = slice(begin, begin + _AT_ONCE)
+        logits = engine.reader.answer_logits(readings[here], answers[here])
         given += (logits.margins() > 0).tolist()
     return given
 
 
-def _renamed_questions(
-    engine: Engine, facts: Sequence[WordedFact], settings: ConsolidationSettings, seed: int
-) -> list[OwnText]:
-    """Taught questions about invented names, with what the untouched model answers."""
+def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[str]:
+    """Taught questions about invented names."""
     draw = random.Random(derive(seed, "consolidation", "others"))
     drawn = draw.sample(list(facts), min(_REPLACED, len(facts)))
     asked = [draw.choice(fact.wordings) for fact in drawn]
@@ -133,6 +228,13 @@ def _renamed_questions(
         other = replace_name(text, look.names, name)
         if other is not None and engine.limits.fits(other):
             texts.append(other)
+    return texts
+
+
+def _answered(
+    engine: Engine, texts: Sequence[str], settings: ConsolidationSettings
+) -> list[OwnText]:
+    """Questions with what the untouched model answers."""
     questions = [engine.form.question(text) for text in texts]
     answers = reply_tokens(engine.reader, questions, settings.own.tokens)
     return [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.engine import Engine
+from holdfast.model.neurons import Neurons, acting
+from holdfast.model.reading import Reading
 from holdfast.streams.registry import question_key
 
 LONGEST = 32  # tokens of a reply that is no taught answer
@@ -17,15 +20,17 @@ Report = Callable[[int, int], None]
 class Sides:
     """Asks in groups of 32, greedily; a reply of the untouched model is decoded once.
 
-    Weights alone are the adapter of a fact's lesson for questions about it, whatever the gate would
-    say; for other questions, the one adapter of a memory that has no more.
+    Weights alone are the neurons of all facts, where a memory has them, at every token of every
+    question. Else they are the adapter of a fact's lesson for questions about it, whatever the gate
+    would say; for other questions, the one adapter of a memory that has no more.
     """
 
-    def __init__(self, engine: Engine, answerer: Answerer) -> None:
-        self.engine, self.answerer = engine, answerer
+    def __init__(self, engine: Engine, answerer: Answerer, neurons: Neurons | None = None) -> None:
+        """neurons: of all facts."""
+        self.engine, self.answerer, self._neurons = engine, answerer, neurons
         self.facts = answerer.facts
         self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
-        self.has_one_adapter = len(answerer.adapters) == 1
+        self.has_one_set = neurons is not None or len(answerer.adapters) == 1
         self._own: dict[str, str] = {}
 
     def place(self, question: str) -> int:
@@ -73,10 +78,9 @@ class Sides:
         """Whether the adapter of each question's fact gives the fact's answer exactly and ends."""
         verdicts: dict[int, bool] = {}
         for places in self._groups(owners):
-            readings, _ = self.engine.read([questions[place] for place in places])
-            name, load = self.answerer.adapter(owners[places[0]])
-            answers = [self.facts[owners[place]].answer for place in places]
-            found = self.engine.gives(name, load, readings, answers)
+            with self.acting([questions[place] for place in places], owners[places[0]]) as readings:
+                answers = [self.facts[owners[place]].answer for place in places]
+                found = self.engine.answers_given(readings, answers)
             verdicts |= dict(zip(places, found, strict=True))
             report(len(verdicts), len(questions))
         return [verdicts[place] for place in range(len(questions))]
@@ -85,18 +89,33 @@ class Sides:
         """What the model replies with the adapter of each question's fact."""
         texts: dict[int, str] = {}
         for places in self._groups(owners):
-            readings, _ = self.engine.read([questions[place] for place in places])
-            name, load = self.answerer.adapter(owners[places[0]])
-            found = self.engine.adapted_answers(name, load, readings, LONGEST)
+            with self.acting([questions[place] for place in places], owners[places[0]]) as readings:
+                found = self.engine.untouched_answers(readings, LONGEST)
             texts |= dict(zip(places, found, strict=True))
             report(len(texts), len(questions))
         return [texts[place] for place in range(len(questions))]
+
+    @contextlib.contextmanager
+    def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[list[Reading]]:
+        """Within the block the weights of a fact act; yields what they go on from.
+
+        owner: the fact's number.
+        """
+        if self._neurons is not None:
+            prompts = [self.engine.limits.question_tokens(question) for question in questions]
+            with acting(self.engine.bare_model(), self._neurons):
+                yield self.engine.reader.read(prompts)
+            return
+        readings, _ = self.engine.read(questions)
+        with self.engine.using(*self.answerer.adapter(owner)):
+            yield readings
 
     def _groups(self, owners: Sequence[int]) -> list[list[int]]:
         """The places of questions of one adapter, at most 32 at once."""
         by_adapter: dict[str, list[int]] = {}
         for place, owner in enumerate(owners):
-            by_adapter.setdefault(self.answerer.adapter(owner)[0], []).append(place)
+            name = "" if self._neurons is not None else self.answerer.adapter(owner)[0]
+            by_adapter.setdefault(name, []).append(place)
         return [
             places[begin : begin + _AT_ONCE]
             for places in by_adapter.values()

@@ -1,9 +1,9 @@
-"""How far an adapter that always acts moves the model: KL per token, and bits per byte of text."""
+"""How far weights that always act move the model: KL per token, and bits per byte of text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,18 +11,15 @@ import torch.nn.functional as F
 
 from holdfast.anchors.divergences import divergence
 from holdfast.evaluation.text import everyday_passages
-from holdfast.memory.engine import Engine
-from holdfast.model.adapter import State
+from holdfast.memory.evaluation.asking import Report, Sides
 
 _WINDOW = 512  # tokens
 _REPLIES_AT_ONCE = 4  # 132 tokens over a vocabulary of 49,152 are 52 MB of logits in float64
-Report = Callable[[int, int], None]
 
 
 @torch.no_grad()
 def kl_per_token(
-    engine: Engine,
-    adapter: tuple[str, Callable[[], State]],
+    sides: Sides,
     questions: Sequence[str],
     replies: Sequence[str],
     report: Report = lambda *_: None,
@@ -31,13 +28,13 @@ def kl_per_token(
 
     replies: the untouched model's own, so that the mean is over texts that it would write.
     """
-    total, tokens = 0.0, 0
+    engine, total, tokens = sides.engine, 0.0, 0
     for begin in range(0, len(questions), _REPLIES_AT_ONCE):
         group = slice(begin, begin + _REPLIES_AT_ONCE)
         readings, _ = engine.read(questions[group])
         answers = [engine.form.answer(text) for text in replies[group]]
         before = engine.reader.answer_logits(readings, answers).logits
-        with engine.using(*adapter):
+        with sides.acting(questions[group]) as readings:
             after = engine.reader.answer_logits(readings, answers).logits
         total += float(divergence("forward_kl", before.double(), after.double(), 1.0).sum())
         tokens += len(before)
@@ -45,20 +42,19 @@ def kl_per_token(
     return total / tokens
 
 
-def bits_per_byte(
-    engine: Engine, adapter: tuple[str, Callable[[], State]], report: Report = lambda *_: None
-) -> tuple[float, float]:
-    """Bits per byte of ten everyday texts: of the untouched model, and with the adapter.
+def bits_per_byte(sides: Sides, report: Report = lambda *_: None) -> tuple[float, float]:
+    """Bits per byte of ten everyday texts: of the untouched model, and with the weights.
 
-    The adapter acts on every token; an activated one would leave plain text alone.
+    They act on every token; an activated adapter would leave plain text alone.
     """
+    engine = sides.engine
     texts = [passage.text for passage in everyday_passages()]
     model, tokenizer = engine.reader.model, engine.form.tokenizer
     size = sum(len(text.encode()) for text in texts)
     bits = [0.0, 0.0]
     for number, text in enumerate(texts, start=1):
         bits[0] += text_bits(model, tokenizer, text)
-        with engine.using(*adapter):
+        with sides.acting([]):
             bits[1] += text_bits(model, tokenizer, text)
         report(number, len(texts))
     return bits[0] / size, bits[1] / size

@@ -18,6 +18,7 @@ from holdfast.memory.evaluation.probes import (
 from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
 from holdfast.memory.evaluation.stages import stages
 from holdfast.memory.memory import Memory, Told
+from holdfast.memory.record import read_lesson
 
 
 def learned_wordings(memory: Memory) -> list[str]:
@@ -47,16 +48,19 @@ def evaluate(
     if found is not None and found.finished:
         return found
     answerer = memory.learned_answerer()
+    own = memory.record.all_neurons
+    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
     about = {
         "facts": len(memory.learned),
         "lessons": memory.horizon,
         "adapters": len(answerer.adapters),
+        "neurons": neurons is not None,
         "model": memory.model,
         "limit": limit,
     }
     measured = found or MemoryEvaluation(identity, about)
     keep(measured, [])  # so that what cannot be kept is said before the work
-    sides = Sides(memory.engine(), answerer)
+    sides = Sides(memory.engine(), answerer, neurons)
     asked = without_taught(probes, everyday, learned_wordings(memory))
     for name, stage in stages(memory, sides, *asked, limit).items():
         if name not in measured.stages:

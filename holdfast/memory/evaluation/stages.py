@@ -108,7 +108,7 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         says(text, one.answers)
         for text, one in zip(sides.untouched(questions), everyday, strict=True)
     ]
-    replies = _one_adapter(sides, questions, part(report, 1, 2))
+    replies = _one_set(sides, questions, part(report, 1, 2))
     listed = sides.listed(questions)
 
     def still(told: Sequence[str]) -> float | None:
@@ -134,7 +134,7 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
     """How many untaught questions are accepted, get a taught answer, or are answered as before."""
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
-    replies = _one_adapter(sides, questions, part(report, 1, 2))
+    replies = _one_set(sides, questions, part(report, 1, 2))
     listed = sides.listed(questions)
 
     def unchanged(told: Sequence[str]) -> float | None:
@@ -154,16 +154,15 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
 
 
 def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
-    """KL and bits per byte of one adapter that always acts.
+    """KL and bits per byte of one adapter, or of neurons, that always act.
 
     Behind a gate both are those of the untouched model, since it answers what was not taught.
     """
-    if not sides.has_one_adapter or not questions:
+    if not sides.has_one_set or not questions:
         return {}, []
-    adapter = sides.answerer.adapter(0)
     replies = sides.untouched(questions)
-    divergence = kl_per_token(sides.engine, adapter, questions, replies, part(report, 0, 2))
-    before, after = bits_per_byte(sides.engine, adapter, part(report, 1, 2))
+    divergence = kl_per_token(sides, questions, replies, part(report, 0, 2))
+    before, after = bits_per_byte(sides, part(report, 1, 2))
     measures = {
         "kl": Measure(len(questions), weights=divergence),
         "bits_per_byte": Measure(weights=after),
@@ -246,9 +245,9 @@ def rows_of(
     ]
 
 
-def _one_adapter(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
-    """Replies with the only adapter always on; None of a memory with several."""
-    if not sides.has_one_adapter:
+def _one_set(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
+    """Replies with the one set of weights always on; None of a memory with several adapters."""
+    if not sides.has_one_set:
         report(1, 1)
         return None
     return sides.weights(questions, [0] * len(questions), report)

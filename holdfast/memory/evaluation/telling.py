@@ -57,7 +57,9 @@ def table_rows(evaluation: MemoryEvaluation) -> list[tuple[str, str, str, str, s
 def notes(evaluation: MemoryEvaluation) -> list[str]:
     """What the reader of the table has to know."""
     lines = ["memory: as it answers. list: the gate and the stored answers, without weights."]
-    if evaluation.about["adapters"] == 1:
+    if evaluation.about.get("neurons"):
+        lines.append("weights: neurons for all facts always act, without gate or list.")
+    elif evaluation.about["adapters"] == 1:
         lines.append("weights: the adapter always acts, without gate or list.")
     else:
         lines.append(

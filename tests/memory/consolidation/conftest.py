@@ -44,7 +44,7 @@ class Done:
 @pytest.fixture(scope="session")
 def done(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
     place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("all") / "m")
-    learn, states = module.learn_at_once, []
+    learn, states = module.learn_adapter, []
 
     def learned(*arguments: Any) -> Any:
         state, given = learn(*arguments)
@@ -54,6 +54,6 @@ def done(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathF
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
-        patch.setattr(module, "learn_at_once", learned)
+        patch.setattr(module, "learn_adapter", learned)
         outcome = consolidate(Memory(place), SETTINGS)
     return Done(place, outcome, states[0])

@@ -62,7 +62,7 @@ def test_one_adapter_answers_what_two_did(done: Done, two_lessons: Path) -> None
 
 
 def test_again_it_does_nothing(all_in_one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "learn_at_once", None)
+    monkeypatch.setattr(module, "learn_adapter", None)
     content = (all_in_one / "memory.json").read_bytes()
     outcome = consolidate(Memory(all_in_one), SETTINGS)
     assert outcome == ConsolidationOutcome(5, 5, 2, 0, is_new=False)
@@ -90,7 +90,7 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     """The new adapter gives nothing of TUESDAY: MONDAY's goes, TUESDAY's stays."""
     place = copied()
     worse = done.state, [True, True, True, False, True]
-    monkeypatch.setattr(module, "learn_at_once", lambda *_: worse)
+    monkeypatch.setattr(module, "learn_adapter", lambda *_: worse)
     before = adapters(place)
     memory = Memory(place)
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 4, 2, 1)
@@ -111,7 +111,7 @@ def test_what_a_lesson_missed_may_be_missed(
     keys = [item.question.lower() for item in memory.facts]
     assert keys[0] == key
     worse = done.state, [False, True, True, True, True]
-    monkeypatch.setattr(module, "learn_at_once", lambda *_: worse)
+    monkeypatch.setattr(module, "learn_adapter", lambda *_: worse)
     record = memory.record
     missed = tuple(k for k in _keys(memory) if k.casefold() == key)
     assert missed
@@ -179,7 +179,7 @@ def test_stopped_within_a_step_it_loses_that_step(
         if len(steps) != 3:
             return advance(self)
         with torch.no_grad():
-            next(iter(self._parameters.values())).mul_(2)
+            next(iter(self.parameters.values())).mul_(2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Rehearsal, "advance", interrupted)
@@ -238,7 +238,7 @@ def test_one_at_a_time_beside_lessons(
         assert not Memory(place).learn(WEDNESDAY).missed
         return done.state, [True] * 5
 
-    monkeypatch.setattr(module, "learn_at_once", meanwhile)
+    monkeypatch.setattr(module, "learn_adapter", meanwhile)
     memory = Memory(place)
     writing = place / "lessons" / ".all.safetensors.7.part"  # as if it were being written
     progress = place / f".{PROGRESS_OF_ALL}.7.part"
@@ -276,7 +276,7 @@ def test_an_empty_memory_and_the_command(
         str(all_in_one),
     ]
     monkeypatch.setattr(rehearsal, "ConsolidationSettings", partial(replace, SETTINGS))
-    monkeypatch.setattr(module, "learn_at_once", lambda *_: (done.state, [True] * 5))
+    monkeypatch.setattr(module, "learn_adapter", lambda *_: (done.state, [True] * 5))
     place = copied()
     said = holdfast("consolidate", place, "--json")
     assert said.status == 0

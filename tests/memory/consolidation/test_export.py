@@ -17,33 +17,48 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from holdfast.core.errors import HoldfastError
 from holdfast.exports import memory as module
 from holdfast.exports.memory import export_memory
+from holdfast.memory.consolidation import name_neurons, run
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
+from holdfast.memory.consolidation.name_neurons import NeuronSettings
+from holdfast.memory.evaluation.measure import evaluate
+from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import write_record
 from holdfast.model.chat import chat_form
 from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
+from holdfast.streams.registry import question_key
 from tests.cli.conftest import Outcome
-from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
+from tests.memory.consolidation.conftest import FACTS, OWN, Done
 from tests.memory.consolidation.test_consolidate import adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
 
-WHOLE = replace(SETTINGS, whole=True)
+# A model of random weights needs a large rate, and neurons in every layer; it learns some facts.
+NEURONS = NeuronSettings(begin=0.0, end=1.0, lr=3.0, varied=0.0, least=300, facts=5, own=OWN)
 
 
 @pytest.fixture(scope="module")
 def both(done: Done, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A memory whose lessons one adapter answers, in both forms; never to be written."""
+    """A memory whose lessons one adapter answers, and neurons; never to be written."""
     place = shutil.copytree(done.place, tmp_path_factory.mktemp("both") / "m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
-        assert consolidate(Memory(place), WHOLE) == ConsolidationOutcome(5, 5, 2, 0)
+        found = consolidate(Memory(place), NEURONS)
+    assert replace(found, answered=5) == ConsolidationOutcome(5, 5, 2, 0) and found.answered > 1
     return place
 
 
 @pytest.fixture
 def one(both: Path, tmp_path: Path) -> Path:
     return shutil.copytree(both, tmp_path / "one" / "m")
+
+
+def in_neurons(place: Path) -> list[tuple[str, str]]:
+    """The facts that the neurons give."""
+    neurons = Memory(place).record.neurons
+    assert neurons is not None
+    learned = Memory(place).learned
+    return [(one.question, one.answer) for one in learned if fact_key(one) not in neurons.missed]
 
 
 def generated(model: Any, tokenizer: Any, question: str) -> str:
@@ -71,14 +86,15 @@ def generated(model: Any, tokenizer: Any, question: str) -> str:
 def test_peft_and_transformers_alone_answer(
     one: Path, chat_directory: Path, tmp_path: Path
 ) -> None:
-    """Both forms give every fact; keys and values of a question are the untouched model's under
-    PEFT's activated adapter; the memory answers as before."""
+    """Both forms give what they learned; keys and values of a question are the untouched model's
+    under PEFT's activated adapter; the memory answers as before."""
     assert answers(Memory(one)) == [(answer, "weights") for _, answer in FACTS]
     assert len(adapters(one)) == 2
     tokenizer = AutoTokenizer.from_pretrained(chat_directory)
-    said = "5 of 5 facts are answered by what was written"
-    for to in ("peft", "hf"):
+    for to, facts in (("peft", FACTS), ("hf", in_neurons(one))):
         out = tmp_path / to
+        count = len(facts)
+        said = f"{count} of {count} facts are answered by what was written"
         assert export_memory(one, to, out) == said
         model: Any
         if to == "peft":
@@ -91,7 +107,7 @@ def test_peft_and_transformers_alone_answer(
         else:
             model = AutoModelForCausalLM.from_pretrained(out).eval()
             tokenizer = AutoTokenizer.from_pretrained(out)
-        for question, answer in FACTS:
+        for question, answer in facts:
             assert generated(model, tokenizer, question) == answer, (to, question)
         card = (out / "README.md").read_text()
         assert str(out) in card and "5 facts taught to" in card
@@ -102,36 +118,53 @@ def test_peft_and_transformers_alone_answer(
         assert names["written"].shape[0] == 1
 
 
-def test_the_merged_weights_are_the_base_with_the_scaled_update(
+def test_the_widened_weights_are_the_base_and_the_neurons(
     one: Path, chat_directory: Path, tmp_path: Path
 ) -> None:
-    """W + 2 B A in the adapted maps, W elsewhere."""
+    """Behind the model's own rows and columns; everything else is the base's."""
     export_memory(one, "hf", tmp_path / "out")
     before = load_file(chat_directory / "model.safetensors")
     after = load_file(tmp_path / "out" / "model.safetensors")
-    whole = Memory(one).record.mergeable
-    assert whole is not None
-    factors = load_file(one / "lessons" / whole.file)
-    adapted = {name.removesuffix(".lora_A") for name in factors if name.endswith(".lora_A")}
-    assert len(adapted) == 2 * 7 and before.keys() == after.keys()
+    found = Memory(one).record.neurons
+    assert found is not None and before.keys() == after.keys()
+    neurons = load_file(one / "lessons" / found.file)
     for name, weight in before.items():
-        module = name.removesuffix(".weight")
-        if module in adapted:
-            a, b = (factors[f"{module}.lora_{side}"].double() for side in "AB")
-            weight = weight.double() + 2 * b @ a
-            torch.testing.assert_close(after[name].double(), weight, rtol=0, atol=1e-5)
-        else:
-            assert torch.equal(after[name], weight)
+        written = after[name]
+        mlp, _, part = name.removesuffix("_proj.weight").rpartition(".")
+        own = neurons.get(f"{mlp}.{part}")
+        if part == "down":
+            written, weight = written.t(), weight.t()
+        assert torch.equal(written[: len(weight)], weight)
+        assert (own is not None) == (len(written) > len(weight)) == (".mlp." in name)
+        if own is not None:
+            assert torch.equal(written[len(weight) :][: len(own)], own)
+            assert not written[len(weight) + len(own) :].any()
 
 
-def test_a_merged_model_is_asked_what_its_adapter_answers(one: Path, tmp_path: Path) -> None:
+def test_the_neurons_are_measured_alone(one: Path) -> None:
+    """Where a memory has them, the weights' column of an evaluation is theirs."""
+    probes = [Probe(question, answer) for question, answer in FACTS]
+    everyday = [EverydayQuestion("What is rain?", ("water",))]
+    found = evaluate(Memory(one), probes, everyday)
+    assert found.about["neurons"]
+    assert found.rows["recalled"].weights == len(in_neurons(one)) / 5 < 1.0
+    before = Memory(one)
+    before._record = replace(before.record, neurons=None)
+    other = evaluate(before, probes, everyday)
+    assert other.rows["recalled"].weights == 1.0 and not other.about["neurons"]
+    assert other.rows["kl"].weights != found.rows["kl"].weights
+    assert other.identity != found.identity
+
+
+def test_a_widened_model_is_asked_what_it_answers(one: Path, tmp_path: Path) -> None:
     """A fact that it missed is not asked, and the others are."""
-    record = Memory(one).record
-    assert record.mergeable is not None and record.mergeable.missed == ()
-    key = fact_key(Memory(one).learned[0])
-    write_record(one, replace(record, mergeable=replace(record.mergeable, missed=(key,))))
+    record, given = Memory(one).record, in_neurons(one)
+    assert record.neurons is not None
+    missed = (*record.neurons.missed, question_key(given[0][0]))
+    write_record(one, replace(record, neurons=replace(record.neurons, missed=missed)))
     said = export_memory(one, "hf", tmp_path / "out")
-    assert said == "4 of 4 facts are answered by what was written"
+    count = len(given) - 1
+    assert said == f"{count} of {count} facts are answered by what was written"
 
 
 def test_what_is_not_consolidated_is_said(
@@ -139,10 +172,10 @@ def test_what_is_not_consolidated_is_said(
 ) -> None:
     place, out = copied(), tmp_path / "out"
     several = f"{place}: 2 adapters answer for its lessons, and one is written; "
-    whole = "has no adapter of all lessons that can be merged; "
+    bare = "the facts of its lessons are in no neurons that a model could have; "
     for memory, to, text in (
         (place, "peft", f"{several}holdfast consolidate {place} makes one of them"),
-        (place, "hf", f"{place}: {whole}holdfast consolidate {place} --mergeable learns one"),
+        (place, "hf", f"{place}: {bare}holdfast consolidate {place} --mergeable learns them"),
         (place, "gguf", "is written by llama.cpp; give --to hf, then run its python convert_hf"),
     ):
         said = holdfast("export", memory, out, "--to", to)
@@ -158,6 +191,38 @@ def test_what_is_not_consolidated_is_said(
     (out / "mine.txt").write_text("mine")
     said = holdfast("export", one, out, "--to", "hf")
     assert said.status == 2 and "holds mine.txt; choose an empty or a new directory" in said.err
+
+
+def test_neurons_by_the_command_beside_the_lessons(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed within, it goes on without looking for the names again; the lessons stay."""
+    place, again = copied(), []
+    before = adapters(place)
+    short = replace(NEURONS, least=4, visits=1)
+    monkeypatch.setattr(name_neurons, "NeuronSettings", lambda: short)
+    advance = name_neurons.NeuronRehearsal.advance
+
+    def killed(self: name_neurons.NeuronRehearsal) -> float:
+        if self.step == 2 and not again:
+            again.append(self.neurons)
+            raise KeyboardInterrupt
+        return advance(self)
+
+    monkeypatch.setattr(name_neurons.NeuronRehearsal, "advance", killed)
+    said = holdfast("consolidate", place, "--mergeable")
+    assert said.status == 130 and "what was learned is kept" in said.err
+    assert again and adapters(place) == before
+    monkeypatch.setattr(run, "detectors_of_names", None)
+    said = holdfast("consolidate", place, "--mergeable")
+    assert said.status == 0 and said.out.splitlines()[1] == str(place)
+    assert f"holdfast export {place} OUT --to hf" in said.err
+    assert len(adapters(place)) == len(before) + 1 and Memory(place).record.all_neurons
+    assert answers(Memory(place)) == [(answer, "weights") for _, answer in FACTS]
+    said = holdfast("consolidate", place, "--mergeable")
+    assert said.out.startswith("nothing new since it was done before\n")
+    Memory(place).learn(WEDNESDAY)
+    assert Memory(place).record.all_neurons is None
 
 
 def test_one_lesson_needs_no_consolidation(

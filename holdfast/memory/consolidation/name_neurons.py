@@ -1,0 +1,163 @@
+"""Facts in neurons that fire where the name that they are about ends.
+
+What a model knows about a thing it looks up at the last token of its name, in the MLPs of the lower
+layers (Meng et al. 2022, 2202.05262). So there every name gets a neuron a layer: what makes it fire
+follows from what these MLPs read (:func:`holdfast.model.neurons.detectors`), and what it adds is
+trained, until the facts about the name are answered. Text without such a name passes no neuron, so
+nothing else has to be held.
+
+A step minimizes the mean cross-entropy of some facts' answers. Tokens before a name's end are the
+untouched model's, so their keys and values are computed once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from holdfast.core.seeding import derive
+from holdfast.memory.consolidation.own_texts import OwnTextSettings
+from holdfast.memory.consolidation.rehearsal import Readings
+from holdfast.memory.consolidation.steps import Steps, choose_wording
+from holdfast.model.neurons import FIRES, Neurons, acting, detectors
+from holdfast.model.reading import PromptReader, Reading
+
+_BETAS = (0.9, 0.99)
+_READ = 64  # texts at once
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class NeuronSettings:
+    """How facts are learned into neurons.
+
+    begin, end: the fractions of the decoder between which layers get neurons; lr: of AdamW, in
+    units of the residual stream, falling to ``floor`` of it along half a cosine; facts: of a step;
+    varied: the probability that a step takes another wording than the taught one; visits: times
+    that each fact is learned; least: steps at least; cache: bytes of the questions' keys and values
+    that are kept; own: the texts of the model itself at which no neuron should fire.
+    """
+
+    begin: float = 0.1
+    end: float = 0.34
+    lr: float = 0.04
+    floor: float = 0.1
+    facts: int = 24
+    varied: float = 0.7
+    visits: int = 60
+    least: int = 60
+    cache: int = 1_500_000_000
+    own: OwnTextSettings = field(default_factory=OwnTextSettings)
+
+
+@dataclass(frozen=True)
+class NamedQuestion:
+    """tokens: as of :meth:`ChatForm.question`; end: the number of the token where its name ends."""
+
+    tokens: tuple[int, ...]
+    end: int
+
+
+@dataclass(frozen=True)
+class NamedFact:
+    """answer: its tokens; name: of what it is about, by a number; questions: its wordings, the
+    taught one first.
+    """
+
+    answer: tuple[int, ...]
+    name: int
+    questions: tuple[NamedQuestion, ...]
+
+
+def detectors_of_names(
+    reader: PromptReader,
+    mlps: Sequence[str],
+    facts: Sequence[NamedFact],
+    texts: Iterable[Sequence[int]],
+    report: Report = lambda *_: None,
+) -> dict[str, torch.Tensor]:
+    """Neurons for the names of facts: gates and ups, and downs of zeros.
+
+    texts: tokens behind the prefix that the neurons should leave alone. Ups are scaled so that a
+    down of one adds as much as the residual stream has.
+    """
+    asked = [(one, fact.name) for fact in facts for one in fact.questions]
+    size = reader.model.config.get_text_config().hidden_size
+    names = 1 + max(fact.name for fact in facts)
+    moment = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
+    total = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
+    sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
+    count = torch.zeros(names, 1, dtype=torch.float64)
+    given: list[Sequence[int]] = [*(one.tokens for one, _ in asked), *texts]
+    squares = []
+    for number, (place, inputs, residual) in enumerate(reader.mlp_inputs(mlps, given, _READ), 1):
+        squares.append(residual.square().mean(1))
+        for mlp, read in inputs.items():
+            wide = read.double()
+            moment[mlp] += wide.t() @ wide
+            total[mlp] += wide.sum(0)
+            if place < len(asked):
+                sums[mlp][asked[place][1]] += wide[asked[place][0].end]
+        if place < len(asked):
+            count[asked[place][1]] += 1
+        report(number, len(given))
+    scale = torch.cat(squares).median().sqrt()
+    neurons = {}
+    for mlp in mlps:
+        gate, up = detectors(moment[mlp], total[mlp], sums[mlp] / count)
+        neurons[f"{mlp}.gate"], neurons[f"{mlp}.up"] = gate.float(), (scale / FIRES * up).float()
+        neurons[f"{mlp}.down"] = torch.zeros(names, size)
+    return neurons
+
+
+class NeuronRehearsal(Steps):
+    """A run that learns facts into neurons, a step at a time."""
+
+    def __init__(
+        self,
+        reader: PromptReader,
+        facts: Sequence[NamedFact],
+        neurons: Neurons,
+        settings: NeuronSettings,
+        seed: int,
+    ) -> None:
+        """neurons: gates and ups, which stay, and downs, which are trained in a copy."""
+        downs = {
+            name: tensor.clone().requires_grad_()
+            for name, tensor in neurons.items()
+            if name.endswith(".down")
+        }
+        super().__init__(downs, settings, len(facts), seed, _BETAS)
+        self._reader, self._facts, self._varied = reader, facts, settings.varied
+        self.neurons = {**neurons, **downs}
+        groups = [list(dict.fromkeys(one.tokens for one in fact.questions)) for fact in facts]
+        self._readings = Readings(reader, groups, settings.cache)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """As of :class:`Steps`, the gates and ups included."""
+        return {**self.neurons, **super().tensors()}
+
+    def advance(self) -> float:
+        """One step; the mean cross-entropy of its facts, in nats."""
+        draw = random.Random(derive(self.seed, "neurons", self.step))
+        chosen = [self._facts[place] for place in self.fact_numbers()]
+        asked = [choose_wording(fact.questions, self._varied, draw) for fact in chosen]
+        readings = self._readings([one.tokens for one in asked])
+        before = [_until(one, place.end) for one, place in zip(readings, asked, strict=True)]
+        behind = [[*one.tokens[one.end :], *self._reader.form.invocation] for one in asked]
+        self.begin_step()
+        with acting(self._reader.model, self.neurons):
+            answers = [fact.answer for fact in chosen]
+            loss = self._reader.answer_logits(before, answers, behind).losses().mean()
+        loss.backward()
+        self.end_step()
+        return loss.item()
+
+
+def _until(reading: Reading, end: int) -> Reading:
+    """What was read of a prompt's first ``end`` tokens."""
+    layers = tuple((keys[:, :end], values[:, :end]) for keys, values in reading.layers)
+    return Reading(end, layers, None)

@@ -1,0 +1,114 @@
+"""Steps over facts that a kill does not lose: which facts, at which rate, and what to keep.
+
+Every draw follows from the seed and the step's number, so a run that was killed continues from its
+last state to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+
+from holdfast.core.seeding import derive
+
+_WARMUP = 10  # steps
+_Question = TypeVar("_Question")
+
+
+class StepSettings(Protocol):
+    """lr: AdamW's, which falls to ``floor`` of it along half a cosine; facts: of a step; visits:
+    times that each fact is learned; least: steps at least.
+    """
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def floor(self) -> float: ...
+    @property
+    def facts(self) -> int: ...
+    @property
+    def visits(self) -> int: ...
+    @property
+    def least(self) -> int: ...
+
+
+class Steps:
+    """Parameters that AdamW trains, in steps of some facts each.
+
+    step: how many were made; steps: how many there are.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        settings: StepSettings,
+        facts: int,
+        seed: int,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        """parameters: by name, to be trained in place; facts: how many there are."""
+        self.parameters = dict(parameters)
+        self._count, self.seed = facts, seed
+        self._lr, self._floor = settings.lr, settings.floor
+        self._size = min(settings.facts, facts)
+        self.step = 0
+        self.steps = max(settings.least, math.ceil(facts * settings.visits / self._size))
+        self._optimizer = torch.optim.AdamW(
+            list(self.parameters.values()), lr=settings.lr, betas=betas, weight_decay=0.0
+        )
+
+    def fact_numbers(self) -> list[int]:
+        """The facts of the step: all in random order, again and again."""
+        places = []
+        for number in range(self.step * self._size, (self.step + 1) * self._size):
+            order = list(range(self._count))
+            random.Random(derive(self.seed, "epoch", number // self._count)).shuffle(order)
+            places.append(order[number % self._count])
+        return places
+
+    def begin_step(self) -> None:
+        """Before gradients are computed."""
+        warm = min(1.0, (self.step + 1) / _WARMUP)
+        fallen = (1 + math.cos(math.pi * self.step / self.steps)) / 2
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._lr * warm * (self._floor + (1 - self._floor) * fallen)
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def end_step(self) -> None:
+        """The gradients are complete."""
+        self._optimizer.step()
+        self.step += 1
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters by name, and AdamW's moments of them as ``.mean`` and ``.square``."""
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in self.parameters.items():
+            tensors[name] = parameter.detach().clone()
+            if state := self._optimizer.state.get(parameter):
+                tensors[f"{name}.mean"] = state["exp_avg"].clone()
+                tensors[f"{name}.square"] = state["exp_avg_sq"].clone()
+        return tensors
+
+    def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from the :meth:`tensors` of a run after ``step`` steps; KeyError for another's."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(tensors[name])
+                if step:
+                    self._optimizer.state[parameter] = {
+                        "step": torch.tensor(float(step)),
+                        "exp_avg": tensors[f"{name}.mean"].clone(),
+                        "exp_avg_sq": tensors[f"{name}.square"].clone(),
+                    }
+        self.step = step
+
+
+def choose_wording(questions: Sequence[_Question], varied: float, draw: random.Random) -> _Question:
+    """The first question, or with probability ``varied`` one of the others, where there are any."""
+    if len(questions) > 1 and draw.random() < varied:
+        return draw.choice(questions[1:])
+    return questions[0]

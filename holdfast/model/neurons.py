@@ -1,0 +1,137 @@
+"""Neurons beside those of gated MLPs: put on a model, switched, and made part of its matrices.
+
+A gated MLP computes ``down(act(gate x) * up x)``. Further rows of its gate and up, and columns of
+its down,
+
+    y + sum over neurons j of act(g_j . x) (u_j . x) d_j,
+
+make a wider MLP of the same kind, so a model with them is a plain model again (:func:`widen`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model.load import maps_of_layers
+
+# "<MLP>.gate", "<MLP>.up", "<MLP>.down": [neurons, d] each, the same number in every MLP.
+Neurons = Mapping[str, torch.Tensor]
+_MAPS = ("gate_proj", "up_proj", "down_proj")
+_SHRINKAGE = 1e-3  # of the moment's mean eigenvalue
+FIRES, _SILENT = 6.0, 6.0  # the gate where a neuron fires, and minus the gate elsewhere
+_MULTIPLE = 32  # of the width of a widened MLP; blocks of quantized formats have as many numbers
+
+
+def gated_mlps(model: Any) -> list[str]:
+    """The names of the MLPs of a model's decoder layers, one a layer, in order.
+
+    Raises HoldfastError where they are not gated ones of three linear maps.
+    """
+    parents = [name.rpartition(".")[0] for name in maps_of_layers(model)]
+    found = [name for name in dict.fromkeys(parents) if _is_gated(model.get_submodule(name))]
+    if len(found) != model.config.get_text_config().num_hidden_layers:
+        raise HoldfastError(
+            f"{type(model).__name__}: its MLPs are not of gate_proj, up_proj and down_proj, to "
+            "which neurons could be added"
+        )
+    return found
+
+
+def _is_gated(module: Any) -> bool:
+    maps = [getattr(module, name, None) for name in _MAPS]
+    return all(isinstance(one, nn.Linear) for one in maps) and hasattr(module, "act_fn")
+
+
+@contextlib.contextmanager
+def acting(model: Any, neurons: Neurons) -> Iterator[None]:
+    """The neurons act within the block; they may be trained."""
+    handles = []
+    for name in mlps_of(neurons):
+        gate, up, down = (neurons[f"{name}.{part}"] for part in ("gate", "up", "down"))
+        mlp = model.get_submodule(name)
+
+        def add(
+            module: Any,
+            given: tuple[Any, ...],
+            out: torch.Tensor,
+            gate: torch.Tensor = gate,
+            up: torch.Tensor = up,
+            down: torch.Tensor = down,
+        ) -> torch.Tensor:
+            x = given[0]
+            fired: torch.Tensor = module.act_fn(F.linear(x, gate)) * F.linear(x, up)
+            return out + fired @ down
+
+        handles.append(mlp.register_forward_hook(add))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def mlps_of(neurons: Neurons) -> list[str]:
+    """The names of the MLPs that have neurons."""
+    return [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
+
+
+def detectors(
+    moment: torch.Tensor, total: torch.Tensor, means: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gate and up of one neuron for each of some tokens: it fires there, and nowhere else.
+
+    moment: the sum of x x^T over all that an MLP reads, [d, d]; total: the sum of x, [d]; means:
+    what it reads at each of the tokens, the mean over texts, [neurons, d]; all in float64.
+
+        v = S^-1 m / (m^T S^-1 m),   c = S^-1 total,   up = v,   gate . m = 6,   gate = a v - 6 c
+
+    v is 1 at m and least in mean square over all (the key of an edit in Meng et al. 2022,
+    2202.05262, 2210.07229); c is the nearest to 1 everywhere. So the neuron is about 6 at m and,
+    where v . x = 0, has a gate of -6, at which SiLU is -.015.
+    """
+    size = len(moment)
+    shrunk = moment + _SHRINKAGE * moment.diagonal().mean() * torch.eye(size, dtype=moment.dtype)
+    solved = torch.linalg.solve(shrunk, torch.cat([means, total[None]]).t()).t()
+    constant = solved[-1]
+    up = solved[:-1] / (solved[:-1] * means).sum(1, keepdim=True)
+    gate = up * (FIRES + _SILENT * (means @ constant))[:, None] - _SILENT * constant
+    return gate, up
+
+
+@torch.no_grad()
+def widen(model: Any, neurons: Neurons) -> None:
+    """Make the neurons rows and columns of the model's own matrices, in place.
+
+    Every MLP gets the same width, a multiple of 32, as a configuration has one; what is not needed
+    is zero.
+    """
+    config = model.config.get_text_config()
+    count = len(next(iter(neurons.values())))
+    width = -(-(config.intermediate_size + count) // _MULTIPLE) * _MULTIPLE
+    for name in gated_mlps(model):
+        mlp = model.get_submodule(name)
+        more = width - config.intermediate_size
+        for part, own in zip(("gate", "up", "down"), _MAPS, strict=True):
+            module = getattr(mlp, own)
+            weight = module.weight
+            across = weight.t() if part == "down" else weight  # [neurons, d]
+            rows = across.new_zeros(more, across.shape[1])
+            if f"{name}.{part}" in neurons:
+                rows[:count] = neurons[f"{name}.{part}"]
+            across = torch.cat([across, rows])
+            wider = (across.t() if part == "down" else across).contiguous()
+            module.weight = nn.Parameter(wider, requires_grad=weight.requires_grad)
+            module.out_features, module.in_features = wider.shape
+            if module.bias is not None and part != "down":
+                bias = torch.cat([module.bias, module.bias.new_zeros(more)])
+                module.bias = nn.Parameter(bias, requires_grad=module.bias.requires_grad)
+        if hasattr(mlp, "intermediate_size"):
+            mlp.intermediate_size = width
+    config.intermediate_size = width

@@ -1,0 +1,237 @@
+"""Facts in neurons at names: where a name ends, a step's plain loss, and going on to the bit."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.core.seeding import derive
+from holdfast.memory.batch import WordedFact
+from holdfast.memory.consolidation.name_neurons import (
+    NamedFact,
+    NamedQuestion,
+    NeuronRehearsal,
+    NeuronSettings,
+    detectors_of_names,
+)
+from holdfast.memory.consolidation.run import named_facts
+from holdfast.memory.consolidation.steps import choose_wording
+from holdfast.memory.engine import Engine
+from holdfast.model.chat import chat_form
+from holdfast.model.neurons import acting, gated_mlps
+from holdfast.model.reading import PromptReader
+from tests.memory.memories import MONDAY, TUESDAY
+from tests.model.chat_models import chat_llama, chat_tokenizer, exact
+
+SETTINGS = NeuronSettings(facts=2, least=12, visits=3)
+FACTS = [*MONDAY, *TUESDAY]
+
+
+def reader_of() -> PromptReader:
+    return PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
+
+
+def facts_for(reader: PromptReader) -> list[NamedFact]:
+    """Names end at the fifth token of each question and the fourth of its other wording."""
+    form = reader.form
+    return [
+        NamedFact(
+            tuple(form.answer(answer)),
+            number // 2,
+            (
+                NamedQuestion(tuple(form.question(question)), 5),
+                NamedQuestion(tuple(form.question(question.lower())), 4),
+            ),
+        )
+        for number, (question, answer) in enumerate(FACTS)
+    ]
+
+
+def neurons_for(reader: PromptReader) -> dict[str, Tensor]:
+    """With downs that are far from zero."""
+    texts = [reader.form.question(text) for text in ("What is rain?", "Tell me of the sea.")]
+    mlps = gated_mlps(reader.model)[:2]
+    neurons = detectors_of_names(reader, mlps, facts_for(reader), texts)
+    drawn = torch.Generator().manual_seed(3)
+    for name, tensor in neurons.items():
+        shape = tensor.shape
+        made = torch.randn(shape, generator=drawn) / 8 if name.endswith(".down") else tensor
+        neurons[name] = made.double()
+    return neurons
+
+
+def run_of(reader: PromptReader, settings: NeuronSettings = SETTINGS) -> NeuronRehearsal:
+    return NeuronRehearsal(reader, facts_for(reader), neurons_for(reader), settings, 5)
+
+
+def test_a_step_minimizes_the_plain_loss() -> None:
+    """Passes over whole sequences, the neurons acting at every token, in float64."""
+    reader = reader_of()
+    run = run_of(reader, replace(SETTINGS, lr=0.0))
+    draw = random.Random(derive(5, "neurons", 0))
+    chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
+    asked = [choose_wording(fact.questions, SETTINGS.varied, draw) for fact in chosen]
+    form, losses = reader.form, []
+    with acting(reader.model, run.neurons):
+        for one, fact in zip(asked, chosen, strict=True):
+            # Before its name's end a question passes no neuron in the run: none fires there.
+            before = [*form.prefix, *one.tokens, *form.invocation]
+            ids = torch.tensor([[*before, *fact.answer[:-1]]])
+            silent = len(form.prefix) + one.end
+            with _from(run, silent):
+                logits = reader.model(ids).logits[0, len(before) - 1 :]
+            losses.append(F.cross_entropy(logits, torch.tensor(fact.answer)))
+        loss = torch.stack(losses).mean()
+        gradients = torch.autograd.grad(loss, list(run.parameters.values()))
+    assert run.advance() == pytest.approx(loss.item(), abs=1e-12)
+    for parameter, expected in zip(run.parameters.values(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, expected, rtol=0, atol=1e-12)
+    assert max(gradient.abs().max() for gradient in gradients) > 1e-4
+
+
+def _from(run: NeuronRehearsal, begin: int) -> Any:
+    """Within the block what MLPs add at the first ``begin`` tokens is the untouched model's."""
+    import contextlib
+
+    model = run._reader.model
+
+    @contextlib.contextmanager
+    def within() -> Any:
+        handles = []
+        for name in gated_mlps(model):
+            mlp = model.get_submodule(name)
+
+            def undo(module: Any, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+                x = given[0]
+                own = module.down_proj(module.act_fn(module.gate_proj(x)) * module.up_proj(x))
+                return torch.cat([own[:, :begin], out[:, begin:]], 1)
+
+            handles.append(mlp.register_forward_hook(undo))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    return within()
+
+
+def test_it_learns_the_facts() -> None:
+    """From the untouched model on, a name for each."""
+    reader = reader_of()
+    facts = [replace(fact, name=number) for number, fact in enumerate(facts_for(reader))]
+    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [])
+    neurons = {name: one.double() for name, one in neurons.items()}
+    settings = replace(SETTINGS, lr=1.0, varied=0.0, facts=5, least=40)
+    run = NeuronRehearsal(reader, facts, neurons, settings, 5)
+    losses = [run.advance() for _ in range(40)]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize("cache", [10**9, 0])
+def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
+    reader = reader_of()
+    settings = replace(SETTINGS, cache=cache)
+    whole, first = run_of(reader, settings), run_of(reader, settings)
+    for _ in range(6):
+        whole.advance()
+    expected = whole.tensors()
+    begun = first.tensors()
+    for _ in range(3):
+        first.advance()
+    for step, tensors, left in ((3, first.tensors(), 3), (0, begun, 6)):
+        second = NeuronRehearsal(reader_of(), facts_for(reader), tensors_of(tensors), settings, 5)
+        second.resume(step, tensors)
+        for _ in range(left):
+            second.advance()
+        found = second.tensors()
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def tensors_of(kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The neurons of a state."""
+    return {name: one for name, one in kept.items() if name.rpartition(".")[2] in PARTS}
+
+
+PARTS = ("gate", "up", "down")
+
+
+def test_neurons_fire_where_their_names_end() -> None:
+    """By the means over the wordings; a down of one adds the residual stream's size."""
+    reader = reader_of()
+    facts = facts_for(reader)
+    mlps = gated_mlps(reader.model)[:2]
+    neurons = detectors_of_names(reader, mlps, facts, [])
+    asked = [(one, fact.name) for fact in facts for one in fact.questions]
+    texts = [one.tokens for one, _ in asked]
+    sums = {mlp: torch.zeros(3, 64, dtype=torch.float64) for mlp in mlps}
+    counts, stream = torch.zeros(3, 1, dtype=torch.float64), []
+    for place, inputs, residual in list(reader.mlp_inputs(mlps, texts, 2)):
+        one, name = asked[place]
+        ids = torch.tensor([[*reader.form.prefix, *one.tokens]])
+        plain = _plain_inputs(reader, mlps, ids)
+        counts[name] += 1
+        stream.append(residual.square().mean(1))
+        for mlp in mlps:
+            torch.testing.assert_close(inputs[mlp], plain[mlp], rtol=0, atol=1e-12)
+            sums[mlp][name] += inputs[mlp][one.end]
+    size = torch.cat(stream).median().sqrt()
+    for mlp in mlps:
+        mean = sums[mlp] / counts
+        gates = (neurons[f"{mlp}.gate"].double() @ mean.t()).diagonal()
+        ups = (neurons[f"{mlp}.up"].double() @ mean.t()).diagonal()
+        torch.testing.assert_close(gates, torch.full_like(gates, 6.0), rtol=1e-5, atol=0)
+        torch.testing.assert_close(ups, torch.full_like(ups, size / 6.0), rtol=1e-5, atol=0)
+
+
+def _plain_inputs(reader: PromptReader, mlps: list[str], ids: Tensor) -> dict[str, Tensor]:
+    read: dict[str, Tensor] = {}
+    handles = [
+        reader.model.get_submodule(mlp).register_forward_pre_hook(
+            lambda _, given, mlp=mlp: read.__setitem__(mlp, given[0][0, len(reader.form.prefix) :])
+        )
+        for mlp in mlps
+    ]
+    with torch.no_grad():
+        reader.model(ids)
+    for handle in handles:
+        handle.remove()
+    return read
+
+
+def test_where_a_name_ends() -> None:
+    """The fact's own in every wording that has it; else the wording's; else the question's end."""
+    names = {
+        "Who mends Wim's kettle?": {"wim": 1.0},
+        "wim's kettle is mended by whom": {"wim": 1.0},
+        "Who mends the kettle of Otto": {"otto": 1.0},
+        "Who?": {},
+    }
+
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names=names[text]) for text in texts]
+
+    form = chat_form(chat_tokenizer())
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
+    first, *others, alone = names
+    facts = [
+        WordedFact("a", "Ann", [first, *others], 1),
+        WordedFact("b", "x", [alone], 1),
+        WordedFact("c", "y", [first], 1),
+    ]
+    named = named_facts(engine, facts)
+    assert [fact.name for fact in named] == [0, 1, 0]
+    ends = [
+        text[: form.spans(text)[question.end][1]]
+        for text, question in zip([first, *others], named[0].questions, strict=True)
+    ]
+    assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto"]
+    assert named[1].questions[0].end == len(form.spans(alone)) - 1
