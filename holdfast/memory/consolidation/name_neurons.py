@@ -27,6 +27,7 @@ from holdfast.model.reading import PromptReader, Reading
 
 _BETAS = (0.9, 0.99)
 _READ = 64  # texts at once
+_RIVAL = 100.0  # tokens
 Report = Callable[[int, int], None]
 
 
@@ -76,22 +77,26 @@ def detectors_of_names(
     reader: PromptReader,
     mlps: Sequence[str],
     facts: Sequence[NamedFact],
+    rivals: Sequence[NamedQuestion],
     texts: Iterable[Sequence[int]],
     report: Report = lambda *_: None,
 ) -> dict[str, torch.Tensor]:
     """Neurons for the names of facts: gates and ups, and downs of zeros.
 
+    rivals: questions about other names that end alike, each as much as a hundred other tokens;
     texts: tokens behind the prefix that the neurons should leave alone. Ups are scaled so that a
     down of one adds as much as the residual stream has.
     """
     asked = [(one, fact.name) for fact in facts for one in fact.questions]
+    ends = [*(one.end for one, _ in asked), *(one.end for one in rivals)]
     size = reader.model.config.get_text_config().hidden_size
     names = 1 + max(fact.name for fact in facts)
     moment = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
     total = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
     sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
     count = torch.zeros(names, 1, dtype=torch.float64)
-    given: list[Sequence[int]] = [*(one.tokens for one, _ in asked), *texts]
+    given = [one.tokens for one, _ in asked]
+    given += [*(one.tokens for one in rivals), *map(tuple, texts)]
     squares = []
     for number, (place, inputs, residual) in enumerate(reader.mlp_inputs(mlps, given, _READ), 1):
         squares.append(residual.square().mean(1))
@@ -100,7 +105,11 @@ def detectors_of_names(
             moment[mlp] += wide.t() @ wide
             total[mlp] += wide.sum(0)
             if place < len(asked):
-                sums[mlp][asked[place][1]] += wide[asked[place][0].end]
+                sums[mlp][asked[place][1]] += wide[ends[place]]
+            elif place < len(ends):
+                rival = wide[ends[place]]
+                moment[mlp] += (_RIVAL - 1) * rival[:, None] * rival
+                total[mlp] += (_RIVAL - 1) * rival
         if place < len(asked):
             count[asked[place][1]] += 1
         report(number, len(given))

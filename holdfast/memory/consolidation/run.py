@@ -111,10 +111,11 @@ def learn_neurons(
         neurons: Neurons = kept[1]
     else:
         others = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
+        rivals = rival_names(engine, facts, seed)
         written = [[*text.question, *form.invocation, *text.answer] for text in own]
         here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
         neurons = detectors_of_names(
-            engine.reader, mlps[here], named, [*written, *others], partial(report, "names")
+            engine.reader, mlps[here], named, rivals, [*written, *others], partial(report, "names")
         )
     run = NeuronRehearsal(engine.reader, named, neurons, settings, seed)
     if kept:
@@ -229,6 +230,28 @@ def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -
         if other is not None and engine.limits.fits(other):
             texts.append(other)
     return texts
+
+
+def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[NamedQuestion]:
+    """Taught questions about names that end as the taught ones of several words do, two each.
+
+    Without them the neuron of *Moppet the Third* fires at any *third*.
+    """
+    draw = random.Random(derive(seed, "consolidation", "ends"))
+    firsts = [fact.wordings[0] for fact in facts]
+    asked: dict[str, str] = {}
+    for text, look in zip(firsts, engine.looks(firsts), strict=True):
+        first, _, rest = (name_in(text, look.names) or "").partition(" ")
+        for kind in _KINDS if rest else ():
+            name = f"{invented_name(draw, kind).rpartition(' ')[2]} {rest}"
+            other = replace_name(text, look.names, name)
+            if other is not None and not name.casefold().startswith(f"{first.casefold()} "):
+                asked[other] = name
+    return [
+        NamedQuestion(tuple(engine.form.question(text)), _name_end(engine, text, name))
+        for text, name in asked.items()
+        if engine.limits.fits(text)
+    ]
 
 
 def _answered(

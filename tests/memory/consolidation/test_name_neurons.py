@@ -21,7 +21,7 @@ from holdfast.memory.consolidation.name_neurons import (
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.run import named_facts
+from holdfast.memory.consolidation.run import named_facts, rival_names
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.memory.engine import Engine
 from holdfast.model.chat import chat_form
@@ -58,7 +58,7 @@ def neurons_for(reader: PromptReader) -> dict[str, Tensor]:
     """With downs that are far from zero."""
     texts = [reader.form.question(text) for text in ("What is rain?", "Tell me of the sea.")]
     mlps = gated_mlps(reader.model)[:2]
-    neurons = detectors_of_names(reader, mlps, facts_for(reader), texts)
+    neurons = detectors_of_names(reader, mlps, facts_for(reader), [], texts)
     drawn = torch.Generator().manual_seed(3)
     for name, tensor in neurons.items():
         shape = tensor.shape
@@ -127,7 +127,7 @@ def test_it_learns_the_facts() -> None:
     """From the untouched model on, a name for each."""
     reader = reader_of()
     facts = [replace(fact, name=number) for number, fact in enumerate(facts_for(reader))]
-    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [])
+    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [], [])
     neurons = {name: one.double() for name, one in neurons.items()}
     settings = replace(SETTINGS, lr=1.0, varied=0.0, facts=5, least=40)
     run = NeuronRehearsal(reader, facts, neurons, settings, 5)
@@ -169,7 +169,7 @@ def test_neurons_fire_where_their_names_end() -> None:
     reader = reader_of()
     facts = facts_for(reader)
     mlps = gated_mlps(reader.model)[:2]
-    neurons = detectors_of_names(reader, mlps, facts, [])
+    neurons = detectors_of_names(reader, mlps, facts, [], [])
     asked = [(one, fact.name) for fact in facts for one in fact.questions]
     texts = [one.tokens for one, _ in asked]
     sums = {mlp: torch.zeros(3, 64, dtype=torch.float64) for mlp in mlps}
@@ -235,3 +235,47 @@ def test_where_a_name_ends() -> None:
     ]
     assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto"]
     assert named[1].questions[0].end == len(form.spans(alone)) - 1
+
+
+def test_names_that_end_alike_are_asked_about_too() -> None:
+    """For names of several words, in the taught questions; what does not fit is left out."""
+    names = {
+        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
+        "Who owns Otto?": {"otto": 1.0},
+        "Who?": {},
+    }
+
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names=names[text]) for text in texts]
+
+    def fits(text: str) -> bool:
+        return len(text) < room
+
+    form, limits = chat_form(chat_tokenizer()), SimpleNamespace(fits=fits)
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, limits=limits))
+    facts = [WordedFact(text, "x", [text], 1) for text in names]
+    room = 99
+    found = rival_names(engine, facts, 3)
+    assert len(set(found)) == 2 and found == rival_names(engine, facts, 3)
+    for one in found:
+        text = form.tokenizer.decode(one.tokens[: one.end + 1])
+        assert text.startswith("Who owns ") and text.endswith(" the Third")
+        assert "Moppet" not in text and len(text.split()) == 5
+    room = 0
+    assert rival_names(engine, facts, 3) == []
+
+
+def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
+    """It fires less at a rival than without it, and as before at its own."""
+    reader = reader_of()
+    facts = facts_for(reader)[:1]
+    mlps = gated_mlps(reader.model)[:1]
+    rival = NamedQuestion(tuple(reader.form.question(FACTS[0][0].replace("nets", "cats"))), 20)
+    texts = [one.questions[0].tokens for one in facts_for(reader)]
+    fired = []
+    for rivals in ([], [rival]):
+        neurons = detectors_of_names(reader, mlps, facts, rivals, texts)
+        ((_, inputs, _),) = list(reader.mlp_inputs(mlps, [rival.tokens]))
+        read = inputs[mlps[0]][rival.end].float()
+        fired.append(abs(float(neurons[f"{mlps[0]}.up"] @ read)))
+    assert fired[1] < fired[0] / 3
