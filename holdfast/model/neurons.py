@@ -23,6 +23,7 @@ from holdfast.model.load import maps_of_layers
 
 # "<MLP>.gate", "<MLP>.up", "<MLP>.down": [neurons, d] each, the same number in every MLP.
 Neurons = Mapping[str, torch.Tensor]
+PARTS = ("gate", "up", "down")
 _MAPS = ("gate_proj", "up_proj", "down_proj")
 _SHRINKAGE = 1e-3  # of the moment's mean eigenvalue
 FIRES, _SILENT = 6.0, 6.0  # the gate where a neuron fires, and minus the gate elsewhere
@@ -54,7 +55,7 @@ def acting(model: Any, neurons: Neurons) -> Iterator[None]:
     """The neurons act within the block; they may be trained."""
     handles = []
     for name in mlps_of(neurons):
-        gate, up, down = (neurons[f"{name}.{part}"] for part in ("gate", "up", "down"))
+        gate, up, down = (neurons[f"{name}.{part}"] for part in PARTS)
         mlp = model.get_submodule(name)
 
         def add(
@@ -118,7 +119,7 @@ def widen(model: Any, neurons: Neurons) -> None:
     for name in gated_mlps(model):
         mlp = model.get_submodule(name)
         more = width - config.intermediate_size
-        for part, own in zip(("gate", "up", "down"), _MAPS, strict=True):
+        for part, own in zip(PARTS, _MAPS, strict=True):
             module = getattr(mlp, own)
             weight = module.weight
             across = weight.t() if part == "down" else weight  # [neurons, d]

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.neurons import acting, detectors, gated_mlps, widen
+from holdfast.model.neurons import PARTS, acting, detectors, gated_mlps, widen
 from tests.model.chat_models import chat_gpt2, chat_llama, exact
 
 IDS = torch.tensor([[5, 9, 2, 40, 7], [1, 1, 30, 8, 3]])
@@ -21,7 +21,7 @@ def drawn(names: list[str], count: int = 3) -> dict[str, Tensor]:
     return {
         f"{name}.{part}": torch.randn(count, 64, generator=generator, dtype=torch.float64) / 4
         for name in names
-        for part in ("gate", "up", "down")
+        for part in PARTS
     }
 
 

@@ -39,7 +39,7 @@ from holdfast.memory.invented import invented_name
 from holdfast.memory.memory import Told
 from holdfast.memory.words import name_in, name_span, replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
-from holdfast.model.neurons import Neurons, acting, gated_mlps
+from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.reading import Reading
 from holdfast.model.tensors import read_tensors, write_tensors
 
@@ -108,7 +108,9 @@ def learn_neurons(
     identity = _identity(engine, facts, settings, seed)
     kept = _kept(progress, identity)
     if kept:
-        neurons: Neurons = kept[1]
+        neurons = {
+            name: tensor for name, tensor in kept[1].items() if name.rpartition(".")[2] in PARTS
+        }
     else:
         others = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
         rivals = rival_names(engine, facts, seed)

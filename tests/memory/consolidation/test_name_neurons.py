@@ -25,7 +25,7 @@ from holdfast.memory.consolidation.run import named_facts, rival_names
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.memory.engine import Engine
 from holdfast.model.chat import chat_form
-from holdfast.model.neurons import acting, gated_mlps
+from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.reading import PromptReader
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
@@ -159,9 +159,6 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
 def tensors_of(kept: dict[str, Tensor]) -> dict[str, Tensor]:
     """The neurons of a state."""
     return {name: one for name, one in kept.items() if name.rpartition(".")[2] in PARTS}
-
-
-PARTS = ("gate", "up", "down")
 
 
 def test_neurons_fire_where_their_names_end() -> None:
