@@ -86,6 +86,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
         " | holdfast learn memory -": ("minutes",),
         "holdfast consolidate memory": ("minutes",),
+        "holdfast consolidate memory --mergeable": ("minutes",),
+        "holdfast export memory OUT --to hf": ("minutes",),
         "from holdfast import Memory": ("minutes",),
     },
     # Run by tests/serving, which need a port of their own.
