@@ -168,13 +168,17 @@ class PromptReader:
 
     @torch.no_grad()
     def mlp_inputs(
-        self, mlps: Sequence[str], texts: Sequence[Sequence[int]], batch: int = 64
-    ) -> Iterator[tuple[int, dict[str, torch.Tensor], torch.Tensor]]:
+        self,
+        mlps: Sequence[str],
+        texts: Sequence[Sequence[int]],
+        take: Callable[[int, dict[str, torch.Tensor], torch.Tensor], None],
+        batch: int = 64,
+    ) -> None:
         """What MLPs read at every token of texts behind the prefix, and the residual stream there.
 
-        Yields a text's number, what each of the ``mlps`` (names) reads, [tokens, d], and the
-        stream [tokens, d] behind the deepest one's layer. Only the layers so far are computed; the
-        model must not be used for anything else meanwhile.
+        take: is given a text's number, what each of the ``mlps`` (names) reads, [tokens, d], and
+        the stream [tokens, d] behind the deepest one's layer; it must not use the model. Only the
+        layers so far are computed.
         """
         layer = 1 + max(map(_layer_of, mlps))
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
@@ -191,7 +195,8 @@ class PromptReader:
                 stream = self._hidden([texts[place] for place in places])[layer]
                 for row, place in enumerate(places):
                     here = slice(len(texts[place]))
-                    yield place, {name: x[row, here] for name, x in read.items()}, stream[row, here]
+                    inputs = {name: x[row, here] for name, x in read.items()}
+                    take(place, inputs, stream[row, here])
 
     def answer_logits(
         self,

@@ -3,8 +3,8 @@
 What a model knows about a thing it looks up at the last token of its name, in the MLPs of the lower
 layers (Meng et al. 2022, 2202.05262). So there every name gets a neuron a layer: what makes it fire
 follows from what these MLPs read (:func:`holdfast.model.neurons.detectors`), and what it adds is
-trained, until the facts about the name are answered. Text without such a name passes no neuron, so
-nothing else has to be held.
+trained, until the facts about the name are answered. Other text makes no neuron fire, so nothing
+else has to be held.
 
 A step minimizes the mean cross-entropy of some facts' answers. Tokens before a name's end are the
 untouched model's, so their keys and values are computed once.
@@ -97,8 +97,9 @@ def detectors_of_names(
     count = torch.zeros(names, 1, dtype=torch.float64)
     given = [one.tokens for one, _ in asked]
     given += [*(one.tokens for one in rivals), *map(tuple, texts)]
-    squares = []
-    for number, (place, inputs, residual) in enumerate(reader.mlp_inputs(mlps, given, _READ), 1):
+    squares: list[torch.Tensor] = []
+
+    def take(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
         squares.append(residual.square().mean(1))
         for mlp, read in inputs.items():
             wide = read.double()
@@ -112,7 +113,9 @@ def detectors_of_names(
                 total[mlp] += (_RIVAL - 1) * rival
         if place < len(asked):
             count[asked[place][1]] += 1
-        report(number, len(given))
+        report(len(squares), len(given))
+
+    reader.mlp_inputs(mlps, given, take, _READ)
     scale = torch.cat(squares).median().sqrt()
     neurons = {}
     for mlp in mlps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -172,10 +172,17 @@ def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
 
 
 def _sizes(memory: Memory) -> dict[str, int]:
-    """Bytes on disk of the lessons and of the list of facts."""
-    paths = [memory.directory / LESSONS / lesson.file for lesson in memory.record.lessons]
+    """Bytes on disk of the adapters, of the weights alone, and of the list of facts."""
+    record = memory.record
+    adapters, neurons = {lesson.file for lesson in record.lessons}, record.all_neurons
+
+    def size(files: Iterable[str]) -> int:
+        paths = [memory.directory / LESSONS / file for file in files]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
     return {
-        "lessons": sum(path.stat().st_size for path in paths if path.is_file()),
+        "adapters": size(adapters),
+        "weights": size(adapters if neurons is None else {neurons.file}),
         "list": (memory.directory / FACTS_FILE).stat().st_size,
     }
 
@@ -203,7 +210,7 @@ def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report
     model = sum(path.stat().st_size for path in files if path.is_file())
     measures = {
         "seconds": Measure(len(questions), **seconds),
-        "bytes": Measure(None, sum(sizes.values()), sizes["lessons"], sizes["list"]),
+        "bytes": Measure(None, sizes["adapters"] + sizes["list"], sizes["weights"], sizes["list"]),
         "model_bytes": Measure(None, model, model, model),
     }
     return measures, []

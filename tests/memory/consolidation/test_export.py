@@ -170,6 +170,12 @@ def test_the_neurons_are_measured_alone(one: Path) -> None:
     other = evaluate(before, probes, everyday)
     assert other.rows["recalled"].weights == 1.0 and not other.about["neurons"]
     assert other.rows["kl"].weights != found.rows["kl"].weights
+    neurons = Memory(one).record.neurons
+    assert neurons is not None
+    own, lessons = neurons.file, {lesson.file for lesson in before.record.lessons}
+    assert len(before.record.lessons) == 2 and len(lessons) == 1
+    for rows, file in ((found.rows, own), (other.rows, lessons.pop())):
+        assert rows["bytes"].weights == (one / "lessons" / file).stat().st_size
     assert other.identity != found.identity
 
 

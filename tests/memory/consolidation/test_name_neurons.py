@@ -161,6 +161,27 @@ def tensors_of(kept: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: one for name, one in kept.items() if name.rpartition(".")[2] in PARTS}
 
 
+def read_by(reader: PromptReader, mlps: list[str], texts: list[tuple[int, ...]]) -> list[Any]:
+    found: list[Any] = []
+    reader.mlp_inputs(mlps, texts, lambda *one: found.append(one), batch=2)
+    return found
+
+
+def test_what_fails_while_mlps_are_read_leaves_the_model_whole() -> None:
+    reader = reader_of()
+    mlps = gated_mlps(reader.model)[:2]
+    ids = torch.tensor([reader.form.question("Who?")])
+    before = reader.model(ids).logits
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reader.mlp_inputs(mlps, [reader.form.question("Where?")], interrupted)
+    assert torch.equal(reader.model(ids).logits, before)
+    assert not any(reader.model.get_submodule(mlp)._forward_pre_hooks for mlp in mlps)
+
+
 def test_neurons_fire_where_their_names_end() -> None:
     """By the means over the wordings; a down of one adds the residual stream's size."""
     reader = reader_of()
@@ -171,7 +192,7 @@ def test_neurons_fire_where_their_names_end() -> None:
     texts = [one.tokens for one, _ in asked]
     sums = {mlp: torch.zeros(3, 64, dtype=torch.float64) for mlp in mlps}
     counts, stream = torch.zeros(3, 1, dtype=torch.float64), []
-    for place, inputs, residual in list(reader.mlp_inputs(mlps, texts, 2)):
+    for place, inputs, residual in read_by(reader, mlps, texts):
         one, name = asked[place]
         ids = torch.tensor([[*reader.form.prefix, *one.tokens]])
         plain = _plain_inputs(reader, mlps, ids)
@@ -272,7 +293,7 @@ def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
     fired = []
     for rivals in ([], [rival]):
         neurons = detectors_of_names(reader, mlps, facts, rivals, texts)
-        ((_, inputs, _),) = list(reader.mlp_inputs(mlps, [rival.tokens]))
+        ((_, inputs, _),) = read_by(reader, mlps, [rival.tokens])
         read = inputs[mlps[0]][rival.end].float()
         fired.append(abs(float(neurons[f"{mlps[0]}.up"] @ read)))
     assert fired[1] < fired[0] / 3
