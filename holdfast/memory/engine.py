@@ -33,6 +33,7 @@ from holdfast.model.reading import PromptReader, Reading
 _ADAPTERS = 16  # kept in RAM, at most 4 MB each
 _LOOKS = 16_384  # kept in RAM, some 20 MB
 _READ = 64  # questions at once
+_ANSWERS = 32  # at once
 
 
 class Engine:
@@ -105,9 +106,13 @@ class Engine:
 
     @torch.no_grad()
     def answers_given(self, readings: Sequence[Reading], answers: Sequence[str]) -> list[bool]:
-        """Whether greedy decoding, with what acts now, gives each answer and ends, by one pass."""
-        tokens = [self.form.answer(answer) for answer in answers]
-        return (self.reader.answer_logits(readings, tokens).margins() > 0).tolist()
+        """Whether greedy decoding, with what acts now, gives each answer and ends: by passes."""
+        tokens, given = [self.form.answer(answer) for answer in answers], []
+        for begin in range(0, len(tokens), _ANSWERS):
+            here = slice(begin, begin + _ANSWERS)
+            logits = self.reader.answer_logits(readings[here], tokens[here])
+            given += (logits.margins() > 0).tolist()
+        return given
 
     def _use(self, name: str, load: Callable[[], State]) -> None:
         if name not in self._states:

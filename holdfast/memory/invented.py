@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+KINDS = ("person", "thing")
 _SYLLABLES = (
     *("ka", "lo", "mi", "ren", "tor", "vel", "bru", "sha", "din", "wick", "mar", "os", "tin"),
     *("quil", "ha", "pel", "gro", "zan", "fer", "lu", "nor", "thi", "eb", "wyn", "cas", "dro"),

@@ -33,21 +33,29 @@ _MULTIPLE = 32  # of the width of a widened MLP; blocks of quantized formats hav
 def gated_mlps(model: Any) -> list[str]:
     """The names of the MLPs of a model's decoder layers, one a layer, in order.
 
-    Raises HoldfastError where they are not gated ones of three linear maps.
+    Raises HoldfastError where they do not compute what gated MLPs do, or not all as wide.
     """
+    width = getattr(model.config.get_text_config(), "intermediate_size", None)
     parents = [name.rpartition(".")[0] for name in maps_of_layers(model)]
-    found = [name for name in dict.fromkeys(parents) if _is_gated(model.get_submodule(name))]
+    found = [name for name in dict.fromkeys(parents) if _is_gated(model.get_submodule(name), width)]
     if len(found) != model.config.get_text_config().num_hidden_layers:
         raise HoldfastError(
-            f"{type(model).__name__}: its MLPs are not of gate_proj, up_proj and down_proj, to "
-            "which neurons could be added"
+            f"{type(model).__name__}: its MLPs are not gated ones (gate_proj, up_proj, down_proj) "
+            "of one width, to which neurons could be added"
         )
     return found
 
 
-def _is_gated(module: Any) -> bool:
-    maps = [getattr(module, name, None) for name in _MAPS]
-    return all(isinstance(one, nn.Linear) for one in maps) and hasattr(module, "act_fn")
+@torch.no_grad()
+def _is_gated(module: Any, width: Any) -> bool:
+    """Whether a module is a gated MLP of this width; some of these names multiply further."""
+    maps: list[Any] = [getattr(module, name, None) for name in _MAPS]
+    if not all(isinstance(one, nn.Linear) for one in maps) or not hasattr(module, "act_fn"):
+        return False
+    gate, up, down = maps
+    x = torch.ones_like(gate.weight[:1])
+    same = torch.allclose(module(x), down(module.act_fn(gate(x)) * up(x)), rtol=1e-3)
+    return same and gate.out_features == width
 
 
 @contextlib.contextmanager

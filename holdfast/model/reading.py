@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -183,12 +182,15 @@ class PromptReader:
         layer = 1 + max(map(_layer_of, mlps))
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         self._ensure_prefix()  # of all layers
+        modules = {self.model.get_submodule(name): name for name in mlps}
         read: dict[str, torch.Tensor] = {}
+
+        def keep(module: Any, given: tuple[torch.Tensor, ...]) -> None:
+            read[modules[module]] = given[0]
+
         with contextlib.ExitStack() as stack:
-            for name in mlps:
-                module = self.model.get_submodule(name)
-                handle = module.register_forward_pre_hook(partial(_keep_input, read, name))
-                stack.callback(handle.remove)
+            for module in modules:
+                stack.callback(module.register_forward_pre_hook(keep).remove)
             stack.enter_context(_shallow(self.model, layer + 1))
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
@@ -359,12 +361,6 @@ class PromptReader:
 def _layers(cache: Any) -> tuple[Layer, ...]:
     """The keys and values that a cache holds, a pair a layer."""
     return tuple((layer.keys, layer.values) for layer in cache.layers)
-
-
-def _keep_input(
-    read: dict[str, torch.Tensor], name: str, _: Any, given: tuple[torch.Tensor, ...]
-) -> None:
-    read[name] = given[0]
 
 
 def _layer_of(name: str) -> int:

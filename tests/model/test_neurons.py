@@ -78,5 +78,12 @@ def test_a_neuron_fires_at_its_token_and_nowhere_else() -> None:
 
 
 def test_a_model_without_gated_mlps_is_refused() -> None:
-    with pytest.raises(HoldfastError, match="GPT2LMHeadModel: its MLPs are not of gate_proj"):
-        gated_mlps(chat_gpt2())
+    """None at all, one that does more with the same maps, and one of another width."""
+    other, wider = chat_llama(), chat_llama()
+    forward = other.model.layers[2].mlp.forward
+    other.model.layers[2].mlp.forward = lambda x: 0.5 * forward(x)
+    wider.config.intermediate_size = 96
+    for model in (chat_gpt2(), other, wider):
+        with pytest.raises(HoldfastError, match="its MLPs are not gated ones") as caught:
+            gated_mlps(model)
+        assert str(caught.value).startswith(type(model).__name__)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from holdfast.core.seeding import derive
-from holdfast.memory.consolidation.own_texts import OwnTextSettings
-from holdfast.memory.consolidation.rehearsal import Readings
-from holdfast.memory.consolidation.steps import Steps, choose_wording
+from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
+from holdfast.memory.consolidation.steps import Readings, Steps, StepSettings, choose_wording
 from holdfast.model.neurons import FIRES, Neurons, acting, detectors
 from holdfast.model.reading import PromptReader, Reading
 
@@ -32,45 +31,17 @@ Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class NeuronSettings:
-    """How facts are learned into neurons.
+class NeuronSettings(StepSettings):
+    """How facts are learned into neurons; lr: in units of the residual stream.
 
-    begin, end: the fractions of the decoder between which layers get neurons; lr: of AdamW, in
-    units of the residual stream, falling to ``floor`` of it along half a cosine; facts: of a step;
-    varied: the probability that a step takes another wording than the taught one; visits: times
-    that each fact is learned; least: steps at least; cache: bytes of the questions' keys and values
-    that are kept; own: the texts of the model itself at which no neuron should fire.
+    begin, end: the fractions of the decoder between which layers get neurons.
     """
 
-    begin: float = 0.1
-    end: float = 0.34
     lr: float = 0.04
-    floor: float = 0.1
-    facts: int = 24
     varied: float = 0.7
     visits: int = 60
-    least: int = 60
-    cache: int = 1_500_000_000
-    own: OwnTextSettings = field(default_factory=OwnTextSettings)
-
-
-@dataclass(frozen=True)
-class NamedQuestion:
-    """tokens: as of :meth:`ChatForm.question`; end: the number of the token where its name ends."""
-
-    tokens: tuple[int, ...]
-    end: int
-
-
-@dataclass(frozen=True)
-class NamedFact:
-    """answer: its tokens; name: of what it is about, by a number; questions: its wordings, the
-    taught one first.
-    """
-
-    answer: tuple[int, ...]
-    name: int
-    questions: tuple[NamedQuestion, ...]
+    begin: float = 0.1
+    end: float = 0.34
 
 
 def detectors_of_names(

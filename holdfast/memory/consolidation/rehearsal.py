@@ -14,16 +14,21 @@ last state to the same bits.
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from holdfast.anchors.divergences import divergence
 from holdfast.core.seeding import derive, generator
-from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
-from holdfast.memory.consolidation.steps import Steps, choose_wording
+from holdfast.memory.consolidation.own_texts import OwnText
+from holdfast.memory.consolidation.steps import (
+    Question,
+    Readings,
+    Steps,
+    StepSettings,
+    choose_wording,
+)
 from holdfast.model.adapter import adapted, factors, reset
 from holdfast.model.reading import AnswerLogits, PromptReader, Reading
 
@@ -31,31 +36,20 @@ _READ = 8  # own texts at once
 
 
 @dataclass(frozen=True)
-class ConsolidationSettings:
-    """How all facts are learned at once.
+class ConsolidationSettings(StepSettings):
+    """How all facts are learned at once into an adapter.
 
-    start: the fraction of the decoder's layers that stay untouched; rank, lr: of the adapter and
-    AdamW's, which falls to ``floor`` of it along half a cosine; facts: of a step; varied: the
-    probability that a step takes another wording than the taught one; visits: times that each fact
-    is learned; least: steps at least; weight: of the KL; short, named, replaced, chats: own texts
-    of a step; cache: bytes of the questions' keys and values that are kept.
+    start: the fraction of the decoder's layers that stay untouched; rank: of the adapter; weight:
+    of the KL; short, named, replaced, chats: own texts of a step.
     """
 
     start: float = 0.33
     rank: int = 32
-    lr: float = 1e-3
-    floor: float = 0.1
-    facts: int = 24
-    varied: float = 0.5
-    visits: int = 30
-    least: int = 60
     weight: float = 3.0
     short: int = 6
     named: int = 2
     replaced: int = 2
     chats: int = 1
-    cache: int = 1_500_000_000
-    own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
 
 @dataclass(frozen=True)
@@ -145,56 +139,12 @@ class Rehearsal(Steps):
         return self._reader.answer_logits(batch.readings, batch.answers)
 
 
-_Question = tuple[int, ...]
-
-
-class Readings:
-    """Questions read by the untouched model; keys and values are kept as far as there is room.
-
-    They are read in groups that never change, since rounding depends on what is read beside.
-    Calling it with questions gives their readings, in order.
-    """
-
-    def __init__(
-        self, reader: PromptReader, groups: Sequence[Sequence[_Question]], room: int
-    ) -> None:
-        """room: in bytes."""
-        self._reader, self._groups, self._room = reader, groups, room
-        self._place = {one: place for place, group in enumerate(groups) for one in group}
-        self._kept: OrderedDict[int, dict[_Question, Reading]] = OrderedDict()
-        self._bytes = 0
-
-    def __call__(self, questions: Sequence[_Question]) -> list[Reading]:
-        found: dict[_Question, Reading] = {}
-        for one in questions:
-            if one not in found:
-                found |= self._group(self._place[one])
-        return [found[one] for one in questions]
-
-    def _group(self, place: int) -> dict[_Question, Reading]:
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
-        group = list(self._groups[place])
-        read = dict(zip(group, self._reader.read(group), strict=True))
-        self._kept[place] = read
-        self._bytes += _size_of(read)
-        while self._bytes > self._room:
-            self._bytes -= _size_of(self._kept.popitem(last=False)[1])
-        return read
-
-
 def _groups(
     facts: Sequence[RehearsalFact], own: Mapping[str, Sequence[OwnText]]
-) -> list[list[_Question]]:
+) -> list[list[Question]]:
     """The wordings of each fact, and own texts in eights."""
     groups = [list(dict.fromkeys(fact.questions)) for fact in facts]
     for texts in own.values():
         questions = list(dict.fromkeys(text.question for text in texts))
         groups += [questions[begin : begin + _READ] for begin in range(0, len(questions), _READ)]
     return groups
-
-
-def _size_of(group: Mapping[_Question, Reading]) -> int:
-    layers = (layer for reading in group.values() for layer in reading.layers)
-    return sum(side.numel() * side.element_size() for layer in layers for side in layer)

@@ -17,12 +17,11 @@ from holdfast.core.own import require_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.name_neurons import (
-    NamedFact,
-    NamedQuestion,
     NeuronRehearsal,
     NeuronSettings,
     detectors_of_names,
 )
+from holdfast.memory.consolidation.names import named_facts, rival_names
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
@@ -35,18 +34,15 @@ from holdfast.memory.consolidation.rehearsal import (
     RehearsalFact,
 )
 from holdfast.memory.engine import Engine
-from holdfast.memory.invented import invented_name
+from holdfast.memory.invented import KINDS, invented_name
 from holdfast.memory.memory import Told
-from holdfast.memory.words import name_in, name_span, replace_name
+from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
 from holdfast.model.neurons import PARTS, acting, gated_mlps
-from holdfast.model.reading import Reading
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
 _REPLACED = 200  # taught questions about other names, at most
-_KINDS = ("person", "thing")
-_AT_ONCE = 32
 
 
 def learn_adapter(
@@ -85,7 +81,7 @@ def learn_adapter(
     load_state(engine.reader.model, state)
     readings = engine.reader.read([fact.questions[0] for fact in taught])
     with adapted(engine.reader.model):
-        return state, _given(engine, readings, [fact.answer for fact in taught])
+        return state, engine.answers_given(readings, [fact.answer for fact in facts])
 
 
 def learn_neurons(
@@ -117,7 +113,12 @@ def learn_neurons(
         written = [[*text.question, *form.invocation, *text.answer] for text in own]
         here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
         neurons = detectors_of_names(
-            engine.reader, mlps[here], named, rivals, [*written, *others], partial(report, "names")
+            engine.reader,
+            mlps[here],
+            named,
+            rivals,
+            [*written, *others],
+            partial(report, "reading names"),
         )
     run = NeuronRehearsal(engine.reader, named, neurons, settings, seed)
     if kept:
@@ -126,39 +127,7 @@ def learn_neurons(
     learned = {name: tensor.detach() for name, tensor in run.neurons.items()}
     with acting(model, learned):
         readings = engine.reader.read([fact.questions[0].tokens for fact in named])
-        return learned, _given(engine, readings, [fact.answer for fact in named])
-
-
-def named_facts(engine: Engine, facts: Sequence[WordedFact]) -> list[NamedFact]:
-    """Facts with the tokens where the names end that they are about, by numbers from 0.
-
-    A question that names nothing counts as a name of its own, which ends with it.
-    """
-    form = engine.form
-    numbers: dict[str, int] = {}
-    named = []
-    firsts = engine.looks([fact.wordings[0] for fact in facts])
-    for fact, look in zip(facts, firsts, strict=True):
-        name = name_in(fact.wordings[0], look.names) or fact.wordings[0]
-        questions = tuple(
-            NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
-            for text in fact.wordings
-        )
-        number = numbers.setdefault(name.casefold(), len(numbers))
-        named.append(NamedFact(tuple(form.answer(fact.answer)), number, questions))
-    return named
-
-
-def _name_end(engine: Engine, text: str, name: str) -> int:
-    """The number of the token in which a name ends: the fact's, or what this wording names."""
-    place = text.casefold().rfind(name.casefold())
-    if place >= 0:
-        end = place + len(name)
-    else:
-        span = name_span(text, engine.looks([text])[0].names)
-        end = span[1] if span else len(text)
-    spans = engine.form.spans(text)
-    return max(row for row, (begin, _) in enumerate(spans) if begin < end or not row)
+        return learned, engine.answers_given(readings, [fact.answer for fact in facts])
 
 
 def _own_texts(engine: Engine, settings: OwnTextSettings, report: Told) -> list[OwnText]:
@@ -207,19 +176,6 @@ def _kept(progress: Path, identity: str) -> tuple[int, State] | None:
     return None
 
 
-@torch.no_grad()
-def _given(
-    engine: Engine, readings: Sequence[Reading], answers: Sequence[Sequence[int]]
-) -> list[bool]:
-    """Whether greedy decoding, with what acts now, gives each answer and ends."""
-    given: list[bool] = []
-    for begin in range(0, len(answers), _AT_ONCE):
-        here = slice(begin, begin + _AT_ONCE)
-        logits = engine.reader.answer_logits(readings[here], answers[here])
-        given += (logits.margins() > 0).tolist()
-    return given
-
-
 def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[str]:
     """Taught questions about invented names."""
     draw = random.Random(derive(seed, "consolidation", "others"))
@@ -227,33 +183,11 @@ def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -
     asked = [draw.choice(fact.wordings) for fact in drawn]
     texts: list[str] = []
     for text, look in zip(asked, engine.looks(asked), strict=True):
-        name = invented_name(draw, draw.choice(_KINDS))
+        name = invented_name(draw, draw.choice(KINDS))
         other = replace_name(text, look.names, name)
         if other is not None and engine.limits.fits(other):
             texts.append(other)
     return texts
-
-
-def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[NamedQuestion]:
-    """Taught questions about names that end as the taught ones of several words do, two each.
-
-    Without them the neuron of *Moppet the Third* fires at any *third*.
-    """
-    draw = random.Random(derive(seed, "consolidation", "ends"))
-    firsts = [fact.wordings[0] for fact in facts]
-    asked: dict[str, str] = {}
-    for text, look in zip(firsts, engine.looks(firsts), strict=True):
-        first, _, rest = (name_in(text, look.names) or "").partition(" ")
-        for kind in _KINDS if rest else ():
-            name = f"{invented_name(draw, kind).rpartition(' ')[2]} {rest}"
-            other = replace_name(text, look.names, name)
-            if other is not None and not name.casefold().startswith(f"{first.casefold()} "):
-                asked[other] = name
-    return [
-        NamedQuestion(tuple(engine.form.question(text)), _name_end(engine, text, name))
-        for text, name in asked.items()
-        if engine.limits.fits(text)
-    ]
 
 
 def _answered(

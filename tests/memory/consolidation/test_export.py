@@ -20,7 +20,8 @@ from holdfast.exports.memory import export_memory
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation import name_neurons, run
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
-from holdfast.memory.consolidation.name_neurons import NamedFact, NamedQuestion, NeuronSettings
+from holdfast.memory.consolidation.name_neurons import NeuronSettings
+from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
 from holdfast.memory.engine import Engine
 from holdfast.memory.evaluation.measure import evaluate
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,13 +17,16 @@ from torch import Tensor
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.name_neurons import (
-    NamedFact,
-    NamedQuestion,
     NeuronRehearsal,
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.run import named_facts, rival_names
+from holdfast.memory.consolidation.names import (
+    NamedFact,
+    NamedQuestion,
+    named_facts,
+    rival_names,
+)
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.memory.engine import Engine
 from holdfast.model.chat import chat_form
@@ -78,14 +83,14 @@ def test_a_step_minimizes_the_plain_loss() -> None:
     draw = random.Random(derive(5, "neurons", 0))
     chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
     asked = [choose_wording(fact.questions, SETTINGS.varied, draw) for fact in chosen]
-    form, losses = reader.form, []
+    form, losses, mlps = reader.form, [], gated_mlps(reader.model)
     with acting(reader.model, run.neurons):
         for one, fact in zip(asked, chosen, strict=True):
             # Before its name's end a question passes no neuron in the run: none fires there.
             before = [*form.prefix, *one.tokens, *form.invocation]
             ids = torch.tensor([[*before, *fact.answer[:-1]]])
             silent = len(form.prefix) + one.end
-            with _from(run, silent):
+            with _from(reader.model, mlps, silent):
                 logits = reader.model(ids).logits[0, len(before) - 1 :]
             losses.append(F.cross_entropy(logits, torch.tensor(fact.answer)))
         loss = torch.stack(losses).mean()
@@ -96,31 +101,21 @@ def test_a_step_minimizes_the_plain_loss() -> None:
     assert max(gradient.abs().max() for gradient in gradients) > 1e-4
 
 
-def _from(run: NeuronRehearsal, begin: int) -> Any:
+@contextlib.contextmanager
+def _from(model: Any, mlps: list[str], begin: int) -> Iterator[None]:
     """Within the block what MLPs add at the first ``begin`` tokens is the untouched model's."""
-    import contextlib
 
-    model = run._reader.model
+    def undo(module: Any, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        x = given[0]
+        own = module.down_proj(module.act_fn(module.gate_proj(x)) * module.up_proj(x))
+        return torch.cat([own[:, :begin], out[:, begin:]], 1)
 
-    @contextlib.contextmanager
-    def within() -> Any:
-        handles = []
-        for name in gated_mlps(model):
-            mlp = model.get_submodule(name)
-
-            def undo(module: Any, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
-                x = given[0]
-                own = module.down_proj(module.act_fn(module.gate_proj(x)) * module.up_proj(x))
-                return torch.cat([own[:, :begin], out[:, begin:]], 1)
-
-            handles.append(mlp.register_forward_hook(undo))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    return within()
+    handles = [model.get_submodule(mlp).register_forward_hook(undo) for mlp in mlps]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def test_it_learns_the_facts() -> None:

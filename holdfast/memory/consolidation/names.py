@@ -1,0 +1,86 @@
+"""Where in a question the name ends that it is about."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.core.seeding import derive
+from holdfast.memory.batch import WordedFact
+from holdfast.memory.engine import Engine
+from holdfast.memory.invented import KINDS, invented_name
+from holdfast.memory.words import name_in, name_span, replace_name
+
+
+@dataclass(frozen=True)
+class NamedQuestion:
+    """tokens: as of :meth:`ChatForm.question`; end: the number of the token where its name ends."""
+
+    tokens: tuple[int, ...]
+    end: int
+
+
+@dataclass(frozen=True)
+class NamedFact:
+    """answer: its tokens; name: of what it is about, by a number; questions: its wordings, the
+    taught one first.
+    """
+
+    answer: tuple[int, ...]
+    name: int
+    questions: tuple[NamedQuestion, ...]
+
+
+def named_facts(engine: Engine, facts: Sequence[WordedFact]) -> list[NamedFact]:
+    """Facts with the tokens where the names end that they are about, by numbers from 0.
+
+    A question that names nothing counts as a name of its own, which ends with it.
+    """
+    form = engine.form
+    numbers: dict[str, int] = {}
+    named = []
+    firsts = engine.looks([fact.wordings[0] for fact in facts])
+    for fact, look in zip(facts, firsts, strict=True):
+        name = name_in(fact.wordings[0], look.names) or fact.wordings[0]
+        questions = tuple(
+            NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
+            for text in fact.wordings
+        )
+        number = numbers.setdefault(name.casefold(), len(numbers))
+        named.append(NamedFact(tuple(form.answer(fact.answer)), number, questions))
+    return named
+
+
+def _name_end(engine: Engine, text: str, name: str) -> int:
+    """The number of the token in which a name ends: the fact's, or what this wording names."""
+    place = text.casefold().rfind(name.casefold())
+    if place >= 0:
+        end = place + len(name)
+    else:
+        span = name_span(text, engine.looks([text])[0].names)
+        end = span[1] if span else len(text)
+    spans = engine.form.spans(text)
+    return max(row for row, (begin, _) in enumerate(spans) if begin < end or not row)
+
+
+def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[NamedQuestion]:
+    """Taught questions about names that end as the taught ones of several words do, two each.
+
+    Without them the neuron of *Moppet the Third* fires at any *third*.
+    """
+    draw = random.Random(derive(seed, "consolidation", "ends"))
+    firsts = [fact.wordings[0] for fact in facts]
+    asked: dict[str, str] = {}
+    for text, look in zip(firsts, engine.looks(firsts), strict=True):
+        first, _, rest = (name_in(text, look.names) or "").partition(" ")
+        for kind in KINDS if rest else ():
+            name = f"{invented_name(draw, kind).rpartition(' ')[2]} {rest}"
+            other = replace_name(text, look.names, name)
+            if other is not None and not name.casefold().startswith(f"{first.casefold()} "):
+                asked[other] = name
+    return [
+        NamedQuestion(tuple(engine.form.question(text)), _name_end(engine, text, name))
+        for text, name in asked.items()
+        if engine.limits.fits(text)
+    ]
