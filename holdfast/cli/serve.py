@@ -97,12 +97,13 @@ def serve(
         called = name or memory.resolve().name
 
         def announce() -> None:
+            # Whoever reads the address may already be served, so nothing may fail after it.
+            tell_waiting(memory, teach=teach)
             # The part behind # stays in the browser. A key that is known is not shown.
             print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))
             print(f"endpoint: {address.url}/v1, model {called}", flush=True)
             if given is not None:
                 typer.echo("key: that of HOLDFAST_API_KEY", err=True)
-            tell_waiting(memory, teach=teach)
 
         with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
             listening.serve(

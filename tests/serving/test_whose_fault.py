@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InUseError
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory import queue
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
 from holdfast.serving.batcher import Batcher
@@ -65,8 +66,6 @@ def test_a_new_memory_is_held_from_its_first_lesson_on(chat_memory: Path, tmp_pa
 
 
 def test_an_opened_memory_is_not_made_anew(chat_memory: Path, tmp_path: Path) -> None:
-    from holdfast.core.errors import HoldfastError
-
     place = copied(chat_memory, tmp_path / "m")
     memory = Memory(place)
     place.rename(tmp_path / "away")
@@ -87,6 +86,19 @@ def test_a_memory_that_is_damaged_while_its_server_starts(
 
     asyncio.run(Teacher(place, unused).begin())
     assert "what is on file cannot be read" in caplog.text
+
+
+def test_a_memory_that_goes_while_its_server_starts_is_no_servers_address(
+    holdfast, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was told an address finds its server there."""
+
+    def gone(_: Path) -> Any:
+        raise HoldfastError("memory.json: no such file")
+
+    monkeypatch.setattr(queue, "waiting_lessons", gone)
+    said = holdfast("serve", place, "--teach", "--port", "0")
+    assert said.status == 2 and "no such file" in said.err and said.out == ""
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
