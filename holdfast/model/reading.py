@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from transformers import DynamicCache
 
+from holdfast.model.answer_logits import AnswerLogits, logits_at
 from holdfast.model.chat import ChatForm
 from holdfast.model.load import maps_of_layers
 
@@ -34,43 +35,6 @@ class Reading:
     length: int
     layers: tuple[Layer, ...]
     states: torch.Tensor | None
-
-
-@dataclass(frozen=True)
-class AnswerLogits:
-    """Logits at every token of some answers, one answer after another.
-
-    logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
-    [tokens], the number of the answer a row belongs to; stops: the tokens that end an answer.
-    """
-
-    logits: torch.Tensor
-    targets: torch.Tensor
-    answer: torch.Tensor
-    stops: tuple[int, ...] = ()
-
-    def losses(self) -> torch.Tensor:
-        """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
-        each = F.cross_entropy(self.logits, self.targets, reduction="none")
-        count = int(self.answer[-1]) + 1
-        sums = each.new_zeros(count).index_add(0, self.answer, each)
-        return sums / torch.bincount(self.answer, minlength=count)
-
-    def margins(self) -> torch.Tensor:
-        """The least lead of an answer's tokens over every other token, in nats: [answers].
-
-        Negative where greedy decoding would leave the answer. Any of the stops ends it.
-        """
-        logits = self.logits.detach()
-        right = F.one_hot(self.targets, logits.shape[1]).bool()
-        if self.stops:
-            stops = torch.tensor(self.stops, device=logits.device)
-            ending = torch.isin(self.targets, stops)
-            right[:, stops] |= ending[:, None]
-        own = logits.masked_fill(~right, float("-inf")).amax(1)
-        others = logits.masked_fill(right, float("-inf")).amax(1)
-        least = logits.new_full((int(self.answer[-1]) + 1,), float("inf"))
-        return least.scatter_reduce(0, self.answer, own - others, "amin")
 
 
 class PromptReader:
@@ -213,23 +177,17 @@ class PromptReader:
         between = [self.form.invocation] * len(answers) if behind is None else behind
         tokens = [[*row, *answer[:-1]] for row, answer in zip(between, answers, strict=True)]
         ids, present = _right_padded(tokens, self._device)
-        first = min(map(len, between))
-        logits = self._pass(
-            self._cache(readings), readings, ids, present, keep=ids.shape[1] - first + 1
-        )
-        rows = [
-            logits[place, len(row) - first :][: len(answer)]
-            for place, (row, answer) in enumerate(zip(between, answers, strict=True))
-        ]
-        return self._answer_logits(rows, answers)
-
-    def _answer_logits(
-        self, rows: Sequence[torch.Tensor], answers: Sequence[Sequence[int]]
-    ) -> AnswerLogits:
-        """rows: the logits [tokens, vocabulary] of each answer."""
         owner = [place for place, answer in enumerate(answers) for _ in answer]
+        # The last token before an answer gives its first.
+        columns = [
+            len(row) - 1 + place
+            for row, answer in zip(between, answers, strict=True)
+            for place in range(len(answer))
+        ]
+        with logits_at(self.model, owner, columns):
+            logits = self._pass(self._cache(readings), readings, ids, present, keep=0)[0]
         return AnswerLogits(
-            torch.cat(list(rows)),
+            logits,
             torch.tensor([token for answer in answers for token in answer], device=self._device),
             torch.tensor(owner, device=self._device),
             tuple(sorted(self.form.stops)),
@@ -309,7 +267,7 @@ class PromptReader:
     ) -> torch.Tensor:
         """Logits [batch, keep, vocabulary] at the last ``keep`` of the tokens behind the prompts.
 
-        present: [batch, tokens behind the prompts so far], 0 where a row is padded.
+        keep: 0 for all; present: [batch, tokens behind the prompts so far], 0 where padded.
         """
         start, longest = len(self.form.prefix), max(reading.length for reading in readings)
         lengths = torch.tensor([reading.length for reading in readings], device=ids.device)

@@ -30,7 +30,8 @@ from holdfast.memory.consolidation.steps import (
     choose_wording,
 )
 from holdfast.model.adapter import adapted, factors, reset
-from holdfast.model.reading import AnswerLogits, PromptReader, Reading
+from holdfast.model.answer_logits import AnswerLogits
+from holdfast.model.reading import PromptReader, Reading
 
 _READ = 8  # own texts at once
 

@@ -1,0 +1,68 @@
+"""Logits at the tokens of answers, and no others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits at every token of some answers, one answer after another.
+
+    logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
+    [tokens], the number of the answer a row belongs to; stops: the tokens that end an answer.
+    """
+
+    logits: torch.Tensor
+    targets: torch.Tensor
+    answer: torch.Tensor
+    stops: tuple[int, ...] = ()
+
+    def losses(self) -> torch.Tensor:
+        """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
+        each = F.cross_entropy(self.logits, self.targets, reduction="none")
+        count = int(self.answer[-1]) + 1
+        sums = each.new_zeros(count).index_add(0, self.answer, each)
+        return sums / torch.bincount(self.answer, minlength=count)
+
+    def margins(self) -> torch.Tensor:
+        """The least lead of an answer's tokens over every other token, in nats: [answers].
+
+        Negative where greedy decoding would leave the answer. Any of the stops ends it.
+        """
+        logits = self.logits.detach()
+        right = F.one_hot(self.targets, logits.shape[1]).bool()
+        if self.stops:
+            stops = torch.tensor(self.stops, device=logits.device)
+            ending = torch.isin(self.targets, stops)
+            right[:, stops] |= ending[:, None]
+        own = logits.masked_fill(~right, float("-inf")).amax(1)
+        others = logits.masked_fill(right, float("-inf")).amax(1)
+        least = logits.new_full((int(self.answer[-1]) + 1,), float("inf"))
+        return least.scatter_reduce(0, self.answer, own - others, "amin")
+
+
+@contextlib.contextmanager
+def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[None]:
+    """Within the block a pass gives logits [1, places, vocabulary], at these rows and columns.
+
+    Those of all tokens would cost as much as the decoder does, in a small model.
+    """
+    head = model.get_output_embeddings()
+
+    def gather(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        hidden = given[0]
+        index = [torch.tensor(one, device=hidden.device) for one in (rows, columns)]
+        return hidden[index[0], index[1]][None]
+
+    handle = head.register_forward_pre_hook(gather)
+    try:
+        yield
+    finally:
+        handle.remove()
