@@ -184,10 +184,8 @@ class PromptReader:
             for row, answer in zip(between, answers, strict=True)
             for place in range(len(answer))
         ]
-        with logits_at(self.model, owner, columns):
-            logits = self._pass(self._cache(readings), readings, ids, present, keep=0)[0]
         return AnswerLogits(
-            logits,
+            self._pass(self._cache(readings), readings, ids, present, (owner, columns)),
             torch.tensor([token for answer in answers for token in answer], device=self._device),
             torch.tensor(owner, device=self._device),
             tuple(sorted(self.form.stops)),
@@ -245,8 +243,8 @@ class PromptReader:
         cache, present = self._cache(readings), torch.ones_like(ids)
         done = [False] * len(readings)
         for step in range(limit):
-            logits = self._pass(cache, readings, ids, present, keep=1)
-            following = choose(logits[:, -1], step)
+            last = range(len(readings)), [ids.shape[1] - 1] * len(readings)
+            following = choose(self._pass(cache, readings, ids, present, last), step)
             tokens = following.tolist()
             done = [
                 ended or token in self.form.stops for ended, token in zip(done, tokens, strict=True)
@@ -263,27 +261,26 @@ class PromptReader:
         readings: Sequence[Reading],
         ids: torch.Tensor,
         present: torch.Tensor,
-        keep: int,
+        places: tuple[Sequence[int], Sequence[int]],
     ) -> torch.Tensor:
-        """Logits [batch, keep, vocabulary] at the last ``keep`` of the tokens behind the prompts.
+        """Logits [places, vocabulary] at rows and columns of tokens behind the prompts.
 
-        keep: 0 for all; present: [batch, tokens behind the prompts so far], 0 where padded.
+        present: [batch, tokens behind the prompts so far], 0 where a row is padded.
         """
         start, longest = len(self.form.prefix), max(reading.length for reading in readings)
         lengths = torch.tensor([reading.length for reading in readings], device=ids.device)
         padded = torch.arange(longest, device=ids.device) >= (longest - lengths)[:, None]
         prefix = present.new_ones(len(readings), start)
         mask = torch.cat([prefix, padded.to(present.dtype), present], 1)
-        places = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
-        positions = start + lengths[:, None] + places
-        logits: torch.Tensor = self.model(
-            ids,
-            past_key_values=cache,
-            attention_mask=mask,
-            position_ids=positions,
-            logits_to_keep=keep,
-        ).logits
-        return logits
+        here = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
+        with logits_at(self.model, *places):
+            logits: torch.Tensor = self.model(
+                ids,
+                past_key_values=cache,
+                attention_mask=mask,
+                position_ids=start + lengths[:, None] + here,
+            ).logits
+        return logits[0]
 
     def _cache(self, readings: Sequence[Reading | None]) -> DynamicCache:
         """A cache that holds the prefix and, padded on the left, each prompt."""

@@ -40,9 +40,10 @@ def named_facts(engine: Engine, facts: Sequence[WordedFact]) -> list[NamedFact]:
     form = engine.form
     numbers: dict[str, int] = {}
     named = []
-    firsts = engine.looks([fact.wordings[0] for fact in facts])
-    for fact, look in zip(facts, firsts, strict=True):
-        name = name_in(fact.wordings[0], look.names) or fact.wordings[0]
+    firsts = [fact.wordings[0] for fact in facts]
+    looks = engine.looks(firsts)
+    names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
+    for fact, name in zip(facts, _whole_names(firsts, names), strict=True):
         questions = tuple(
             NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
             for text in fact.wordings
@@ -50,6 +51,24 @@ def named_facts(engine: Engine, facts: Sequence[WordedFact]) -> list[NamedFact]:
         number = numbers.setdefault(name.casefold(), len(numbers))
         named.append(NamedFact(tuple(form.answer(fact.answer)), number, questions))
     return named
+
+
+def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Each question's name as long as another question has it: *Moppet* is *Moppet the Third*."""
+    having: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        for word in set(name.casefold().split()):
+            having.setdefault(word, []).append(name)
+    whole = []
+    for question, name in zip(questions, names, strict=True):
+        text, part = question.casefold(), name.casefold()
+        longer = [
+            one
+            for one in having[part.split()[-1]]
+            if part in one.casefold() and one.casefold() in text
+        ]
+        whole.append(max(longer, key=len))
+    return whole
 
 
 def _name_end(engine: Engine, text: str, name: str) -> int:

@@ -250,6 +250,28 @@ def test_where_a_name_ends() -> None:
     assert named[1].questions[0].end == len(form.spans(alone)) - 1
 
 
+def test_a_name_is_as_long_as_another_question_has_it() -> None:
+    """What is read as a name differs from question to question; where one ends, the name does."""
+    whole, part = {"moppet": 1.0, "the": 1.0, "third": 1.0}, {"moppet": 1.0}
+    names = {
+        "Whose is Moppet the Third?": part,
+        "Where does moppet the third sleep?": whole,
+        "Who feeds Moppet?": part,
+    }
+
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names=names[text]) for text in texts]
+
+    form = chat_form(chat_tokenizer())
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
+    named = named_facts(engine, [WordedFact(text, "x", [text], 1) for text in names])
+    assert [fact.name for fact in named] == [0, 0, 1]
+    for text, fact in zip(names, named, strict=True):
+        assert form.spans(text)[fact.questions[0].end][1] == len(
+            text.split(" sleep")[0].rstrip("?")
+        )
+
+
 def test_names_that_end_alike_are_asked_about_too() -> None:
     """For names of several words, in the taught questions; what does not fit is left out."""
     names = {
