@@ -55,7 +55,7 @@ def items(
         save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
         print(figure.with_suffix(".png"))
     if out is not None:
-        write_text_atomically(out, frame.to_csv(index=False))
+        write_text_atomically(out, frame.to_csv(index=False), parents=True)
         print(out)
 
 

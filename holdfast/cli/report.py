@@ -30,8 +30,12 @@ def write_report(*directories: Path, out: Path | None = None, title: str | None 
 
     with loading("making the page"):
         from holdfast.analysis.study import read_study
+        from holdfast.core.files import make_folder
         from holdfast.report.page import write_page
 
         study = read_study(*directories)
-        path = out or directories[0] / "report.html"
-        return write_page(study, path, title=title)
+        if out is None:
+            out = directories[0] / "report.html"
+        else:
+            make_folder(out.parent, parents=True)
+        return write_page(study, out, title=title)

@@ -97,7 +97,7 @@ def serve(
         called = name or memory.resolve().name
 
         def announce() -> None:
-            # Whoever reads the address may already be served, so nothing may fail after it.
+            # A client may connect as soon as it reads the address, so nothing may fail after it.
             tell_waiting(memory, teach=teach)
             # The part behind # stays in the browser. A key that is known is not shown.
             print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))

@@ -9,7 +9,6 @@ from typing import Any
 from holdfast.core.config import differences
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
-from holdfast.core.own import require_directory
 
 FORMAT = 2  # of config.json and study.json; the first was that of commit 6a3d55a and before
 _SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
@@ -41,7 +40,6 @@ def claim(path: Path, what: str, settings: Mapping[str, Any]) -> None:
     if path.exists():
         check_same(path.parent, what, read_json(path), settings)
     else:
-        require_directory(path.parent)
         write_json(path, dict(settings))
 
 

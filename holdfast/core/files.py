@@ -17,7 +17,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
-from holdfast.core.own import own_file, refuse_links, regular, remove_folder
+from holdfast.core.own import (
+    moved,
+    own_file,
+    refuse_links,
+    regular,
+    remove_folder,
+    require_directory,
+)
 
 _LOCK = ".lock"
 MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
@@ -31,15 +38,19 @@ def lock_directory(
     lock: str = _LOCK,
     patience: float = MOMENT,
     parts: Iterable[str] = (),
+    create: bool = True,
 ) -> Iterator[None]:
-    """Lock a directory, created if missing, for this process during the block.
+    """Lock a directory for this process during the block.
 
     lock: the name of the lock's file, for a directory in which several things are written;
     patience: seconds to wait for another process that holds it, or ``FOR_EVER``; parts: what may be
-    written there. Raises InUseError when it still holds it then, HoldfastError when a part is a
-    link, the directory cannot be written or its file system has no locks.
+    written there; create: make the directory where it is missing. Raises InUseError when it still
+    holds it then, HoldfastError when a part is a link, the directory is missing, cannot be written
+    or its file system has no locks.
     """
     refuse_links(directory, (lock, *parts))
+    if not create:  # the lock's library would make it
+        require_directory(directory)
     held = FileLock(directory / lock, timeout=patience)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -169,18 +180,23 @@ def extend(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path, *, in_folder: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, in_folder: bool = False, parents: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
     in_folder: the temporary path lies in a folder of its own, for a library that makes further
     files beside it; so all that a killed writer leaves is known to be ours.
-    Raises HoldfastError when the disk is full or the place cannot be written; ``path`` is then
-    unchanged.
+    parents: makes the folders in which ``path`` lies. Without it they must exist, so a work's
+    directory that is moved meanwhile is not made again.
+    Raises HoldfastError when a folder is missing, the disk is full or the place cannot be written;
+    ``path`` is then unchanged.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary = part / path.name if in_folder else part
     try:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if in_folder:
+            part.mkdir(exist_ok=True)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -203,22 +219,39 @@ def _kind(error: BaseException) -> type[HoldfastError]:
     return NoSpaceError if told or words else HoldfastError
 
 
+def make_folder(folder: Path, *, parents: bool = False) -> Path:
+    """Make a folder where it is missing, and return it; ``parents``: also those in which it lies.
+
+    Raises HoldfastError where it cannot be made, as in a directory that was moved.
+    """
+    try:
+        folder.mkdir(exist_ok=True, parents=parents)
+        return folder
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
 def _unwritable(path: Path, error: OSError) -> HoldfastError:
+    if not path.parent.is_dir() and isinstance(error, FileNotFoundError):
+        return moved(path.parent)
     return _kind(error)(
         f"{path}: cannot be written ({error.strerror or error}); free some space or choose another "
         "place, then run the same command again"
     )
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Replace a text file (UTF-8) atomically."""
-    with atomic_write(path) as temporary:
+def write_text_atomically(path: Path, text: str, *, parents: bool = False) -> None:
+    """Replace a text file (UTF-8) atomically; ``parents``: see :func:`atomic_write`."""
+    with atomic_write(path, parents=parents) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically. Raises ValueError for NaN, which is not JSON."""
-    write_text_atomically(path, json_text(value))
+def write_json(path: Path, value: Any, *, parents: bool = False) -> None:
+    """Replace a JSON file atomically; ``parents``: see :func:`atomic_write`.
+
+    Raises ValueError for NaN, which is not JSON.
+    """
+    write_text_atomically(path, json_text(value), parents=parents)
 
 
 def json_text(value: Any) -> str:

@@ -33,5 +33,5 @@ def take_place(
             "write it; move it away, or choose another directory"
         )
     # First, so that a killed call has nothing here that it does not know again.
-    write_json(record, sorted({*listed, *names} - {*stale}))
+    write_json(record, sorted({*listed, *names} - {*stale}), parents=True)
     remove_named(directory, {*listed} & {*stale})

@@ -112,9 +112,14 @@ def remove_folder(folder: Path) -> None:
 def require_directory(directory: Path) -> None:
     """Raise HoldfastError where a directory in which something is written was moved or removed."""
     if not directory.is_dir():
-        raise HoldfastError(
-            f"{directory}: was moved or removed meanwhile; repeat the command where it is now"
-        )
+        raise moved(directory)
+
+
+def moved(directory: Path) -> HoldfastError:
+    """The error for a directory that is no longer where something is to be written."""
+    return HoldfastError(
+        f"{directory}: was moved or removed meanwhile; repeat the command where it is now"
+    )
 
 
 class HeldDirectory:

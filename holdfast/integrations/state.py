@@ -124,7 +124,7 @@ def save(anchored: Anchored, directory: Path) -> None:
     Raises HoldfastError when it cannot be written.
     """
     header, tensors = pack(anchored)
-    with atomic_write(directory / FILE, in_folder=True) as temporary:
+    with atomic_write(directory / FILE, in_folder=True, parents=True) as temporary:
         save_file(tensors, temporary, metadata={"holdfast": json.dumps(header)})
 
 

@@ -43,7 +43,7 @@ def first_general_text(learner: Learner) -> Sequences:
     )
     if is_rank_zero() and time.monotonic() - begun > _SECONDS_WORTH_KEEPING:
         with suppress(HoldfastError):
-            write_text_atomically(path, json.dumps(text) + "\n")
+            write_text_atomically(path, json.dumps(text) + "\n", parents=True)
     return text
 
 

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import atomic_write
-from holdfast.core.own import regular, remove_named, remove_unfinished, require_directory
+from holdfast.core.files import atomic_write, make_folder
+from holdfast.core.own import regular, remove_named, remove_unfinished
 from holdfast.results import RecallMatrix
 from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
 
@@ -107,8 +107,8 @@ class Store:
 
     def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:
         """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
-        require_directory(self.directory)
         path = self.directory / name
+        make_folder(path.parent)
         with atomic_write(path, in_folder=True) as temporary:
             try:
                 save_file(tensors, temporary)
@@ -133,7 +133,6 @@ class Store:
 
     def commit(self, commit: Commit) -> None:
         """Write ``commit`` as the last one, then remove the files that it supersedes."""
-        require_directory(self.directory)
         write_commit(self.directory, commit.values())
         self.sweep(commit)
 

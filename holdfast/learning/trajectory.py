@@ -24,6 +24,7 @@ from holdfast.core.files import (
     cut,
     json_text,
     lock_directory,
+    make_folder,
     read_bytes,
     write_text_atomically,
 )
@@ -310,7 +311,7 @@ class Trajectory:
             json.dumps({"tokens": tokens[1:], "text": learner.backbone.decode(tokens[1:])})
             for tokens in report.replay
         ]
-        path = self.directory / SAMPLES / f"task-{report.task:04d}.jsonl"
+        path = make_folder(self.directory / SAMPLES) / f"task-{report.task:04d}.jsonl"
         write_text_atomically(path, "".join(line + "\n" for line in lines))
 
     def _ready_learner(self) -> Learner:

@@ -145,7 +145,7 @@ def tuning_key(form: ChatForm, fingerprint: str) -> str:
 
 def write_tuning(folder: Path, tuning: GateTuning) -> None:
     """Write a tuning under its key. Raises HoldfastError when it cannot be written."""
-    write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning))
+    write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning), parents=True)
 
 
 def fit(

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.files import lock_directory, read_json, write_json
-from holdfast.core.own import remove_unfinished, require_directory
+from holdfast.core.files import lock_directory, make_folder, read_json, write_json
+from holdfast.core.own import remove_unfinished
 from holdfast.streams.batches import FACTS_FILE
 
 if TYPE_CHECKING:
@@ -187,7 +187,6 @@ def _check_types(record: Record) -> None:
 
 def write_record(directory: Path, record: Record) -> None:
     """Commit; the files that it names have to be written before."""
-    require_directory(directory)
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
@@ -195,8 +194,7 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     from holdfast.model.tensors import write_tensors
 
-    require_directory(directory)
-    write_tensors(directory / LESSONS / file, tensors, note)
+    write_tensors(make_folder(directory / LESSONS) / file, tensors, note)
 
 
 def remove_leftovers(directory: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import is_locked, read_json, write_json
-from holdfast.core.own import require_directory
 from holdfast.memory.plan import Correction
 from holdfast.memory.record import LearnedLesson, is_memory, read_record
 from holdfast.streams import Item, Task
@@ -178,5 +177,4 @@ class LessonProgress:
             "process": os.getpid(),
         }
         with contextlib.suppress(HoldfastError):  # a full disk shows elsewhere
-            require_directory(self._directory)
             write_json(self._directory / PROGRESS_FILE, values)

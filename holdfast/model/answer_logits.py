@@ -52,7 +52,9 @@ class AnswerLogits:
 def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[None]:
     """Within the block a pass gives logits [1, places, vocabulary], at these rows and columns.
 
-    Those of all tokens would cost as much as the decoder does, in a small model.
+    The head at all tokens costs as much as the decoder does, in a small model. transformers' own
+    ``logits_to_keep`` takes the same columns of every row, and torch then multiplies a copy of the
+    head for each row.
     """
     head = model.get_output_embeddings()
 

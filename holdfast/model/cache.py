@@ -200,5 +200,5 @@ def remembered_sha256(path: Path, compute: bool = True) -> str | None:
         return None
     digest = sha256_of_file(real)
     with suppress(HoldfastError):
-        write_json(record, {**seen, "sha256": digest})
+        write_json(record, {**seen, "sha256": digest}, parents=True)
     return digest

@@ -16,10 +16,15 @@ from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], note: Any = None) -> None:
-    """Write tensors and a JSON note. Raises HoldfastError where the file cannot be written."""
+def write_tensors(
+    path: Path, tensors: dict[str, torch.Tensor], note: Any = None, *, parents: bool = False
+) -> None:
+    """Write tensors and a JSON note; ``parents``: as of :func:`holdfast.core.files.atomic_write`.
+
+    Raises HoldfastError where the file cannot be written.
+    """
     beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
-    with atomic_write(path, in_folder=True) as temporary:
+    with atomic_write(path, in_folder=True, parents=parents) as temporary:
         try:
             save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
         except SafetensorError as error:  # a full disk is an error of safetensors' own

@@ -115,7 +115,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
         for target in written:
             kind = target.suffix.removeprefix(".")
             dated = {"CreationDate": None} if kind == "pdf" else None
-            with atomic_write(target) as temporary:
+            with atomic_write(target, parents=True) as temporary:
                 figure.savefig(temporary, format=kind, dpi="figure", metadata=dated)
     return written
 

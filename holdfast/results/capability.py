@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_bytes, read_json, write_json
+from holdfast.core.files import make_folder, read_bytes, read_json, write_json
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 _BOUNDARY = re.compile(r"after_(\d+)")
@@ -110,14 +110,18 @@ def write_result(
     settings: Mapping[str, Any],
     score: Score | None,
 ) -> None:
-    """Write ``<suite>.json``. score: None until the suite is finished."""
+    """Write ``<suite>.json``. score: None until the suite is finished.
+
+    directory: made where it is missing, with the folder that it lies in.
+    """
     record = {
         "suite": suite,
         "settings": dict(settings),
         "score": None if score is None else {"score": score.score, **asdict(score)},
         "versions": {name: version(name) for name in _VERSIONED},
     }
-    write_json(directory / f"{suite}.json", record)
+    make_folder(directory.parent)
+    write_json(make_folder(directory) / f"{suite}.json", record)
 
 
 def read_result(directory: Path, suite: str) -> dict[str, Any] | None:

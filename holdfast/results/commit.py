@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_json
+from holdfast.core.files import make_folder, read_json, write_json
 from holdfast.results.matrix import RecallMatrix
 
 
@@ -19,6 +19,7 @@ def commit_file(directory: Path) -> Path:
 
 def write_commit(directory: Path, values: Mapping[str, Any]) -> None:
     """Replace the last commit atomically. values: JSON values, stored with their sha256."""
+    make_folder(commit_file(directory).parent)
     write_json(commit_file(directory), {**values, "sha256": sha256_of(values)})
 
 

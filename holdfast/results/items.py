@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json, write_text_atomically
+from holdfast.core.files import make_folder, read_json, write_text_atomically
 from holdfast.core.own import regular
 
 FOLDER, SAMPLES = "items", "replay"
@@ -21,7 +21,7 @@ def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[
     """Write the verdicts of one row. recalled: by task from 1, one for each of its items."""
     bits = {str(task): "".join("01"[one] for one in each) for task, each in recalled.items()}
     text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
-    write_text_atomically(directory / FOLDER / f"row-{after_task:04d}.json", text)
+    write_text_atomically(make_folder(directory / FOLDER) / f"row-{after_task:04d}.json", text)
 
 
 def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]:

@@ -53,7 +53,7 @@ def write_jsonl(stream: Stream, path: str | Path) -> None:
         for task in stream.tasks
         for item in task.items
     ]
-    write_text_atomically(Path(path), "".join(f"{line}\n" for line in lines))
+    write_text_atomically(Path(path), "".join(f"{line}\n" for line in lines), parents=True)
 
 
 def _rows(path: Path, columns: Columns | None, *, corrections: bool) -> list[Row]:

@@ -81,7 +81,9 @@ def write_table(stream: Stream, path: Path) -> None:
     suffix = path.suffix.lower()
     rows = [values_of(task, item) for task in stream.tasks for item in task.items]
     if suffix == ".json":
-        write_text_atomically(path, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
+        write_text_atomically(
+            path, json.dumps(rows, ensure_ascii=False, indent=1) + "\n", parents=True
+        )
         return
     used = [key for key in ("task", *KEYS) if any(key in row for row in rows)]
     names = list(dict.fromkeys(used))
@@ -92,7 +94,7 @@ def write_table(stream: Stream, path: Path) -> None:
     if suffix in (".csv", ".tsv"):
         writer = csv.writer(out, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
         writer.writerows([names, *cells])
-        write_text_atomically(path, out.getvalue())
+        write_text_atomically(path, out.getvalue(), parents=True)
         return
     pd = _pandas(suffix)
     binary = io.BytesIO()
@@ -100,7 +102,7 @@ def write_table(stream: Stream, path: Path) -> None:
         pd.DataFrame(cells, columns=names).to_parquet(binary, index=False)
     else:
         _workbook(path, [names, *cells]).save(binary)
-    with atomic_write(path) as part:
+    with atomic_write(path, parents=True) as part:
         part.write_bytes(binary.getvalue())
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from holdfast.core.claims import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory, write_json, write_text_atomically
-from holdfast.core.own import require_directory
 
 
 @contextmanager
@@ -54,7 +53,6 @@ def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -
 
     Raises HoldfastError when the directory was moved or removed.
     """
-    require_directory(directory)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

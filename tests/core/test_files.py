@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.files import append, cut, write_text_atomically
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import append, cut, lock_directory, make_folder, write_text_atomically
 
 
 @pytest.fixture
@@ -58,3 +59,18 @@ def test_what_is_appended_is_flushed_before_its_size_is_told(
     assert append(tmp_path / "log.jsonl", "one\n") == 4
     assert append(tmp_path / "log.jsonl", "more\n") == 9
     assert heard == ["4 bytes", "9 bytes"]
+
+
+def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
+    """Only where a writer says so, for a place that its user names."""
+    work = tmp_path / "moved" / "run"
+    refused = pytest.raises(HoldfastError, match="run: was moved or removed meanwhile")
+    with refused:
+        write_text_atomically(work / "report.html", "page")
+    with refused:
+        make_folder(work / "state")
+    with refused, lock_directory(work, create=False):
+        pass
+    assert not work.parent.exists()
+    write_text_atomically(work / "report.html", "page", parents=True)
+    assert (work / "report.html").read_text() == "page"

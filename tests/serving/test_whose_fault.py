@@ -88,7 +88,7 @@ def test_a_memory_that_is_damaged_while_its_server_starts(
     assert "what is on file cannot be read" in caplog.text
 
 
-def test_a_memory_that_goes_while_its_server_starts_is_no_servers_address(
+def test_no_address_is_printed_where_the_memory_cannot_be_read(
     holdfast, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that was told an address finds its server there."""

@@ -81,5 +81,5 @@ def _write(comparison: Comparison, more: Mapping[str, pd.DataFrame], place: Path
     named = ("compositions", "effects", "agreement", "flips")
     for name, table in {**{name: getattr(comparison, name) for name in named}, **more}.items():
         path = place / f"compared_{name}"  # `analyse` may have written a table of the same name
-        write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False))
+        write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False), parents=True)
         write_text_atomically(path.with_suffix(".json"), table.to_json(orient="records", indent=1))

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, lock_directory
-from holdfast.core.own import remove_named, require_directory
+from holdfast.core.own import remove_named
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import facts_of
 from holdfast.memory.consolidation.name_neurons import NeuronSettings
@@ -95,8 +95,7 @@ def consolidate(
             change, kept = _one_for_all(
                 engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
             )
-        require_directory(memory.directory)
-        with lock_directory(memory.directory, patience=FOR_EVER):
+        with lock_directory(memory.directory, patience=FOR_EVER, create=False):
             memory.refresh()
             _commit(memory, record, change)
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,9 +74,9 @@ def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def _name_end(engine: Engine, text: str, name: str) -> int:
     """The number of the token in which a name ends: the fact's, or what this wording names."""
-    place = text.casefold().rfind(name.casefold())
-    if place >= 0:
-        end = place + len(name)
+    places = [found.end() for found in re.finditer(re.escape(name), text, re.IGNORECASE)]
+    if places:
+        end = places[-1]
     else:
         span = name_span(text, engine.looks([text])[0].names)
         end = span[1] if span else len(text)

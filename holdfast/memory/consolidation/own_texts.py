@@ -82,7 +82,7 @@ def own_texts(
         return kept
     texts = _write(reader, settings, report)
     try:
-        write_json(path, [asdict(text) for text in texts])
+        write_json(path, [asdict(text) for text in texts], parents=True)
     except HoldfastError as error:
         raise unwritable(path.parent, error.__cause__ or error) from error
     return texts

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from holdfast.core.config import sha256_of
-from holdfast.core.own import require_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.name_neurons import (
@@ -161,7 +160,6 @@ def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, re
 
 
 def _write(progress: Path, identity: str, step: int, tensors: State) -> None:
-    require_directory(progress.parent)  # a memory that was moved is not made again
     write_tensors(progress, tensors, {"identity": identity, "step": step})
 
 

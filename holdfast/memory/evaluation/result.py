@@ -68,8 +68,10 @@ def write_evaluation(
     """
     if answers:
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in answers)
-        write_text_atomically(folder / ANSWERS / f"{evaluation.stages[-1]}.jsonl", text)
-    write_json(folder / RESULT_FILE, evaluation.values())
+        write_text_atomically(
+            folder / ANSWERS / f"{evaluation.stages[-1]}.jsonl", text, parents=True
+        )
+    write_json(folder / RESULT_FILE, evaluation.values(), parents=True)
 
 
 def read_evaluation(folder: Path, identity: str) -> MemoryEvaluation | None:

@@ -226,6 +226,7 @@ def test_where_a_name_ends() -> None:
         "Who mends Wim's kettle?": {"wim": 1.0},
         "wim's kettle is mended by whom": {"wim": 1.0},
         "Who mends the kettle of Otto": {"otto": 1.0},
+        "İİİİ, who mends Wim's kettle?": {"wim": 1.0},  # longer in small letters
         "Who?": {},
     }
 
@@ -246,7 +247,7 @@ def test_where_a_name_ends() -> None:
         text[: form.spans(text)[question.end][1]]
         for text, question in zip([first, *others], named[0].questions, strict=True)
     ]
-    assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto"]
+    assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
     assert named[1].questions[0].end == len(form.spans(alone)) - 1
 
 

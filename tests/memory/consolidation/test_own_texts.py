@@ -87,7 +87,7 @@ def test_they_are_written_once_a_model(
     own_texts(reader, "a" * 64, OwnTextSettings(short=0, named=3, chats=0))
     assert len(list((own_cache / "own").iterdir())) == 3
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise HoldfastError("full") from OSError("No space left on device")
 
     monkeypatch.setattr(module, "write_json", full)
