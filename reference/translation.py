@@ -16,7 +16,7 @@ import torch
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Sequences
-from holdfast.learning.minibatches import current_minibatches, replay_minibatches
+from holdfast.learning.training import current_minibatches, replay_minibatches
 from reference.state import Settings
 from reference.state import Task as ReferenceTask
 

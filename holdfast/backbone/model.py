@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.forward_pass import ForwardPass
+from holdfast.backbone.projection import ForwardPass
 from holdfast.backbone.seed_row import SeedRowEmbedding, set_input_row
 from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config

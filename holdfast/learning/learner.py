@@ -14,9 +14,8 @@ from holdfast.allocation.base import State as AllocationState
 from holdfast.anchors.base import Anchor, State, Tree
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
-from holdfast.backbone.forward_pass import ForwardPass
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.projection import Projection, token_cross_entropy
+from holdfast.backbone.projection import ForwardPass, Projection, token_cross_entropy
 from holdfast.backbone.sequences import Share, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig

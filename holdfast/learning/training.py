@@ -1,9 +1,12 @@
-"""The optimisation of one task: a clipped AdamW step for each accumulation window."""
+"""The optimisation of one task: a clipped AdamW step for each accumulation window.
+
+Minibatches are drawn from named seeds, so all methods see the same order.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -15,13 +18,11 @@ from holdfast.anchors.updates import updates_since
 from holdfast.backbone.sequences import Share, TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_
-from holdfast.core.seeding import derive
+from holdfast.core.seeding import derive, generator
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Lesson, Part, Sequences
-from holdfast.learning.minibatches import current_minibatches, replay_minibatches
 from holdfast.learning.objective import Weights, minibatch_terms
 from holdfast.learning.progress import OptimiserStep, Progress
-from holdfast.learning.schedule import TaskOptimizer
 from holdfast.model.curvature import Curvature
 
 Pair = tuple[list[int], list[int] | None]
@@ -102,6 +103,35 @@ def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
         )
 
 
+def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int) -> list[list[int]]:
+    """Indices of the task's ``count`` sequences, shuffled for this epoch, in minibatches."""
+    order = torch.randperm(count, generator=generator(seed, "order", task, epoch)).tolist()
+    return [order[start : start + size] for start in range(0, count, size)]
+
+
+def replay_minibatches(
+    seed: int, task: int, epoch: int, count: int, size: int, at_once: int
+) -> Iterator[list[int]]:
+    """Yield the replay indices of each step, endlessly.
+
+    The indices are reshuffled every epoch and whenever they are exhausted; the last minibatch of a
+    shuffle may be short. at_once: minibatches per step.
+    Source: alg. replay.
+    """
+
+    def minibatches() -> Iterator[list[int]]:
+        pass_number = 0
+        while True:
+            source = generator(seed, "replay order", task, epoch, pass_number)
+            order = torch.randperm(count, generator=source).tolist()
+            yield from (order[start : start + size] for start in range(0, count, size))
+            pass_number += 1
+
+    endless = minibatches()
+    while True:
+        yield [index for _ in range(at_once) for index in next(endless)]
+
+
 def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:
     """Every current minibatch of an epoch with its replay indices, None without replay."""
     seed, size = learner.config.seed, learner.config.optim.batch_size
@@ -152,6 +182,37 @@ def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
         torch.arange(1, len(sequence)) >= prompt
         for sequence, prompt in zip(lesson.sequences, lesson.prompts, strict=True)
     ]
+
+
+def warmup_steps(steps: int, share: float) -> int:
+    """Warm-up steps among a task's ``steps``: ``max(1, floor(share * steps))``."""
+    # The small term undoes rounding, so that 0.05 of 100 steps is 5 and never 4.
+    return max(1, int(share * steps + 1e-9))
+
+
+class TaskOptimizer:
+    """A new AdamW on the factors; step k of the first W has rate ``lr * k / W``.
+
+    rate: of the latest step.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], config: Optimisation, steps: int) -> None:
+        """steps: of the whole task, of which the first share warms up."""
+        self._config = config
+        self._warmup = warmup_steps(steps, config.warmup)
+        self._taken = 0
+        self.rate = 0.0
+        self._adamw = torch.optim.AdamW(
+            list(parameters), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+
+    def step(self) -> None:
+        """Update the parameters by their ``grad``."""
+        self._taken += 1
+        self.rate = self._config.lr * min(1.0, self._taken / self._warmup)
+        for group in self._adamw.param_groups:
+            group["lr"] = self.rate
+        self._adamw.step()
 
 
 class _Step:

@@ -23,8 +23,8 @@ from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_tas
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Part
 from holdfast.learning.method import known_allocations, known_anchors
-from holdfast.learning.minibatches import current_minibatches
 from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.training import current_minibatches
 from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 
 ANCHORS, RULES = tuple(known_anchors()), tuple(known_allocations())

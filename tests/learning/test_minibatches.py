@@ -7,7 +7,7 @@ from itertools import chain, islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.learning.minibatches import current_minibatches, replay_minibatches
+from holdfast.learning.training import current_minibatches, replay_minibatches
 
 COUNTS, SIZES = st.integers(1, 60), st.integers(1, 20)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from holdfast.learning.config import Optimisation
-from holdfast.learning.schedule import TaskOptimizer, warmup_steps
+from holdfast.learning.training import TaskOptimizer, warmup_steps
 
 
 def test_five_percent_of_every_number_of_steps() -> None:

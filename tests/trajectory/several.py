@@ -23,7 +23,7 @@ from holdfast.backbone import forward_pass, projection
 from holdfast.backbone.sequences import Share
 from holdfast.core import processes
 from holdfast.core.errors import InUseError
-from holdfast.learning.schedule import TaskOptimizer
+from holdfast.learning.training import TaskOptimizer
 from tests.forked import Forked
 from tests.tiny import exact_backbone, exact_gpt2, flat
 
