@@ -72,7 +72,7 @@ def _check_details(details: Mapping[str, Any]) -> None:
     """Refuse details that are not JSON now, not when a file is written hours later."""
     try:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
-    # Halves of surrogate pairs, NaN and infinities, types that JSON lacks, values nested too deeply.
+    # Halves of surrogate pairs, NaN, infinities, types that JSON lacks, values nested too deeply.
     except (ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(
