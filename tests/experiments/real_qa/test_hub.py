@@ -38,15 +38,9 @@ def arc_rows(stem: str) -> list[dict[str, Any]]:
     rows = []
     for record in TRAIN_ARC:
         question: Any = record["question"]
-        choices = question["choices"]
-        rows.append(
-            {
-                "id": record["id"],
-                stem: question["stem"],
-                "choices": {key: [choice[key] for choice in choices] for key in ("text", "label")},
-                "answerKey": record["answerKey"],
-            }
-        )
+        choices = {key: [one[key] for one in question["choices"]] for key in ("text", "label")}
+        asked = {"id": record["id"], stem: question["stem"], "choices": choices}
+        rows.append(asked | {"answerKey": record["answerKey"]})
     return rows
 
 
@@ -60,20 +54,13 @@ def squad_rows() -> list[dict[str, Any]]:
 
 
 def triviaqa_rows() -> list[dict[str, Any]]:
+    keys = {"value": "Value", "aliases": "Aliases", "normalized_aliases": "NormalizedAliases"}
     rows = []
     for record in TRIVIAQA:
-        answer: Any = record["Answer"]
-        rows.append(
-            {
-                "question": record["Question"],
-                "question_id": record["QuestionId"],
-                "answer": {
-                    "value": answer["Value"],
-                    "aliases": answer["Aliases"],
-                    "normalized_aliases": answer["NormalizedAliases"],
-                },
-            }
-        )
+        given: Any = record["Answer"]
+        answer = {ours: given[theirs] for ours, theirs in keys.items()}
+        asked = {"question": record["Question"], "question_id": record["QuestionId"]}
+        rows.append(asked | {"answer": answer})
     return rows
 
 
