@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import queue
 import threading
@@ -100,19 +98,29 @@ class Endpoint:
         Raises HoldfastError at once for a wrong key or model, and when ``patience`` prompts in a
         row fail because of the endpoint, or are refused before any prompt was answered.
         """
+        import openai
+
+        todo = iter(range(len(prompts)))  # one iterator, which the threads share
         outcomes: Outcomes = queue.SimpleQueue()
-        loop = asyncio.new_event_loop()
-        asking = loop.create_task(self._ask(prompts, sampling, outcomes))
-        # A thread of its own, so that a notebook's loop does not matter; a daemon, so that Ctrl-C
-        # does not wait for a silent endpoint.
-        thread = threading.Thread(target=_run, args=(loop, asking), daemon=True)
-        thread.start()
+        over = threading.Event()  # no further prompt is sent
+        client = openai.OpenAI(**self._options)
+
+        def work() -> None:
+            for place in todo:
+                if over.is_set():
+                    return
+                outcome = self._outcome(client, prompts[place], sampling)
+                if isinstance(outcome, Exception) and not isinstance(outcome, _TroubleError):
+                    over.set()
+                outcomes.put((place, outcome))
+
+        # Daemons, so that Ctrl-C does not wait for a silent endpoint.
+        for _ in range(min(self._concurrency, len(prompts))):
+            threading.Thread(target=work, daemon=True).start()
         held: list[tuple[int, Answer]] = []
-        left = len(prompts)
         try:
-            while left:
+            for _ in prompts:
                 place, outcome = outcomes.get()
-                left -= 1
                 if isinstance(outcome, Exception) and not isinstance(outcome, _TroubleError):
                     raise outcome
                 self._count(outcome)
@@ -124,43 +132,23 @@ class Endpoint:
                 yield place, outcome
             yield from held
         finally:
-            # Cancelled after the last answer, the client could not close its connections.
-            if left:
-                with contextlib.suppress(RuntimeError):  # all came, and the loop is closed
-                    loop.call_soon_threadsafe(asking.cancel)
-            thread.join(1.0)
+            over.set()
+            client.close()
 
-    async def _ask(
-        self, prompts: Sequence[Prompt], sampling: SamplingParameters, outcomes: Outcomes
-    ) -> None:
-        import openai
+    def _outcome(
+        self, client: openai.OpenAI, prompt: Prompt, sampling: SamplingParameters
+    ) -> Answer | Exception:
+        try:
+            return [
+                self._sample(client, prompt, sampling, number) for number in range(sampling.samples)
+            ]
+        except _RefusedError as refusal:
+            return Failure(str(refusal))
+        except Exception as error:  # noqa: BLE001 - raised where answers are read
+            return error
 
-        limit = asyncio.Semaphore(self._concurrency)
-        over = False  # whether an outcome ends the session: then no further prompt is sent
-        async with openai.AsyncOpenAI(**self._options) as client:
-
-            async def ask(place: int) -> None:
-                nonlocal over
-                outcome: Answer | Exception
-                try:
-                    async with limit:
-                        if over:
-                            return
-                        outcome = [
-                            await self._sample(client, prompts[place], sampling, number)
-                            for number in range(sampling.samples)
-                        ]
-                except _RefusedError as refusal:
-                    outcome = Failure(str(refusal))
-                except Exception as error:  # noqa: BLE001 - raised where answers are read
-                    outcome = error
-                    over = over or not isinstance(error, _TroubleError)
-                outcomes.put((place, outcome))
-
-            await asyncio.gather(*map(ask, range(len(prompts))))
-
-    async def _sample(
-        self, client: openai.AsyncOpenAI, prompt: Prompt, sampling: SamplingParameters, number: int
+    def _sample(
+        self, client: openai.OpenAI, prompt: Prompt, sampling: SamplingParameters, number: int
     ) -> str:
         """One text, up to its first stop."""
         import openai
@@ -177,13 +165,13 @@ class Endpoint:
         reply: Any
         try:
             if prompt.system is None:
-                reply = await client.completions.create(prompt=prompt.text, **body)
+                reply = client.completions.create(prompt=prompt.text, **body)
             else:
                 messages: Any = [
                     {"role": "system", "content": prompt.system},
                     {"role": "user", "content": prompt.text},
                 ]
-                reply = await client.chat.completions.create(messages=messages, **body)
+                reply = client.chat.completions.create(messages=messages, **body)
         except UnicodeError:
             raise _RefusedError("the prompt holds what no UTF-8 can carry") from None
         except openai.APIError as error:
@@ -289,14 +277,6 @@ class Endpoint:
         if isinstance(reason, HoldfastError):
             raise reason
         raise HoldfastError(f"{self._url} does not list its models ({reason}); name the one to ask")
-
-
-def _run(loop: asyncio.AbstractEventLoop, asking: asyncio.Task[None]) -> None:
-    with contextlib.closing(loop), contextlib.suppress(asyncio.CancelledError):
-        try:
-            loop.run_until_complete(asking)
-        finally:
-            loop.run_until_complete(asyncio.sleep(0))  # closed connections are let go in this turn
 
 
 def _checked(url: str) -> tuple[str, str]:

@@ -101,7 +101,7 @@ def learn(
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
         from holdfast.memory.record import require_memory
-        from holdfast.streams.columns import Columns
+        from holdfast.streams.rows import Columns
 
     if source == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
         typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)

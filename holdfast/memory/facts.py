@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.notebook import caption, table
 from holdfast.streams import Item, Stream, Task, load_stream
 from holdfast.streams.batches import newest
-from holdfast.streams.columns import Columns
 from holdfast.streams.jsonl import json_object, lines_of
-from holdfast.streams.load import read_stream
-from holdfast.streams.python import Facts as FactsOfPython
-from holdfast.streams.python import facts_of_python
+from holdfast.streams.load import Facts as FactsOfPython
+from holdfast.streams.load import facts_of_python, read_stream
 from holdfast.streams.registry import question_key
-from holdfast.streams.rows import read_rows, stream_of
+from holdfast.streams.rows import Columns, stream_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,10 +40,8 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     if isinstance(facts, (str, Path)) and str(facts) == STANDARD_INPUT:
         place = "standard input"
         content = sys.stdin.buffer.read() if sys.stdin else b""
-        rows = read_rows(place, lines_of(content), json_object, columns, corrections=True)
-        if not rows:
-            raise HoldfastError(f"{place}: holds no facts; give a question and its answer")
-        return stream_of(place, rows, "facts", None, corrections=True)
+        lines = lines_of(content)
+        return stream_of(place, lines, json_object, "facts", columns=columns, corrections=True)
     if isinstance(facts, (str, Path)) and Path(facts).suffix.lower() == ".jsonl":
         return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
     if isinstance(facts, (str, Path)):

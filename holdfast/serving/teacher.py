@@ -32,7 +32,7 @@ from holdfast.serving.children import killed_by, stop, terminate
 from holdfast.serving.posted import check_room
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.streams import Stream
-from holdfast.streams.python import facts_of_python
+from holdfast.streams.load import facts_of_python
 
 logger = logging.getLogger(__name__)
 # Seconds that the process has to end by itself when the server does, which takes two at most: the
@@ -80,7 +80,7 @@ class Teacher:
         """Teach facts: the status and the value of the response.
 
         202 with the number of the lesson that waits; 200 where there is nothing to wait for.
-        facts: what :func:`holdfast.streams.python.facts_of_python` takes; paraphrases: other
+        facts: what :func:`holdfast.streams.load.facts_of_python` takes; paraphrases: other
         wordings of each; wait: respond once they are learned. Raises HoldfastError for facts that
         are refused, RefusalError when too many lessons wait.
         """

@@ -9,8 +9,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory
-from holdfast.streams.columns import KEYS, Columns
-from holdfast.streams.rows import read_rows, stream_of, values_of
+from holdfast.streams.rows import KEYS, Columns, details_of, stream_of, values_of
 from holdfast.streams.stream import Stream
 
 
@@ -30,19 +29,31 @@ def read_dataset(
     Raises HoldfastError naming the path and the row.
     """
     path = Path(path)
-    table = _table(path)
-    return rows_of_dataset(table, str(path), path.resolve().name, items_per_task, columns)
+    datasets = library()
+    try:
+        table = datasets.load_from_disk(str(path))
+    # IndexError: the first of its tables is taken, and a dataset without rows has none
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
+    if isinstance(table, datasets.DatasetDict):
+        table = one_split(table, path)
+    return stream_of_dataset(table, str(path), path.resolve().name, items_per_task, columns)
 
 
-def rows_of_dataset(
+def stream_of_dataset(
     table: Any, source: str, name: str, items_per_task: int | None, columns: Columns | None
 ) -> Stream:
     """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
     records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
-    rows = read_rows(source, records, _given, columns)
-    if not rows:
-        raise _empty(source)
-    return stream_of(source, rows, name, items_per_task)
+    return stream_of(source, records, _given, name, items_per_task, columns)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in values.items() if value is not None}
+    if isinstance(given.get("details"), str):
+        given["details"] = details_of(given["details"])
+    return given
 
 
 def write_dataset(stream: Stream, path: str | Path) -> None:
@@ -80,18 +91,6 @@ def library() -> Any:
     return datasets
 
 
-def _table(path: Path) -> Any:
-    datasets = library()
-    try:
-        loaded = datasets.load_from_disk(str(path))
-    except IndexError:  # datasets takes the first of its tables, and there is none
-        raise _empty(path) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
-    return one_split(loaded, path) if isinstance(loaded, datasets.DatasetDict) else loaded
-
-
 def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
     """The split ``train``, or the only one; HoldfastError, naming the source, without either."""
     if "train" in splits or len(splits) == 1:
@@ -99,17 +98,3 @@ def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
     raise HoldfastError(
         f"{source}: has the splits {', '.join(splits)} and no train; give the one that you mean"
     )
-
-
-def _empty(path: Path | str) -> HoldfastError:
-    return HoldfastError(f"{path}: has no rows; a stream needs at least one")
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in values.items() if value is not None}
-    if isinstance(given.get("details"), str):
-        try:
-            given["details"] = json.loads(given["details"] or "{}")
-        except (ValueError, RecursionError):  # brackets may nest too deep
-            raise HoldfastError('"details" is no JSON; write an object as text') from None
-    return given

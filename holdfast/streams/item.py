@@ -72,11 +72,7 @@ def _check_details(details: Mapping[str, Any]) -> None:
     """Refuse details that are not JSON now, not when a file is written hours later."""
     try:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        raise HoldfastError(
-            '"details" holds a text that is no valid Unicode (half of a surrogate pair); retype it'
-        ) from None
-    # NaN and infinities, types that JSON lacks, values nested too deeply.
+    # Halves of surrogate pairs, NaN, infinities, types that JSON lacks, values nested too deeply.
     except (ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(
@@ -107,12 +103,9 @@ def clean(field: str, value: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # How Python reads bytes that are not in the encoding it was told.
-        undecoded = any("\udc80" <= one <= "\udcff" for one in text)
-        why = "its bytes are not UTF-8" if undecoded else "half of a surrogate pair"
-        remedy = "convert it, or use a terminal in UTF-8" if undecoded else "retype it"
+        # Bytes in another encoding than UTF-8, or half of a surrogate pair.
         raise HoldfastError(
-            f'"{field}" {quoted(text)} is no valid Unicode ({why}); {remedy}'
+            f'"{field}" {quoted(text)} is no valid Unicode; retype it, or convert it to UTF-8'
         ) from None
     if "\0" in text:
         shown = quoted(text.replace("\0", "\\0"))

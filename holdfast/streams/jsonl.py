@@ -8,9 +8,8 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
-from holdfast.streams.columns import Columns
 from holdfast.streams.item import quoted
-from holdfast.streams.rows import Row, read_rows, stream_of, values_of
+from holdfast.streams.rows import Columns, stream_of, values_of
 from holdfast.streams.stream import Stream
 
 EXAMPLE = '{"question": "...", "answer": "..."}'
@@ -38,8 +37,24 @@ def read_jsonl(
     Raises HoldfastError naming the file and, where there is one, the line.
     """
     path = Path(path)
-    rows = _rows(path, columns, corrections=corrections)
-    return stream_of(str(path), rows, path.stem, items_per_task, corrections=corrections)
+    try:
+        # Reading a named pipe or a device may never end.
+        if path.exists() and not path.is_file():
+            raise HoldfastError(f"{path}: is no regular file; give the path of a .jsonl file")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
+    except OSError as error:
+        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    return stream_of(
+        str(path),
+        lines_of(content),
+        json_object,
+        path.stem,
+        items_per_task,
+        columns,
+        corrections=corrections,
+    )
 
 
 def write_jsonl(stream: Stream, path: str | Path) -> None:
@@ -54,22 +69,6 @@ def write_jsonl(stream: Stream, path: str | Path) -> None:
         for item in task.items
     ]
     write_text_atomically(Path(path), "".join(f"{line}\n" for line in lines), parents=True)
-
-
-def _rows(path: Path, columns: Columns | None, *, corrections: bool) -> list[Row]:
-    try:
-        # Reading a named pipe or a device may never end.
-        if path.exists() and not path.is_file():
-            raise HoldfastError(f"{path}: is no regular file; give the path of a .jsonl file")
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = read_rows(str(path), lines_of(content), json_object, columns, corrections=corrections)
-    if not rows:
-        raise HoldfastError(f"{path}: is empty; write one {EXAMPLE} a line")
-    return rows
 
 
 def lines_of(content: bytes) -> list[tuple[str, bytes]]:

@@ -1,39 +1,43 @@
-"""Load any stream, by the name of a built-in or by the path of a file."""
+"""Load any stream: by the name of a built-in, by the path of a file, or from facts of Python."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import Field, field_validator
 
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.plugins import STREAMS, Added
-from holdfast.streams.columns import Columns
-from holdfast.streams.hf_dataset import is_dataset, read_dataset
-from holdfast.streams.item import quoted
+from holdfast.streams.hf_dataset import is_dataset, one_split, read_dataset, stream_of_dataset
+from holdfast.streams.item import Item, quoted
 from holdfast.streams.jsonl import read_jsonl
-from holdfast.streams.order import reorder
-from holdfast.streams.python import Facts, facts_of_python
 from holdfast.streams.registry import case_twins
 from holdfast.streams.released import is_released, read_released
-from holdfast.streams.rows import read_rows, stream_of
-from holdfast.streams.stream import Stream
+from holdfast.streams.rows import Columns, stream_of
+from holdfast.streams.stream import Stream, reorder
 from holdfast.streams.symbol_qa import symbol_qa
-from holdfast.streams.tables import TABLES, read_table
+from holdfast.streams.tables import TABLES, read_table, records_of
 
 JSONL_IN_DIRECTORY = "stream.jsonl"
 DATASET_IN_DIRECTORY = "dataset"
 # The settings that give the size and the seed of a generated stream.
 SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
-
-
 logger = logging.getLogger(__name__)
+
+_GIVE = (
+    "give a DataFrame, or a list of facts: [(question, answer), ...] or "
+    '[{"question": ..., "answer": ...}, ...]'
+)
+
+Fact: TypeAlias = Item | tuple[str, str] | Mapping[str, Any]
+# Any: a pandas DataFrame or a dataset, of libraries that are not imported here
+Facts: TypeAlias = Iterable[Fact] | Any
 
 
 class StreamConfig(Config):
@@ -85,15 +89,14 @@ def load_stream(
     wrong, or more tasks than there are.
     """
     given = {
+        "name": str(source) if isinstance(source, (str, Path)) else None,
         "tasks": tasks,
         "items_per_task": items_per_task,
         "seed": seed,
         "order_seed": order_seed,
     }
-    base = source.model_dump() if isinstance(source, StreamConfig) else {}
-    if isinstance(source, (str, Path)):
-        base = {"name": str(source)}
-    values = base | {key: value for key, value in given.items() if value is not None}
+    values = source.model_dump() if isinstance(source, StreamConfig) else {}
+    values |= {key: value for key, value in given.items() if value is not None}
     config = build(StreamConfig, values, source="stream")
     columns = Columns(question_column, answer_column)
     if isinstance(source, (str, Path, StreamConfig)):
@@ -160,27 +163,21 @@ def read_stream(
     """
     try:
         stream = _stored(path, items_per_task, columns, corrections)
-        _warn_of_case(stream, path)
-        return stream
     # Path.is_file itself raises for a name that is too long or a folder without permission.
     except OSError as error:
         raise HoldfastError(
             f"stream {quoted(path)} cannot be read ({error.strerror or error}); give the path of a "
             ".jsonl file or of a directory that may be read"
         ) from error
-
-
-def _warn_of_case(stream: Stream, path: Path) -> None:
-    if stream.exact_case:
-        return
     twins = case_twins(item for task in stream.tasks for item in task.items)
-    if twins:
+    if twins and not stream.exact_case:
         logger.warning(
             "%s: %d questions differ from another one in case alone, such as %s and %s",
             path,
             len(twins),
             *(quoted(item.question) for item in twins[0]),
         )
+    return stream
 
 
 def _stored(
@@ -189,11 +186,7 @@ def _stored(
     if path.suffix.lower() == ".jsonl":
         return read_jsonl(path, items_per_task, columns, corrections=corrections)
     if path.suffix.lower() in TABLES and not path.is_dir():
-        records, parse = read_table(path, columns or Columns())
-        rows = read_rows(str(path), records, parse, columns)
-        if not rows:
-            raise HoldfastError(f"{path}: holds no facts; give a question and its answer")
-        return stream_of(str(path), rows, path.stem, items_per_task)
+        return read_table(path, items_per_task, columns)
     if is_released(path):
         if items_per_task is not None:
             raise HoldfastError(
@@ -203,19 +196,60 @@ def _stored(
         return read_released(path)
     if is_dataset(path):
         return read_dataset(path, items_per_task, columns)
-    name = path.resolve().name
-    if (path / JSONL_IN_DIRECTORY).is_file():
-        return replace(read_jsonl(path / JSONL_IN_DIRECTORY, items_per_task, columns), name=name)
-    if is_dataset(path / DATASET_IN_DIRECTORY):
-        inside = read_dataset(path / DATASET_IN_DIRECTORY, items_per_task, columns)
-        return replace(inside, name=name)
+    jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
+    if jsonl.is_file() or is_dataset(dataset):
+        read, inside = (read_jsonl, jsonl) if jsonl.is_file() else (read_dataset, dataset)
+        return replace(read(inside, items_per_task, columns), name=path.resolve().name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "
-            "manifest.json and "
-            "task_0, task_1, ..., or a saved Hugging Face dataset"
+            "manifest.json and task_0, task_1, ..., or a saved Hugging Face dataset"
         )
     raise HoldfastError(
         f"unknown stream {quoted(path)}, and no file or directory; "
         f"{did_you_mean(str(path), _sources())}"
+    )
+
+
+def facts_of_python(
+    facts: Facts, items_per_task: int | None = None, columns: Columns | None = None
+) -> Stream:
+    """Facts as a stream; without tasks of their own they are one task, or tasks of a size.
+
+    facts: items, pairs (question, answer), or mappings with the keys of a JSON line; or a pandas
+    DataFrame; or what ``datasets`` has loaded, of whose splits ``train`` is taken, or the only one.
+    Raises HoldfastError naming the number of each fact that is wrong.
+    """
+    if isinstance(facts, Mapping):
+        if not facts or not all(map(_is_dataset, facts.values())):
+            keys = ", ".join(map(repr, facts))
+            raise HoldfastError(f"one mapping, with {keys:.60}, is given; {_GIVE}")
+        facts = one_split(facts, "dataset")
+    if _is_dataset(facts):
+        return stream_of_dataset(facts, "dataset", "facts", items_per_task, columns)
+    if hasattr(facts, "itertuples"):
+        records, parse = records_of(facts, columns)
+        return stream_of("table", records, parse, "facts", items_per_task, columns)
+    if not isinstance(facts, Iterable):
+        raise HoldfastError(f"{facts!r:.60} holds no facts; {_GIVE}")
+    numbered = ((f"number {number}", fact) for number, fact in enumerate(facts, start=1))
+    return stream_of("fact", numbered, _values, "facts", items_per_task, columns, skip_blank=False)
+
+
+def _is_dataset(value: object) -> bool:
+    """Whether the library ``datasets``, which is not imported here, has made it."""
+    return type(value).__module__.partition(".")[0] == "datasets" and hasattr(value, "features")
+
+
+def _values(fact: object) -> Mapping[str, Any]:
+    """A fact as a mapping with the keys of a JSON line."""
+    if isinstance(fact, Mapping):
+        return {key: value for key, value in fact.items() if value is not None}
+    if isinstance(fact, Item):
+        values = {"question": fact.question, "answer": fact.answer, "aliases": fact.aliases}
+        return {**values, "details": fact.details, **({"id": fact.id} if fact.id else {})}
+    if isinstance(fact, (tuple, list)) and len(fact) == 2:
+        return {"question": fact[0], "answer": fact[1]}
+    raise HoldfastError(
+        f"{fact!r:.60} is no fact; give a pair (question, answer), a mapping or an Item"
     )

@@ -23,7 +23,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import flush_directory, lock_directory, read_json
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
-from holdfast.streams.stream import Stream, Task, place_of
+from holdfast.streams.stream import Stream, Task, items_of
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +81,12 @@ def write_released(stream: Stream, path: str | Path) -> None:
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
     locked = (path / ".lock").exists()
     with lock_directory(path, parts=("manifest.json", UNFINISHED)):
-        _refuse_what_is_there(path)
         part = path / UNFINISHED
+        # Tasks beside an unfinished part are those of a killed writer.
+        if is_released(path) or (any(path.glob("task_*")) and not part.is_dir()):
+            raise HoldfastError(
+                f"{path}: holds a stream or tasks already; choose another place, or remove them"
+            )
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
@@ -103,14 +107,6 @@ def write_released(stream: Stream, path: str | Path) -> None:
             (path / ".lock").unlink(missing_ok=True)
 
 
-def _refuse_what_is_there(path: Path) -> None:
-    """Refuse a stream, and tasks unless a killed writer left them beside its unfinished part."""
-    if is_released(path) or (any(path.glob("task_*")) and not (path / UNFINISHED).is_dir()):
-        raise HoldfastError(
-            f"{path}: holds a stream or tasks already; choose another place, or remove them"
-        )
-
-
 def _move(part: Path, path: Path) -> None:
     """Move the written files into place, the manifest last: it makes the directory a stream."""
     for old in path.glob("task_*"):
@@ -124,22 +120,21 @@ def _move(part: Path, path: Path) -> None:
 def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
     """aliases: whether any item of the stream has aliases; if so, they replace ``train_text``."""
     written = []
-    for number, item in enumerate(task.items):
-        text = _text(item.question, item.answer)
-        more = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
+    texts = [_text(item.question, item.answer) for item in task.items]
+    for number, (item, text) in enumerate(zip(task.items, texts, strict=True)):
+        if taken := sorted(set(_OWN_KEYS) & set(item.details)):
+            raise HoldfastError(
+                f"task {quoted(task.name)} item {number + 1}: its details hold {quoted(taken[0])}, "
+                "which is this layout's own; give it another name"
+            )
         own = {
             "id": item.id or f"task_{index}_item_{number}",
             "task_id": index,
             "query": item.question,
             "answer": item.answer,
         }
-        if taken := sorted(set(_OWN_KEYS) & set(item.details)):
-            raise HoldfastError(
-                f"{place_of(task, number + 1)}: its details hold {quoted(taken[0])}, which is this "
-                "layout's own; give it another name"
-            )
+        more = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
         written.append(own | more | dict(item.details))
-    texts = [_text(item.question, item.answer) for item in task.items]
     folder.mkdir()
     # The number in an id of this layout is the order of creation, which these two files keep;
     # train_texts.json has the training order.
@@ -150,10 +145,10 @@ def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
 
 def _as_made(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     matches = [_OWN_ID.fullmatch(item["id"]) for item in items]
-    numbers = [int(match[1]) for match in matches if match]
-    if sorted(numbers) != list(range(len(items))):
+    numbered = {int(match[1]): item for match, item in zip(matches, items, strict=True) if match}
+    if sorted(numbered) != list(range(len(items))):
         return items
-    return [item for _, item in sorted(zip(numbers, items, strict=True), key=lambda pair: pair[0])]
+    return [numbered[number] for number in range(len(items))]
 
 
 def _described(stream: Stream) -> dict[str, Any]:
@@ -197,17 +192,12 @@ def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
     count = manifest.get("n_tasks", len(found))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise HoldfastError(f'{path / "manifest.json"}: "n_tasks" is {count!r:.40}; give a number')
-    missing = next((index for index in range(count) if f"task_{index}" not in found), None)
-    if missing is not None:
+    expected = {f"task_{index}" for index in range(count)}
+    for name in sorted(expected ^ found)[:1]:
+        what = "is missing of" if name in expected else "is not among"
         raise HoldfastError(
-            f"{path}: task_{missing} is missing, of the {count} tasks in manifest.json; "
-            "get the whole directory"
-        )
-    if len(found) > count:
-        strange = min(found - {f"task_{index}" for index in range(count)})
-        raise HoldfastError(
-            f"{path}: {strange} is not among the {count} tasks that manifest.json speaks of; "
-            "correct n_tasks or remove it"
+            f"{path}: {name} {what} the {count} tasks of manifest.json; get the whole directory, "
+            "or correct n_tasks"
         )
     return count
 
@@ -254,11 +244,8 @@ def _read_task(folder: Path) -> list[Item]:
 
 def _read_item(values: Any) -> tuple[Item, str]:
     """Parse one item; return it and its text in train_texts.json."""
-    if not isinstance(values, dict):
-        raise HoldfastError("is no object; an item has at least a query and an answer")
-    for key in ("query", "answer"):
-        if key not in values:
-            raise HoldfastError(f'"{key}" is missing; an item has at least a query and an answer')
+    if not isinstance(values, dict) or not values.keys() >= {"query", "answer"}:
+        raise HoldfastError('"query" or "answer" is missing; an item has both')
     item = Item(
         question=values["query"],
         answer=values["answer"],
@@ -293,12 +280,11 @@ def _text(question: str, answer: str) -> str:
 def _warn_of_repeats(stream: Stream, path: Path) -> None:
     questions = QuestionRegistry()
     repeats = []
-    for task in stream.tasks:
-        for number, item in enumerate(task.items, start=1):
-            try:
-                questions.add(item, place_of(task, number))
-            except HoldfastError as error:
-                repeats.append(str(error))
+    for place, item in items_of(stream.tasks):
+        try:
+            questions.add(item, place)
+        except HoldfastError as error:
+            repeats.append(str(error))
     if repeats:
         logger.warning(
             "%s: %d questions stand there more than once; the first: %s",

@@ -1,20 +1,35 @@
-"""Rows, one per item: the code that JSONL files and Hugging Face datasets share."""
+"""Rows, one per item: the keys that people use, and what JSONL, tables and datasets share."""
 
 from __future__ import annotations
 
+import difflib
+import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.streams.columns import KEYS, Columns, as_values, known_names, warn_of_misspelled
+from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task
 
-Record = TypeVar("Record")
+KEYS = ("question", "answer", "aliases", "task", "id", "details")
+PARAPHRASES = "paraphrases"  # other wordings of the question, kept in the details
+PAIRS = (("prompt", "completion"), ("instruction", "output"), ("input", "output"))
 _SHOWN = 20  # bad rows that are told one by one
+
+Record = TypeVar("Record")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that hold questions and answers; None: those called so, or a known pair."""
+
+    question: str | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -26,122 +41,32 @@ class Row:
     task: str | None
 
 
-def row_of(place: str, values: Mapping[str, Any]) -> Row:
-    """Build a row from values of :data:`KEYS`; HoldfastError, without the place, when invalid."""
-    for key in values:
-        if key not in KEYS:
-            raise HoldfastError(f"unknown key {quoted(key)}; {did_you_mean(key, KEYS)}")
-    for key in ("question", "answer"):
-        if key not in values:
-            raise HoldfastError(f'"{key}" is missing; every item needs a question and an answer')
-    details = values.get("details", {})
-    if not isinstance(details, dict):
-        raise HoldfastError(f'"details" is {details!r:.60}; write an object, or leave it out')
-    item = Item(
-        question=values["question"],
-        answer=values["answer"],
-        aliases=values.get("aliases", ()),
-        id=_label("id", values),
-        details=details,
-    )
-    return Row(place, item, _label("task", values))
-
-
-def read_rows(
+def stream_of(
     source: str,
     records: Iterable[tuple[str, Record]],
     parse: Callable[[Record], Mapping[str, Any]],
+    name: str,
+    items_per_task: int | None = None,
     columns: Columns | None = None,
     *,
     corrections: bool = False,
     skip_blank: bool = True,
-) -> list[Row]:
-    """Parse (place, record) pairs into rows with unique questions.
+) -> Stream:
+    """Parse (place, record) pairs and group their items into the tasks of a stream.
 
-    parse: makes a mapping of a record. Keys and values are taken as
-    :func:`holdfast.streams.columns.as_values` has them, known keys whatever their capitals.
+    source: its name in errors; parse: makes a mapping of a record, whose keys and values are taken
+    as :func:`row_of` has them, known keys whatever their capitals; name: the stream's.
+    Either all rows name their task or none does. Tasks come in the order of their first row.
+    Without names, every ``items_per_task`` rows make a task, named by its number; when that is
+    None too, all rows are one task.
     corrections: a question need be unique in its task only, so that a later task may give it a new
     answer. skip_blank: records in which nothing is filled are no rows; spreadsheets have them.
     Raises HoldfastError naming the source, and every bad place with what is wrong there: a line for
     each of the first twenty, and how many more.
     """
-    rows: list[Row] = []
-    keys: set[str] = set()
-    wrong: list[tuple[str, str]] = []  # place, reason
-    count = 0
-    columns = columns or Columns()
-    questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
-    for place, record in records:
-        count += 1
-        try:
-            given = parse(record)
-            if skip_blank and not any(map(_is_filled, given.values())):
-                count -= 1
-                continue
-            names = known_names(list(given), columns)
-            keys.update(names)
-            values = dict(zip(names, given.values(), strict=True))
-            row = row_of(place, as_values(values, columns))
-        except HoldfastError as error:
-            wrong.append((place, str(error)))
-            continue
-        try:
-            questions[row.task if corrections else None].add(row.item, f"{source} {place}")
-        except HoldfastError as error:
-            wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
-        rows.append(row)
-    if wrong:
-        raise HoldfastError(_all_that_is_wrong(source, wrong, count))
-    warn_of_misspelled(source, keys)
-    return rows
-
-
-def _is_filled(value: object) -> bool:
-    """Whether a value is more than null, white space or an empty list or object."""
-    return bool(value.strip()) if isinstance(value, str) else value not in (None, [], (), {})
-
-
-def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int) -> str:
-    place, reason = wrong[0]
-    if len(wrong) == 1:
-        return f"{source} {place}: {reason}"
-    if len(wrong) == count and len({why for _, why in wrong}) == 1:
-        return f"{source} {place} and all others, {count} in all: {reason}"
-    lines = [f"{source}: {len(wrong)} of {count} entries are wrong; nothing was taken"]
-    lines += [f"  {where}: {why}" for where, why in wrong[:_SHOWN]]
-    if len(wrong) > _SHOWN:
-        lines.append(f"  and {len(wrong) - _SHOWN} more")
-    return "\n".join(lines)
-
-
-def values_of(task: Task, item: Item) -> dict[str, Any]:
-    """The values that :func:`row_of` reads, without the optional ones that the item lacks."""
-    values: dict[str, Any] = {"task": task.name, "question": item.question, "answer": item.answer}
-    if item.aliases:
-        values["aliases"] = list(item.aliases)
-    if item.id is not None:
-        values["id"] = item.id
-    if item.details:
-        values["details"] = dict(item.details)
-    return values
-
-
-def stream_of(
-    source: str,
-    rows: Sequence[Row],
-    name: str,
-    items_per_task: int | None,
-    *,
-    corrections: bool = False,
-) -> Stream:
-    """Group one or more rows into tasks. source: the file's name for errors.
-
-    corrections: a later task may repeat a question.
-
-    Either all rows name their task or none does. Tasks come in the order of their first row.
-    Without names, every ``items_per_task`` rows make a task, named by its number; when that is
-    None too, all rows are one task.
-    """
+    rows = _rows(source, records, parse, columns or Columns(), corrections, skip_blank)
+    if not rows:
+        raise HoldfastError(f"{source}: holds no facts; give a question and its answer")
     named = rows[0].task is not None
     for row in rows:
         if (row.task is not None) != named:
@@ -165,6 +90,156 @@ def stream_of(
     return Stream(grouped, name, repeats=corrections)
 
 
+def _rows(
+    source: str,
+    records: Iterable[tuple[str, Record]],
+    parse: Callable[[Record], Mapping[str, Any]],
+    columns: Columns,
+    corrections: bool,
+    skip_blank: bool,
+) -> list[Row]:
+    rows: list[Row] = []
+    keys: set[str] = set()
+    wrong: list[tuple[str, str]] = []  # place, reason
+    count = 0
+    questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
+    for place, record in records:
+        count += 1
+        try:
+            given = parse(record)
+            if skip_blank and not any(map(_is_filled, given.values())):
+                count -= 1
+                continue
+            names = known_names(list(given), columns)
+            keys.update(names)
+            row = row_of(place, dict(zip(names, given.values(), strict=True)), columns)
+            questions[row.task if corrections else None].add(row.item, f"{source} {place}")
+            rows.append(row)
+        except HoldfastError as error:
+            wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
+    if wrong:
+        raise HoldfastError(_all_that_is_wrong(source, wrong, count))
+    _warn_of_misspelled(source, keys)
+    return rows
+
+
+def _is_filled(value: object) -> bool:
+    """Whether a value is more than null, white space or an empty list or object."""
+    return bool(value.strip()) if isinstance(value, str) else value not in (None, [], (), {})
+
+
+def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int) -> str:
+    place, reason = wrong[0]
+    if len(wrong) == 1:
+        return f"{source} {place}: {reason}"
+    if len(wrong) == count and len({why for _, why in wrong}) == 1:
+        return f"{source} {place} and all others, {count} in all: {reason}"
+    lines = [f"{source}: {len(wrong)} of {count} entries are wrong; nothing was taken"]
+    lines += [f"  {where}: {why}" for where, why in wrong[:_SHOWN]]
+    if len(wrong) > _SHOWN:
+        lines.append(f"  and {len(wrong) - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def _warn_of_misspelled(source: str, keys: Iterable[str]) -> None:
+    """Say which further keys are nearly a known one: they are kept, but have no effect."""
+    known = [*KEYS, PARAPHRASES]
+    for key in sorted(set(keys) - {*known}):
+        for meant in difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.75):
+            logger.warning(
+                "%s: %s is kept as a detail; if you meant %s, rename it",
+                source,
+                quoted(key),
+                quoted(meant),
+            )
+
+
+def known_names(names: Sequence[str], columns: Columns) -> list[str]:
+    """Names with those of known keys in small letters, whatever their capitals and white space.
+
+    Those of :data:`PAIRS` are known where there is neither question nor answer. A column of
+    ``columns`` keeps its name. Raises HoldfastError for two columns of one name.
+    """
+    small = [name.strip().lower() for name in names]
+    known = {*KEYS, PARAPHRASES}
+    if not {"question", "answer"} & {*small}:
+        known |= {"messages", *(name for pair in PAIRS for name in pair)}
+    asked = {columns.question, columns.answer}
+    found = [
+        one if one in known and name not in asked else name
+        for one, name in zip(small, names, strict=True)
+    ]
+    twice = next((name for name in found if name and found.count(name) > 1), None)
+    if twice is not None:
+        raise HoldfastError(f"has two columns {quoted(twice)}; keep one")
+    return found
+
+
+def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
+    """Build a row from values of :data:`KEYS`; all else goes to the details under its own key.
+
+    Where ``question`` and ``answer`` are missing, ``prompt`` and ``completion``, ``instruction``
+    and ``output``, or ``messages`` of a chat with one question and one answer stand for them. Of a
+    list of answers the first is the answer, the others are aliases.
+    Raises HoldfastError, without the place, for a column that is not there, a chat of other form,
+    paraphrases that are no list of texts, and what :class:`Item` refuses.
+    """
+    columns = columns or Columns()
+    rest = dict(record)
+    found: dict[str, Any] = {}
+    for key, column in (("question", columns.question), ("answer", columns.answer)):
+        if column is not None:
+            if column not in rest:
+                has = ", ".join(rest) or "nothing"
+                raise HoldfastError(f"has no {quoted(column)}; it has {has}")
+            found[key] = rest.pop(column)
+    if not {"question", "answer"} & {*rest, *found}:
+        found |= _pair(rest)
+    found |= {key: rest.pop(key) for key in KEYS if key in rest and key not in found}
+    for key in ("question", "answer"):
+        if key not in found:
+            raise HoldfastError(
+                f'"{key}" is missing; every item needs a question and an answer, this has '
+                f"{', '.join(map(str, record)) or 'nothing'}"
+            )
+    answer, aliases = found["answer"], found.get("aliases", ())
+    if isinstance(answer, (list, tuple)) and answer and isinstance(aliases, (list, tuple)):
+        answer, aliases = answer[0], [*aliases, *answer[1:]]
+    texts = rest.get(PARAPHRASES, [])
+    if not isinstance(texts, (list, tuple)) or not all(
+        isinstance(text, str) and text for text in texts
+    ):
+        raise HoldfastError(f'"{PARAPHRASES}" is {texts!r:.60}; write a list of texts')
+    details = found.get("details", {})
+    if not isinstance(details, dict):
+        raise HoldfastError(f'"details" is {details!r:.60}; write an object, or leave it out')
+    item = Item(found["question"], answer, aliases, _label("id", found), {**rest, **details})
+    return Row(place, item, _label("task", found))
+
+
+def _pair(rest: dict[str, Any]) -> dict[str, Any]:
+    """Take a question and its answer out of ``rest``, from the first pair of keys that is there."""
+    if "messages" not in rest:
+        for question, answer in PAIRS:
+            if question in rest and answer in rest:
+                return {"question": rest.pop(question), "answer": rest.pop(answer)}
+        return {}
+    said: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
+    messages = rest.pop("messages")
+    for message in messages if isinstance(messages, (list, tuple)) else ():
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role in said:
+            said[role].append(message.get("content"))
+    if [len(said["user"]), len(said["assistant"])] != [1, 1] or len(said["system"]) > 1:
+        raise HoldfastError(
+            '"messages" must have one of the role user, then one of the role assistant; cut a '
+            "longer chat into pairs"
+        )
+    if said["system"]:
+        rest["system"] = said["system"][0]
+    return {"question": said["user"][0], "answer": said["assistant"][0]}
+
+
 def _label(key: str, values: Mapping[str, Any]) -> str | None:
     """A name given as text or as a whole number; None when absent."""
     if key not in values:
@@ -174,3 +249,23 @@ def _label(key: str, values: Mapping[str, Any]) -> str | None:
     if not whole_number and not isinstance(value, str):
         raise HoldfastError(f'"{key}" is {value!r:.60}; give a text or a whole number, or nothing')
     return clean(key, str(value))
+
+
+def details_of(text: str) -> Any:
+    """Details that a cell holds as JSON text."""
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):  # brackets may nest too deep
+        raise HoldfastError('"details" is no JSON; write an object as text') from None
+
+
+def values_of(task: Task, item: Item) -> dict[str, Any]:
+    """The values that :func:`row_of` reads, without the optional ones that the item lacks."""
+    values: dict[str, Any] = {"task": task.name, "question": item.question, "answer": item.answer}
+    if item.aliases:
+        values["aliases"] = list(item.aliases)
+    if item.id is not None:
+        values["id"] = item.id
+    if item.details:
+        values["details"] = dict(item.details)
+    return values

@@ -1,10 +1,11 @@
-"""Tasks that arrive one after the other."""
+"""Tasks that arrive one after the other, and the order in which they do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.config import sha256_of
@@ -73,9 +74,9 @@ class Stream:
                     "give each its own name"
                 )
             names.add(task.name)
-            for number, item in enumerate(task.items, start=1):
-                if not self.repeats:
-                    questions.add(item, place_of(task, number))
+        if not self.repeats:
+            for place, item in items_of(self.tasks):
+                questions.add(item, place)
 
     def __repr__(self) -> str:
         items = sum(len(task.items) for task in self.tasks)
@@ -126,6 +127,29 @@ class Stream:
         return self if tasks == len(self.tasks) else replace(self, tasks=self.tasks[:tasks])
 
 
-def place_of(task: Task, number: int) -> str:
-    """How an error names the item at a place. number: from 1."""
-    return f"task {quoted(task.name)} item {number}"
+def task_order(count: int, seed: int) -> list[int]:
+    """A permutation of ``range(count)``: position -> index in the stream as it was stored.
+
+    It is drawn by ``random.sample``, not ``shuffle``, which draws another one: published seeds
+    must give the published orders.
+    """
+    return Random(seed).sample(range(count), count)
+
+
+def reorder(stream: Stream, order_seed: int | None) -> Stream:
+    """The whole stream with its tasks permuted; ``order_seed`` None leaves them as they are.
+
+    Take ``.first(tasks)`` after reordering, never before: the permutation is over all tasks, so
+    that a shorter stream is a prefix of a longer one under the same ``order_seed``.
+    """
+    if order_seed is None:
+        return stream
+    order = task_order(len(stream.tasks), order_seed)
+    return replace(stream, tasks=tuple(stream.tasks[index] for index in order))
+
+
+def items_of(tasks: Iterable[Task]) -> Iterator[tuple[str, Item]]:
+    """Every item with its place, as errors name it: ``task "a" item 1``."""
+    for task in tasks:
+        for number, item in enumerate(task.items, start=1):
+            yield f"task {quoted(task.name)} item {number}", item

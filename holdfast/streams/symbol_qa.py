@@ -34,58 +34,12 @@ def symbol_qa(
     Raises HoldfastError for a number out of range, or for more items than there are keys.
     Source: app:data-symbol.
     """
-    _refuse_impossible(tasks, items, seed, key_length, value_length)
-    used: set[str] = set()
-    return Stream(
-        tuple(_task(index, items, seed, key_length, value_length, used) for index in range(tasks)),
-        name="symbol_qa",
-        exact_case=True,
-        about={
-            "dataset_type": "symbol_qa",
-            "seed": seed,
-            "key_length": key_length,
-            "value_length": value_length,
-        },
-    )
-
-
-def _task(
-    index: int, items: int, seed: int, key_length: int, value_length: int, used: set[str]
-) -> Task:
-    # The index counts from 0: task 1 of the published stream is drawn from ``seed`` itself.
-    task_seed = seed + TASK_STRIDE * index
-    random = Random(task_seed)
-    drawn = []
-    for number in range(items):
-        key = _symbols(random, key_length)
-        while key in used:
-            key = _symbols(random, key_length)
-        used.add(key)
-        value = _symbols(random, value_length)
-        drawn.append(Item(question=key, answer=value, id=f"task_{index}_item_{number}"))
-    Random(task_seed + SHUFFLE_OFFSET).shuffle(drawn)
-    return Task(name=str(index + 1), items=tuple(drawn))
-
-
-def _symbols(random: Random, length: int) -> str:
-    # One choice() per symbol, as published; choices() would consume the generator differently.
-    return "".join(random.choice(ALPHABET) for _ in range(length))
-
-
-def _refuse_impossible(
-    tasks: int, items: int, seed: int, key_length: int, value_length: int
-) -> None:
     # Random(-5) equals Random(5), so a negative seed would quietly repeat a positive one.
     if seed < 0:
         raise HoldfastError(f"symbol_qa: seed = {seed}; use 0 or more")
-    sizes = {
-        "tasks": tasks,
-        "items": items,
-        "key_length": key_length,
-        "value_length": value_length,
-    }
-    for name, size in sizes.items():
-        if size < 1:
+    about = {"seed": seed, "key_length": key_length, "value_length": value_length}
+    for name, size in {"tasks": tasks, "items": items, **about}.items():
+        if size < 1 and name != "seed":
             raise HoldfastError(f"symbol_qa: {name} = {size}; use 1 or more")
     keys = len(ALPHABET) ** key_length
     if tasks * items > keys:
@@ -93,3 +47,30 @@ def _refuse_impossible(
             f"symbol_qa: {tasks} tasks of {items} items need {tasks * items} keys, but there are "
             f"{keys} of {key_length} symbols; ask for fewer items or longer keys"
         )
+    used: set[str] = set()
+    made = []
+    for index in range(tasks):
+        # The index counts from 0: task 1 of the published stream is drawn from ``seed`` itself.
+        task_seed = seed + TASK_STRIDE * index
+        random = Random(task_seed)
+        drawn = []
+        for number in range(items):
+            key = _symbols(random, key_length)
+            while key in used:
+                key = _symbols(random, key_length)
+            used.add(key)
+            value = _symbols(random, value_length)
+            drawn.append(Item(question=key, answer=value, id=f"task_{index}_item_{number}"))
+        Random(task_seed + SHUFFLE_OFFSET).shuffle(drawn)
+        made.append(Task(name=str(index + 1), items=tuple(drawn)))
+    return Stream(
+        tuple(made),
+        name="symbol_qa",
+        exact_case=True,
+        about={"dataset_type": "symbol_qa", **about},
+    )
+
+
+def _symbols(random: Random, length: int) -> str:
+    # One choice() per symbol, as published; choices() would consume the generator differently.
+    return "".join(random.choice(ALPHABET) for _ in range(length))

@@ -8,18 +8,26 @@ import importlib.util
 import io
 import itertools
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_write, write_text_atomically
-from holdfast.streams.columns import KEYS, PAIRS, PARAPHRASES, Columns, known_names
 from holdfast.streams.item import quoted
-from holdfast.streams.rows import values_of
-from holdfast.streams.sheets import SheetCell, sheet_rows
+from holdfast.streams.rows import (
+    KEYS,
+    PAIRS,
+    PARAPHRASES,
+    Columns,
+    details_of,
+    known_names,
+    stream_of,
+    values_of,
+)
 from holdfast.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -29,46 +37,54 @@ TABLES = (".csv", ".tsv", ".json", ".parquet", ".xlsx")
 _SEPARATORS = (",", ";", "\t")  # some spreadsheets save a .csv with semicolons
 _BAR = "|"  # separates the texts of one cell
 _LISTS = ("aliases", PARAPHRASES)
+_PLAIN = ("General", "@")  # formats of a sheet that change no number
+_LONGEST = 11  # symbols of a number that "General" shows without rounding it
 _EXTRA = {".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
 Records = list[tuple[str, Any]]  # place, raw record
 Parse = Callable[[Any], Mapping[str, Any]]  # raw record -> keys and values
 
+logger = logging.getLogger(__name__)
 
-def read_table(path: Path, columns: Columns) -> tuple[Records, Parse]:
-    """The raw records of a file, each with its place, and what makes a mapping of one.
+
+def read_table(
+    path: Path, items_per_task: int | None = None, columns: Columns | None = None
+) -> Stream:
+    """Read a file as a stream, by the path's ending.
 
     An empty cell counts as a missing key. In cells, aliases and paraphrases are separated by a
     vertical bar, and details are JSON text. A place is a line of a text file, a row of a sheet as
     the sheet numbers it, or the number of a record.
-    Raises HoldfastError when the file is missing, damaged or no table; the second part of what is
-    returned raises it, without the place, for one record.
+    Raises HoldfastError when the file is missing, damaged or no table, and naming the place of
+    every bad record.
     """
     suffix = path.suffix.lower()
+    columns = columns or Columns()
     try:
         # Reading a named pipe or a device may never end.
         if path.exists() and not path.is_file():
             raise HoldfastError(f"{path}: is no regular file; give the path of a table")
         if suffix in (".csv", ".tsv"):
-            return _read_text(path, columns)
-        if suffix == ".json":
-            return _read_json(path), _object
-        return _read_binary(path, columns)
+            records, parse = _read_text(path, columns)
+        elif suffix == ".json":
+            records, parse = _read_json(path)
+        else:
+            records, parse = _read_binary(path, columns)
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file; give the path of a table") from None
     except UnicodeDecodeError:
         raise HoldfastError(f"{path}: is no UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return stream_of(str(path), records, parse, path.stem, items_per_task, columns)
 
 
 def records_of(
     frame: pd.DataFrame, columns: Columns | None = None, source: str = "table"
 ) -> tuple[Records, Parse]:
     """The rows of a data frame, numbered from 1, and what makes a mapping of one."""
-    columns = columns or Columns()
     rows = enumerate(frame.itertuples(index=False, name=None), start=1)
-    parse = _parser([str(name) for name in frame.columns], columns, source)
+    parse = _parser([str(name) for name in frame.columns], columns or Columns(), source)
     return [(f"row {number}", values) for number, values in rows], parse
 
 
@@ -81,17 +97,20 @@ def write_table(stream: Stream, path: Path) -> None:
     suffix = path.suffix.lower()
     rows = [values_of(task, item) for task in stream.tasks for item in task.items]
     if suffix == ".json":
-        write_text_atomically(
-            path, json.dumps(rows, ensure_ascii=False, indent=1) + "\n", parents=True
-        )
+        text = json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+        write_text_atomically(path, text, parents=True)
         return
-    used = [key for key in ("task", *KEYS) if any(key in row for row in rows)]
-    names = list(dict.fromkeys(used))
+    columns = ("task", *(key for key in KEYS if key != "task"))
+    names = [key for key in columns if any(key in row for row in rows)]
     cells = [[_cell(key, row.get(key)) for key in names] for row in rows]
-    if suffix == ".tsv":
-        _refuse_line_breaks(cells)
-    out = io.StringIO(newline="")
     if suffix in (".csv", ".tsv"):
+        broken = [text for row in cells for text in row if "\n" in text or "\r" in text]
+        if suffix == ".tsv" and broken:
+            raise HoldfastError(
+                f"{quoted(broken[0])} holds a line break, and in a .tsv file a row is a line; "
+                "write .csv"
+            )
+        out = io.StringIO(newline="")
         writer = csv.writer(out, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
         writer.writerows([names, *cells])
         write_text_atomically(path, out.getvalue(), parents=True)
@@ -104,14 +123,6 @@ def write_table(stream: Stream, path: Path) -> None:
         _workbook(path, [names, *cells]).save(binary)
     with atomic_write(path, parents=True) as part:
         part.write_bytes(binary.getvalue())
-
-
-def _refuse_line_breaks(cells: list[list[str]]) -> None:
-    broken = next((text for row in cells for text in row if "\n" in text or "\r" in text), None)
-    if broken is not None:
-        raise HoldfastError(
-            f"{quoted(broken)} holds a line break, and in a .tsv file a row is a line; write .csv"
-        )
 
 
 def _workbook(path: Path, rows: list[list[str]]) -> Any:
@@ -147,49 +158,38 @@ def _cell(key: str, value: Any) -> str:
 
 
 def _read_text(path: Path, columns: Columns) -> tuple[Records, Parse]:
+    tabs = path.suffix.lower() == ".tsv"
     with path.open(encoding="utf-8-sig", newline="") as file:
-        first, line = _first_filled(file)
-        names, separator = _header(path, first, line, columns)
-        parse = _parser(names, columns, str(path), shortest=len(names))
+        blank = " \r\n" + "".join(_SEPARATORS)
+        numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip(blank))
+        begin, line = next(numbered, (1, ""))
         records: Records = []
-        begin = first + 1
-        while True:
-            # In a .tsv file a row is a line, so that a stray quote takes no other row along.
-            lines = itertools.islice(file, 1) if path.suffix.lower() == ".tsv" else file
-            reader = csv.reader(lines, delimiter=separator, strict=True)
-            try:
+        try:
+            names, separator = _header(path, line, columns)
+            while True:
+                begin += 1
+                # In a .tsv file a row is a line, so that a stray quote takes no other row along.
+                lines = itertools.islice(file, 1) if tabs else file
+                reader = csv.reader(lines, delimiter=separator, strict=True)
                 row = next(reader, None)
-            except csv.Error as error:
-                raise _damaged(path, begin, error) from None
-            if row is None:
-                return records, parse
-            records.append((f"line {begin}", row))
-            begin += reader.line_num
+                if row is None:
+                    break
+                records.append((f"line {begin}", row))
+                begin += reader.line_num - 1
+        except csv.Error as error:
+            raise HoldfastError(
+                f"{path} line {begin}: is no table from here on ({error}); a text with quotes "
+                "stands in quotes, and its own are doubled"
+            ) from None
+    return records, _parser(names, columns, str(path), shortest=len(names))
 
 
-def _first_filled(lines: Iterable[str]) -> tuple[int, str]:
-    """The first line with more than separators, with its number."""
-    numbered = enumerate(lines, start=1)
-    blank = " \r\n" + "".join(_SEPARATORS)
-    return next(((number, line) for number, line in numbered if line.strip(blank)), (1, ""))
-
-
-def _damaged(path: Path, line: int, error: csv.Error) -> HoldfastError:
-    return HoldfastError(
-        f"{path} line {line}: is no table from here on ({error}); a text with quotes stands in "
-        "quotes, and its own are doubled"
-    )
-
-
-def _header(path: Path, number: int, line: str, columns: Columns) -> tuple[list[str], str]:
+def _header(path: Path, line: str, columns: Columns) -> tuple[list[str], str]:
     """The column names and the separator."""
     known = {*KEYS, PARAPHRASES, *(name for pair in PAIRS for name in pair)}
     asked = {name for name in (columns.question, columns.answer) if name is not None}
     for separator in _SEPARATORS:
-        try:
-            cells = next(csv.reader([line], delimiter=separator, strict=True), [])
-        except csv.Error as error:
-            raise _damaged(path, number, error) from None
+        cells = next(csv.reader([line], delimiter=separator, strict=True), [])
         names = [cell.strip() for cell in cells]
         there = {*names, *map(str.lower, names)}
         # A column that was named and is not there is told with those that are.
@@ -201,12 +201,11 @@ def _header(path: Path, number: int, line: str, columns: Columns) -> tuple[list[
     )
 
 
-def _read_json(path: Path) -> Records:
+def _read_json(path: Path) -> tuple[Records, Parse]:
+    text = path.read_text(encoding="utf-8-sig")
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{path}: is no JSON ({reason}); write a list of objects") from None
     if isinstance(found, dict):
@@ -214,7 +213,7 @@ def _read_json(path: Path) -> Records:
         found = lists[0] if len(lists) == 1 else None
     if not isinstance(found, list):
         raise HoldfastError(f"{path}: is no list of objects; write [{{...}}, {{...}}]")
-    return [(f"item {n}", one) for n, one in enumerate(found, start=1)]
+    return [(f"item {n}", one) for n, one in enumerate(found, start=1)], _object
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -231,7 +230,7 @@ def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
             # Of pandas' own types a column of whole numbers with a gap would become one of floats.
             frame = pd.read_parquet(path, dtype_backend="pyarrow")
             return records_of(frame, columns, str(path))
-        rows = [row for row in sheet_rows(path) if any(row[1])]
+        rows = [row for row in _sheet_rows(path) if any(cell is not None for cell in row[1])]
     except (FileNotFoundError, PermissionError, HoldfastError):
         raise
     except Exception as error:  # noqa: BLE001  # each library has errors of its own
@@ -241,11 +240,69 @@ def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
         return [], dict
     number, header = rows[0]
     try:
-        names = [cell.text() if cell else "" for cell in header]
+        names = ["" if cell is None else _shown(cell) for cell in header]
     except HoldfastError as error:
         raise HoldfastError(f"{path} row {number}: {error}") from None
     records = [(f"row {number}", cells) for number, cells in rows[1:]]
     return records, _parser(names, columns, str(path))
+
+
+def _sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
+    """The rows of a workbook's first sheet with their numbers: openpyxl's cells, None if empty.
+
+    Raises whatever openpyxl raises for a file that is no workbook.
+    """
+    openpyxl = importlib.import_module("openpyxl")
+    content = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what cannot be read of styles and dates
+        # Rows are read one by one, so that millions of empty ones cost no memory.
+        books = [
+            openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=data_only)
+            for data_only in (True, False)  # values, and the formulas in their place
+        ]
+        if not books[0].worksheets:
+            raise HoldfastError(f"{path}: has no sheet; write a question and an answer a row")
+        sheets = [book.worksheets[0] for book in books]
+        others = ", ".join(quoted(sheet.title) for sheet in books[0].worksheets[1:])
+        if others:
+            told = "%s: only its first sheet, %s, is read; it also has %s"
+            logger.warning(told, path, quoted(sheets[0].title), others)
+        for sheet in sheets:
+            sheet.reset_dimensions()  # they may be wrong
+        pairs = zip(sheets[0].rows, sheets[1].rows, strict=True)
+        for number, (cells, written) in enumerate(pairs, start=1):
+            yield number, list(map(_filled, cells, written))
+
+
+def _filled(cell: Any, written: Any) -> Any:
+    """The cell, None if it is empty. written: the same cell with a formula in place of its value.
+
+    A formula without its value stays, to be refused. One that gives an empty text has none either,
+    but is of another type, "str".
+    """
+    uncalculated = cell.value is None and written.data_type == "f" and cell.data_type == "n"
+    return cell if cell.value is not None or uncalculated else None
+
+
+def _shown(cell: Any) -> str:
+    """What a sheet shows in a cell; HoldfastError, with the place, where a format decides it."""
+    value, code = cell.value, cell.number_format
+    if isinstance(value, str) and cell.data_type != "e":
+        return value
+    if isinstance(value, (int, float)) and code in _PLAIN:
+        text = str(value).upper() if isinstance(value, bool) else f"{value:.15g}"
+        if len(text) <= _LONGEST and "e" not in text:
+            return text
+    place = f"cell {cell.coordinate} of sheet {quoted(cell.parent.title)}"
+    if value is None:
+        raise HoldfastError(f"{place} holds a formula without its value; calculate and save it")
+    if cell.data_type == "e":
+        raise HoldfastError(f"{place} holds the error {value}; correct it")
+    raise HoldfastError(
+        f"{place} holds {quoted(value)} in the format {quoted(code)}; save the sheet as .csv, "
+        "which holds what it shows, or format the cell as text"
+    )
 
 
 def _pandas(suffix: str) -> Any:
@@ -307,7 +364,7 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
     if name in _LISTS and isinstance(value, str):
         return [text for part in value.split(_BAR) if (text := part.strip())]
     if name == "details" and isinstance(value, str):
-        return _json(value)
+        return details_of(value)
     if name in {*KEYS, *needed} and not isinstance(value, (str, list, dict)):
         return str(value)
     return value
@@ -315,36 +372,23 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
 
 def _plain(cell: Any, *, shown: bool = False) -> Any:
     """A cell as a JSON value; None where it is empty. shown: of a sheet, what it shows."""
-    if isinstance(cell, SheetCell):
-        return cell.text() if shown else _plain(cell.value)
+    if hasattr(cell, "number_format"):
+        return _shown(cell) if shown else _plain(cell.value)
     if isinstance(cell, bytes):
-        return _decoded(cell)
+        try:
+            return cell.decode()
+        except UnicodeDecodeError:
+            raise HoldfastError(f"holds bytes that are no UTF-8 text, {cell!r:.40}") from None
     if hasattr(cell, "tolist"):  # numpy's scalars and arrays
         cell = cell.tolist()
     if isinstance(cell, Mapping):
         return {str(key): _plain(value) for key, value in cell.items()}
     if isinstance(cell, (list, tuple)):
         return [_plain(value) for value in cell]
-    if isinstance(cell, float):
-        if math.isnan(cell):
-            return None
-        return int(cell) if cell.is_integer() else cell
-    if cell is None or isinstance(cell, (str, int, bool)):
+    if cell is None or isinstance(cell, (str, int)):
         return cell
-    if str(cell) in ("NaT", "<NA>"):
+    if str(cell) in ("nan", "NaT", "<NA>"):
         return None
+    if isinstance(cell, float):
+        return int(cell) if cell.is_integer() else cell
     return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
-
-
-def _decoded(cell: bytes) -> str:
-    try:
-        return cell.decode()
-    except UnicodeDecodeError:
-        raise HoldfastError(f"holds bytes that are no UTF-8 text, {cell!r:.40}") from None
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):  # brackets may nest too deep
-        raise HoldfastError('"details" is no JSON; write an object as text') from None

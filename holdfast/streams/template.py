@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from holdfast.core import config as core_config
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, quoted
-from holdfast.streams.stream import Stream, Task, place_of
+from holdfast.streams.stream import Stream, Task, items_of
 
 
 class Tokenizer(Protocol):
@@ -89,13 +89,11 @@ class Template:
     def encode_answer(self, item: Item, tokenizer: Tokenizer) -> list[int]:
         """What a model has to write behind :meth:`encode_prompt`, token ids."""
         prompt, text = self.prompt(item), self.text(item)
-        asked = list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
-        whole = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        asked, whole = _with_seed(prompt, tokenizer, None), _with_seed(text, tokenizer, None)
         if whole[: len(asked)] == asked:
             return whole[len(asked) :]
         # The model continues the prompt's own tokens, even if the whole text splits otherwise.
-        rest = text.removeprefix(prompt)
-        return list(tokenizer(rest, add_special_tokens=False)["input_ids"])
+        return _with_seed(text.removeprefix(prompt), tokenizer, None)
 
     def check_stream(
         self,
@@ -125,23 +123,18 @@ class Template:
             )
         for _, _, item in long:
             self.encode(item, tokenizer, seed_token, eos)
-        if longest_answer is not None:
-            cut = {id(item) for _, _, item in long}
-            self._check_answers(stream.tasks[learned:], tokenizer, longest_answer, cut)
+        if longest_answer is None:
+            return len(long)
+        cut = {id(item) for _, _, item in long}
+        for place, item in items_of(stream.tasks[learned:]):
+            length = 0 if id(item) in cut else len(self.encode_answer(item, tokenizer))
+            if length > longest_answer:
+                raise HoldfastError(
+                    f"{place}: the answer to {quoted(item.question)} needs {length} tokens, so it "
+                    f"would never be recalled with evaluation.max_new_tokens = {longest_answer}; "
+                    "shorten it or raise the limit"
+                )
         return len(long)
-
-    def _check_answers(
-        self, tasks: Iterable[Task], tokenizer: Tokenizer, longest: int, cut: Container[int]
-    ) -> None:
-        for task in tasks:
-            for number, item in enumerate(task.items, start=1):
-                length = 0 if id(item) in cut else len(self.encode_answer(item, tokenizer))
-                if length > longest:
-                    raise HoldfastError(
-                        f"{place_of(task, number)}: the answer to {quoted(item.question)} needs "
-                        f"{length} tokens, so it would never be recalled with "
-                        f"evaluation.max_new_tokens = {longest}; shorten it or raise the limit"
-                    )
 
     def fitting(
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
@@ -178,13 +171,11 @@ class Template:
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[tuple[int, str, Item]]:
         """The items that exceed ``max_length``: tokens, place, item."""
-        return [
-            (length, place_of(task, number), item)
-            for task in stream.tasks
-            for number, item in enumerate(task.items, start=1)
-            if (length := len(self._sequence(item, tokenizer, seed_token, eos)))
-            > self.config.max_length
-        ]
+        lengths = (
+            (len(self._sequence(item, tokenizer, seed_token, eos)), place, item)
+            for place, item in items_of(stream.tasks)
+        )
+        return [row for row in lengths if row[0] > self.config.max_length]
 
     def _too_long(self, length: int) -> str:
         return (

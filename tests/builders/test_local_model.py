@@ -139,11 +139,10 @@ def test_without_chance_it_is_generate(backbone: Backbone) -> None:
         assert wanted
 
 
-@pytest.mark.parametrize("batch", [2, 7])
-def test_neither_batch_nor_order_nor_neighbours_matter(backbone: Backbone, batch: int) -> None:
+def test_neither_batch_nor_order_nor_neighbours_matter(backbone: Backbone) -> None:
     drawn = complete(backbone)
-    assert complete(backbone, batch=batch) == drawn
-    backwards = sample_completions(backbone, PROMPTS[::-1], NAMES[::-1], FREE, batch=batch)
+    assert complete(backbone, batch=7) == drawn
+    backwards = sample_completions(backbone, PROMPTS[::-1], NAMES[::-1], FREE, batch=7)
     assert backwards == drawn[::-1]
     some = sample_completions(backbone, PROMPTS[2:5], NAMES[2:5], FREE, batch=512)
     assert some == drawn[2:5]

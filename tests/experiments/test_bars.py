@@ -84,29 +84,6 @@ def test_the_grid_has_each_composition_under_its_number():
     assert_readable(figure)
 
 
-def test_the_grid_shows_what_is_missing_and_other_rules():
-    table = factorial()
-    table = table[~((table["dataset"] == "llm_qa") & (table["method"] == "vanilla"))]
-    extra = pd.DataFrame(
-        {
-            "dataset": "real_qa",
-            "method": ["si_replay_olora", "online_ewc"],
-            "horizon": 100,
-            "final": [0.9, 0.2],
-            "final_sd": [0.1, math.nan],
-        }
-    )
-    figure = plot_compositions(pd.concat([table, extra]))
-    _, llm, real, bottom = figure.axes
-    assert numbers(llm).count("–") == 3
-    assert "–" not in numbers(real)
-    assert len(real.containers) == 18 + 17  # bars, and one error bar fewer: one seed has no spread
-    mechanisms = [text.get_text() for text in bottom.get_yticklabels()]
-    assert mechanisms == ["SI", "EWC", "SD", "R", "M", "O-LoRA"]
-    assert legend(figure) == ["shared LoRA", "merged LoRA", "O-LoRA"]
-    assert_readable(figure)
-
-
 def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
     path = pd.DataFrame(
         {

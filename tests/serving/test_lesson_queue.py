@@ -15,7 +15,7 @@ from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.memory.states import LessonState, lesson_states
 from holdfast.serving.posted import check_room
 from holdfast.serving.refusal import RefusalError
-from holdfast.streams.python import facts_of_python
+from holdfast.streams.load import facts_of_python
 from tests.serving.chat_memories import (
     LATER,
     MANY,

@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, Stream, Task, load_stream, read_released, symbol_qa
 from holdfast.streams import write_released as write
-from holdfast.streams.item import is_visible
 
 # Two tasks as the paper's directories hold them: what is asked in one of the item files only, the
 # training order in the texts.
@@ -111,43 +108,6 @@ def test_what_is_read_and_written_is_the_same_json(
         assert written == [{"task_id": 0} | item for item in expected]
 
 
-words = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="{}\0"), min_size=1, max_size=20
-).filter(is_visible)
-
-
-@given(st.data())
-def test_every_stream_comes_back_equal(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    questions = data.draw(
-        st.lists(words, min_size=1, max_size=8, unique_by=lambda question: question.strip())
-    )
-    aliases = st.lists(words, max_size=2).map(tuple)
-    items = []
-    for question in questions:
-        details = data.draw(st.dictionaries(st.sampled_from(["topic", "dataset"]), words))
-        id_ = data.draw(st.none() | words)
-        items.append(Item(question, data.draw(words), data.draw(aliases), id_, details))
-    cut = data.draw(st.integers(0, len(items) - 1))
-    parts = [part for part in (items[:cut], items[cut:]) if part]
-    try:
-        tasks = [Task(data.draw(words) + str(index), tuple(p)) for index, p in enumerate(parts)]
-        stream = Stream(tuple(tasks), "made up", data.draw(st.booleans()), {"seed": 3})
-    except HoldfastError:
-        return  # two questions that are one in Unicode's composed form
-    out = tmp_path_factory.mktemp("streams") / "out"
-    write(stream, out)
-    back = read_released(out)
-    assert back.fingerprint == stream.fingerprint
-    assert (back.name, back.exact_case, back.about) == ("made up", stream.exact_case, {"seed": 3})
-    for task, ours in zip(back.tasks, stream.tasks, strict=True):
-        assert task.name == ours.name
-        for item, own in zip(task.items, ours.items, strict=True):
-            assert item.details == own.details
-            assert own.id is None or item.id == own.id
-
-
 def test_symbol_qa_is_written_as_it_was_published(tmp_path: Path) -> None:
     write(symbol_qa(2), tmp_path / "s")
     texts = (tmp_path / "s" / "task_0" / "train_texts.json").read_text()
@@ -186,11 +146,12 @@ def test_a_question_that_stands_twice_stays_and_is_told(
     [
         ("manifest.json", "[]", "manifest.json: must hold an object"),
         ("manifest.json", '{"n_tasks": "2"}', "manifest.json: \"n_tasks\" is '2'"),
-        ("manifest.json", '{"n_tasks": 3}', "task_2 is missing, of the 3 tasks in manifest.json"),
+        ("manifest.json", "[" * 100_000, "manifest.json: is no valid JSON ("),
+        ("manifest.json", '{"n_tasks": 3}', "task_2 is missing of the 3 tasks of manifest.json"),
         ("manifest.json", '{"n_tasks": 1}', "task_1 is not among the 1 tasks"),
         ("task_0/test_items.json", json.dumps(SECOND), "and test_items.json differ"),
         ("task_1/test_items.json", "{}", "task_1/test_items.json: must hold a list"),
-        ("task_1/test_items.json", '[{"query": "q"}]', 'json item 1: "answer" is missing'),
+        ("task_1/test_items.json", '[{"query": "q"}]', 'item 1: "query" or "answer" is missing'),
         ("task_1/test_items.json", '[{"query": "q", "answer": "}"}]', "has unbalanced braces"),
         ("task_1/train_texts.json", json.dumps([text(SECOND[0])] * 2), "is no item of this task"),
         ("task_1/train_texts.json", "[]", "must hold one text for each of the 2 items"),

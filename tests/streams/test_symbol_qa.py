@@ -5,29 +5,19 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import Stream, symbol_qa
+from holdfast.streams import symbol_qa
 
-PUBLISHED = symbol_qa()
 SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def by_id(stream: Stream, task: int, number: int) -> tuple[str, str]:
-    """The pair that was drawn as number ``number`` of a task, both from 1."""
-    drawn = f"task_{task - 1}_item_{number - 1}"
-    (item,) = [item for item in stream.tasks[task - 1].items if item.id == drawn]
-    return item.question, item.answer
-
-
-def test_the_first_pair_drawn_at_seed_42_is_the_published_one() -> None:
-    assert by_id(PUBLISHED, 1, 1) == ("oHBvRP", "OIvG")
-
-
 def test_the_whole_published_stream_follows_the_rule_literally() -> None:
-    for index, task in enumerate(PUBLISHED.tasks):
+    published = symbol_qa()
+    assert len(published.tasks) == 100
+    for index, task in enumerate(published.tasks):
         random = Random(42 + 1009 * index)
         pairs = []
         for _ in range(100):
@@ -35,9 +25,11 @@ def test_the_whole_published_stream_follows_the_rule_literally() -> None:
             pairs.append((key, "".join(random.choice(SYMBOLS) for _ in range(4))))
         Random(42 + 1009 * index + 7).shuffle(pairs)
         assert [(item.question, item.answer) for item in task.items] == pairs
-    assert len(PUBLISHED.tasks) == 100
+    (first,) = [item for item in published.tasks[0].items if item.id == "task_0_item_0"]
+    assert (first.question, first.answer) == ("oHBvRP", "OIvG")
 
 
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**40),
     fewer=st.integers(1, 6),
@@ -53,14 +45,6 @@ def test_fewer_tasks_are_a_prefix_even_when_keys_collide(
     assert long.tasks[:fewer] == short.tasks
 
 
-@given(seed=st.integers(0, 2**40), tasks=st.integers(1, 31))
-def test_every_key_stands_once_when_keys_run_out(seed: int, tasks: int) -> None:
-    stream = symbol_qa(tasks, 2, seed, key_length=1, value_length=1)
-    keys = [item.question for task in stream.tasks for item in task.items]
-    assert len(set(keys)) == len(keys) == 2 * tasks
-    assert set(keys) <= set(SYMBOLS)
-
-
 def test_a_redraw_replaces_the_key_alone() -> None:
     random = Random(3)
     used: list[str] = []
@@ -72,7 +56,8 @@ def test_a_redraw_replaces_the_key_alone() -> None:
         used.append(key)
         pairs.append((key, random.choice(SYMBOLS)))
     stream = symbol_qa(1, 40, 3, key_length=1, value_length=1)
-    assert [by_id(stream, 1, number) for number in range(1, 41)] == pairs
+    drawn = sorted(stream.tasks[0].items, key=lambda item: int(str(item.id).split("_")[-1]))
+    assert [(item.question, item.answer) for item in drawn] == pairs
 
 
 @pytest.mark.parametrize(
@@ -84,8 +69,6 @@ def test_a_redraw_replaces_the_key_alone() -> None:
             "ask for fewer items or longer keys",
         ),
         ({"tasks": 0}, "symbol_qa: tasks = 0; use 1 or more"),
-        ({"items": -3}, "symbol_qa: items = -3; use 1 or more"),
-        ({"key_length": 0}, "symbol_qa: key_length = 0; use 1 or more"),
         ({"value_length": 0}, "symbol_qa: value_length = 0; use 1 or more"),
         ({"seed": -1}, "symbol_qa: seed = -1; use 0 or more"),
     ],

@@ -18,8 +18,7 @@ from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.core.own import remove_unfinished
-from holdfast.streams.order import reorder
-from holdfast.streams.stream import Stream, Task
+from holdfast.streams.stream import Stream, Task, reorder
 
 GENEROSITY = 4  # the default budget, in multiples of the prompts needed if all candidates are valid
 

@@ -37,8 +37,8 @@ def convert(
 ) -> None:
     """Convert between the published layout, JSON lines, tables and a saved Hugging Face dataset."""
     from holdfast.streams import QuestionRegistry, read_stream
-    from holdfast.streams.columns import Columns
-    from holdfast.streams.stream import place_of
+    from holdfast.streams.rows import Columns
+    from holdfast.streams.stream import items_of
     from holdfast.streams.tables import TABLES
 
     suffix = out.suffix.lower()
@@ -53,8 +53,7 @@ def convert(
     if to is not Layout.released:
         # Readers of these formats refuse repeated questions, so name their places now.
         questions = QuestionRegistry()
-        for task in stream.tasks:
-            for number, item in enumerate(task.items, start=1):
-                questions.add(item, f"{source}: {place_of(task, number)}")
+        for place, item in items_of(stream.tasks):
+            questions.add(item, f"{source}: {place}")
     write(stream, out, to)
     print_stream(stream, out)

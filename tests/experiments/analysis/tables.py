@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -36,3 +37,9 @@ def published(dataset: str) -> pd.DataFrame:
 def everything_published() -> pd.DataFrame:
     """The paper's cells of all data sets."""
     return pd.concat([paper_cells(dataset) for dataset in DATASETS], ignore_index=True)
+
+
+def published_runs(dataset: str) -> pd.DataFrame:
+    """The cells of ``paper_cells`` with the columns of which the paper says nothing."""
+    cells = paper_cells(dataset)
+    return cells.assign(study="paper", candidate=cells["method"], half_life=math.nan, path="paper")

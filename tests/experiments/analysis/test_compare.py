@@ -99,25 +99,6 @@ def test_what_is_incomplete_is_left_out_and_named() -> None:
     assert list(found.effects["term"]) == ["sd"]
 
 
-def test_one_method_ahead_does_not_cost_the_others() -> None:
-    table = cells({"vanilla": [0.1, 0.9, 0.9], "sd": [0.2], "merge": [0.3]}, "llm_qa", 100)
-    found = compare(table)
-    assert found.compositions.set_index("method")["final"].to_dict() == {
-        "merge": 0.3,
-        "sd": 0.2,
-        "vanilla": 0.1,
-    }
-    assert "llm_qa: compared over seeds 1, which most methods have learned" in found.notes
-
-
-def test_equal_means_have_no_correlation_and_no_flip() -> None:
-    finals = {name: [0.5, 0.5] for name in ("vanilla", "sd", "replay")}
-    found = compare(cells(finals, "symbol_qa", 100))
-    assert math.isnan(found.agreement["spearman"][0])
-    assert list(found.compositions["rank"]) == [1, 1, 1]
-    assert found.flips.empty
-
-
 def test_data_sets_are_matched_by_name_or_given() -> None:
     finals = {"vanilla": [0.1], "sd": [0.2]}
     both = pd.concat([cells(finals, "mine"), cells(finals, "llm_qa")])

@@ -24,6 +24,7 @@ from .tables import everything_published, published
 
 HALF = 0.05  # of the last printed place of a mean or deviation, in points
 DRAWS = 2000
+KINDS = ("effect", "f", "share")
 
 
 @cache
@@ -76,37 +77,25 @@ def within(value: float, bounds: pd.Series, rounding: float) -> bool:
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_effects(dataset: str) -> None:
+def test_effects_f_p_and_shares(dataset: str) -> None:
     # Sixteen inputs with weight 1/8 move an effect by 0.1 at the very most; their standard
     # deviation of 0.029 each gives it one of 0.014, and no draw moves it by more than 0.06.
     for term, row in terms(dataset).iterrows():
-        bounds = allowed(dataset).loc[f"effect {term}"]
-        assert row["effect_ours"] == pytest.approx(bounds["printed"], abs=1e-9), term
-        assert bounds["high"] - bounds["low"] < 2 * 0.06, term
-        assert within(row["effect"], bounds, 0.005), (term, row["effect"], row["effect_ours"])
-
-
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_f_and_p(dataset: str) -> None:
-    for term, row in terms(dataset).iterrows():
-        bounds = allowed(dataset).loc[f"f {term}"]
-        assert row["f_ours"] == pytest.approx(bounds["printed"], rel=1e-6, abs=1e-9), term
-        assert within(row["f"], bounds, 0.05), (term, row["f"], row["f_ours"])
-        low, high = stats.f.sf([bounds["high"], bounds["low"]], 1, 32)
+        effect, f, share = (allowed(dataset).loc[f"{name} {term}"] for name in KINDS)
+        assert row["effect_ours"] == pytest.approx(effect["printed"], abs=1e-9), term
+        assert row["f_ours"] == pytest.approx(f["printed"], rel=1e-6, abs=1e-9), term
+        assert row["share"] == pytest.approx(share["printed"], rel=1e-6, abs=1e-9), term
+        assert effect["high"] - effect["low"] < 2 * 0.06, term
+        assert share["high"] - share["low"] < 0.9, term
+        assert within(row["effect"], effect, 0.005), (term, row["effect"], row["effect_ours"])
+        assert within(row["f"], f, 0.05), (term, row["f"], row["f_ours"])
+        assert within(row["percent_variance"], share, 0.05), (term, row["share"])
+        low, high = stats.f.sf([f["high"], f["low"]], 1, 32)
         assert low <= row["p_ours"] <= high
         if row["p"] == "<1e-4":
             assert row["p_ours"] < 1e-4, term
         else:  # three digits
             assert 0.995 * low <= float(row["p"]) <= 1.005 * high, (term, row["p"], row["p_ours"])
-
-
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_percentages_of_variance(dataset: str) -> None:
-    for term, row in terms(dataset).iterrows():
-        bounds = allowed(dataset).loc[f"share {term}"]
-        assert row["share"] == pytest.approx(bounds["printed"], rel=1e-6, abs=1e-9), term
-        assert within(row["percent_variance"], bounds, 0.05), (term, row["share"])
-        assert bounds["high"] - bounds["low"] < 0.9, term
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -122,14 +111,10 @@ def test_captions(dataset: str) -> None:
     assert round(100 * result.standard_error, 1) == round(caption["standard_error"], 1)
 
 
-def test_ranks_are_the_papers() -> None:
+def test_ranks_and_allocation_swap_are_the_papers() -> None:
     expected = paper_table("tab:app-factorial-ranks")
-    pd.testing.assert_frame_equal(
-        ranks(everything_published()).round(2), expected, check_dtype=False
-    )
-
-
-def test_allocation_swap_is_the_papers() -> None:
+    found = ranks(everything_published()).round(2)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     # A difference of two means that are each known to 0.05, itself printed to 0.1.
     table = allocation_swap(everything_published()).set_index(["dataset", "allocation"])["change"]
     expected = paper_table("tab:allocation-swap").set_index(["dataset", "allocation"])["change"]
@@ -156,6 +141,3 @@ def test_build_up_reaches_the_winners_the_text_names() -> None:
     }
     last = path[path["step"] == 4].set_index("dataset")["added"]
     assert last.to_dict() == {"symbol_qa": "si", "llm_qa": "sd", "real_qa": "sd"}
-
-
-# Where two printed numbers differ and rounding is the whole of it.

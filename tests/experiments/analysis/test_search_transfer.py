@@ -99,19 +99,10 @@ def test_the_best_variant_stands_for_its_composition_and_others_do_not_count() -
     assert list(found["max_displacement"]) == [0, 1, 0]
     assert list(found["spearman"])[:2] == pytest.approx([1, -1])
     assert math.isnan(found["spearman"].iloc[2])
+    level = search_transfer(trace((10, {"sd": 0.0, "si": 0.0, "merge": math.nan})), final).iloc[0]
+    assert math.isnan(level["spearman"])
+    assert (level["compositions"], level["mean_displacement"]) == (2, 0.5)  # a failure has no rank
     assert list(found["top3_overlap"]) == list(found["top3"]) == [3, 2, 1]
-
-
-def test_equal_scores_share_their_ranks_and_failures_do_not_compare() -> None:
-    final = cells({"sd": [0.5], "si": [0.4], "merge": [0.1 + 0.2], "replay": [0.3]})
-    found = search_transfer(
-        trace((10, {"sd": 0.4, "si": 0.3, "merge": 0.2, "replay": 0.1})), final
-    ).iloc[0]
-    assert found["mean_displacement"] == pytest.approx((0 + 0 + 0.5 + 0.5) / 4)
-    failed = trace((10, {"sd": 0.4, "si": math.nan}))
-    assert list(search_transfer(failed, final)["compositions"]) == [1]
-    level = search_transfer(trace((10, {"sd": 0.0, "si": 0.0})), final).iloc[0]
-    assert math.isnan(level["spearman"]) and level["mean_displacement"] == 0.5
 
 
 def test_the_papers_winner_regresses() -> None:

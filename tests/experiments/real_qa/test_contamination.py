@@ -47,21 +47,6 @@ def test_a_lenient_match_forgives_what_surrounds_the_answer(completion: str, ans
 @pytest.mark.parametrize(
     ("completion", "answer"),
     [
-        ("It was Ida Venn, I think.", "Ida Venn"),
-        ("IDA VENN's", "Ida Venn"),
-        ("1939-1945", "1939"),
-        ("C++ of course", "C++"),
-        ("a type", "A"),
-    ],
-)
-def test_an_answer_is_found_between_word_boundaries(completion: str, answer: str) -> None:
-    assert found(completion, ("no such words", answer)) == answer
-    assert answer in completion or answer.casefold() in completion.casefold()
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
         ("by ida   VENN!", "Ida Venn"),
         ("less dense than water", "less dense."),
         ("Amber", "the Amber"),
@@ -125,15 +110,3 @@ def test_what_is_known_is_told_item_by_item() -> None:
     replies = {"q1": " gold it is", "q2": "gold", "q3": Failure("down")}
     verdicts = known(Scripted(lambda asked: replies[asked.name]), items, seed=1)
     assert verdicts == [True, False, Failure("down")]
-
-
-def test_one_sample_that_answers_is_enough() -> None:
-    samples = {"q1": ["silver", "gold it is", "tin"], "q2": ["silver", "gold", "tin"]}
-
-    class Wavering(Scripted):
-        def answer(self, prompts, sampling):  # type: ignore[no-untyped-def]
-            for place, asked in enumerate(prompts):
-                yield place, samples[asked.name]
-
-    items = [Item("q1", "gold"), Item("q2", "iron")]
-    assert known(Wavering(str), items, seed=1) == [True, False]

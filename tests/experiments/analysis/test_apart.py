@@ -1,4 +1,4 @@
-"""A factorial is made of one setting of each method; several are said, with how to choose."""
+"""A run that is there twice, several settings of one method: what is said, and what is made."""
 
 from __future__ import annotations
 
@@ -8,11 +8,50 @@ from pathlib import Path
 import pytest
 
 from experiments.paper.analysis.tables import analyse
-from holdfast.analysis.study import read_study
+from holdfast.analysis.study import Study, read_study
 from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
-from tests.analysis.synthetic import write_trajectory
+from tests.analysis.synthetic import FACTORIAL, SEEDS, write_suite, write_trajectory
 from tests.analysis.test_settings import FAST, SLOW, swept
+
+OF_COMPOSITIONS = {"effects", "factorial_model", "synergy", "ranks", "build_up"}
+OF_EVERY_RUN = {"configurations", "acquisition", "seed_spread", "seed_spread_by_data_anchor"}
+OF_EVERY_RUN |= {"state_size", "capability", "survival", "half_lives"}
+
+
+@pytest.fixture
+def repeated(tmp_path: Path):
+    """A factorial with O-LoRA, of which one method's run is in a second directory too."""
+
+    def write(method: str, *more: Path) -> Study:
+        suite = write_suite(tmp_path / "suite", (*FACTORIAL, "olora"), SEEDS, tasks=4)
+        write_trajectory(tmp_path / "again", method, SEEDS[0], tasks=4)
+        return read_study(suite, tmp_path / "again", *more)
+
+    return write
+
+
+def test_tables_that_do_not_need_it_are_there(repeated) -> None:
+    analysis = analyse(repeated("olora"))
+    assert set(analysis.tables) == OF_COMPOSITIONS
+    for name in OF_EVERY_RUN:
+        assert analysis.absent[name].startswith("symbol_qa: olora with seed 41 is there twice, in ")
+        assert "suite" in analysis.absent[name] and "again" in analysis.absent[name]
+
+
+def test_tables_that_need_it_are_refused_by_name(repeated, tmp_path: Path) -> None:
+    other = write_suite(tmp_path / "llm", FACTORIAL, SEEDS, tasks=4, dataset="llm_qa")
+    both = analyse(repeated("sd_merge", other))
+    assert set(both.tables["configurations"]["dataset"]) == {"llm_qa"}
+    assert both.of("symbol_qa", "effects").empty and len(both.of("llm_qa", "effects")) == 15
+    assert "sd_merge" in both.refused["configurations", "symbol_qa"]
+    analysis = analyse(read_study(tmp_path / "suite", tmp_path / "again"))
+    # These ask for other compositions: the greedy path goes by way of replay.
+    apart = {"synergy", "build_up", "allocation_swap"}
+    assert set(analysis.tables) == apart
+    for name in (OF_COMPOSITIONS | OF_EVERY_RUN) - apart:
+        assert "symbol_qa: sd_merge with seed 41 is there twice" in analysis.absent[name]
+
 
 __all__ = ["swept"]  # a fixture
 

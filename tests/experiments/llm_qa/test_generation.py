@@ -1,8 +1,7 @@
-"""Filling tasks: what is taken, what is counted, in which order, and for how many prompts."""
+"""Filling tasks: what is taken, what is counted, in which order, and what no backbone knows."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
@@ -11,7 +10,8 @@ import pytest
 from experiments.paper.llm_qa import GrammarWriter, LLMQASettings, generate, topics
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
-from tests.experiments.llm_qa.writers import Refusing, Scripted, Unreliable, Writer, record
+from holdfast.streams import Item
+from tests.experiments.llm_qa.writers import Scripted, Writer, record
 
 SMALL = LLMQASettings(tasks=2, items=3, per_prompt=4, order_seed=None)
 
@@ -87,27 +87,6 @@ def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
     assert permuted.name == "llm_qa"
 
 
-@pytest.mark.parametrize("batch", [1, 1000])
-def test_the_size_of_the_batches_changes_nothing(tmp_path: Path, batch: int) -> None:
-    settings = LLMQASettings(tasks=5, items=12, per_prompt=3)
-    streams, files = [], []
-    for size in (7, batch):
-        out = tmp_path / str(size)
-        stream = generate(Unreliable(batch=size), out, settings)
-        streams.append((stream, stream.about))
-        files.append((out / "replies.jsonl").read_bytes())
-    assert streams[0] == streams[1]
-    assert files[0] == files[1]
-    # The writer was as bad as the test needs.
-    assert streams[0][1]["failed"] and len(streams[0][1]["rejected"]) >= 3
-
-
-def test_the_default_budget_is_four_times_what_perfect_replies_would_need(tmp_path: Path) -> None:
-    writer = Refusing()
-    refusal(writer, tmp_path, LLMQASettings(tasks=2, items=3, per_prompt=2))
-    assert len(writer.asked) == 4 * 2 * 2
-
-
 def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
     script = {(1, 1): [record("Al"), record("al"), record("AL")], (2, 1): "No.", (3, 1): "No."}
     settings = LLMQASettings(tasks=5, items=2, budget=3)
@@ -145,9 +124,51 @@ def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
     assert told == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
 
 
-def test_a_reply_that_broke_off_leaves_a_trace_and_its_complete_objects(tmp_path: Path) -> None:
-    whole = json.dumps([record("Al"), record("Bran")])
-    writer = Scripted({(1, 1): whole[:-1], (2, 1): whole.replace("Al", "Cy").replace("Br", "Dr")})
-    stream = generate(writer, tmp_path, LLMQASettings(tasks=2, items=2, order_seed=None))
-    assert stream.about["rejected"] == {"reply cut off": 1}
-    assert [len(task.items) for task in stream.tasks] == [2, 2]
+ONE = LLMQASettings(tasks=1, items=2, per_prompt=3)
+SCRIPT = {
+    # Two are taken for judging, as many as the task has room for.
+    (1, 1): [record("Al"), record("Bo"), record("Cy")],
+    (1, 2): [record("Al", "Who owns Al?"), record("Di"), record("Ed")],
+    (1, 3): [record("Flo")],
+}
+
+
+class Filter:
+    def __init__(self, verdicts: dict[str, bool | Failure]) -> None:
+        self.verdicts = verdicts
+        self.asked: list[str] = []
+
+    def __call__(self, items: list[Item]) -> list[bool | Failure]:
+        entities = [item.details["entity"] for item in items]
+        self.asked += entities
+        return [self.verdicts.get(entity, False) for entity in entities]
+
+
+def test_known_and_undecided_items_are_rejected_and_stay_registered(tmp_path: Path) -> None:
+    known = Filter({"Al": True, "Di": Failure("timed out")})
+    stream = generate(Scripted(SCRIPT), tmp_path, ONE, known=known)
+    assert [item.details["entity"] for item in stream.tasks[0].items] == ["Bo", "Flo"]
+    assert known.asked == ["Al", "Bo", "Di", "Flo"]
+    assert stream.about["rejected"] == {
+        "known to the backbone": 1,
+        "novelty not decided": 1,
+        "repeated entity": 1,
+        "task is full": 2,
+    }
+    assert stream.about["novel_to"] == "a backbone"
+    silent = Filter({})  # a verdict is asked for once
+    again = generate(Writer(), tmp_path, ONE, known=silent)
+    assert silent.asked == []
+    assert (again, again.about) == (stream, stream.about)
+
+
+@pytest.mark.parametrize(
+    ("known", "novel_to", "difference"),
+    [(None, "tiny", '"tiny" -> null'), (Filter({}), "large", '"tiny" -> "large"')],
+)
+def test_the_filter_of_a_directory_stays(
+    tmp_path: Path, known: Filter | None, novel_to: str, difference: str
+) -> None:
+    generate(Scripted(SCRIPT), tmp_path, ONE, known=Filter({}), novel_to="tiny")
+    with pytest.raises(HoldfastError, match=f"novel_to: {difference}"):
+        generate(Scripted(SCRIPT), tmp_path, ONE, known=known, novel_to=novel_to)

@@ -1,12 +1,25 @@
-"""What a model is asked depends on the request alone, and says what the paper asks for."""
+"""What a model is asked, and what the offline grammar writes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.paper.llm_qa import ModelWriter, Request, prompt_for, topics
+import pytest
+
+from experiments.paper.llm_qa import (
+    GrammarWriter,
+    LLMQASettings,
+    ModelWriter,
+    Request,
+    generate,
+    prompt_for,
+    topics,
+)
+from experiments.paper.llm_qa.validator import normalised
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
+from holdfast.streams import Stream
 
 FIRST = Request(task=1, topic=topics()[0], number=1, candidates=10, seed=42)
 
@@ -54,10 +67,33 @@ def test_a_model_is_asked_once_a_request_with_the_seed_of_the_stream() -> None:
     assert not rest
     assert prompts == [prompt_for(request) for request in requests]
     assert (sampling.samples, sampling.seed, sampling.temperature) == (1, 42, 0.4)
-
-
-def test_the_record_of_a_model_says_how_it_was_sampled() -> None:
-    writer = ModelWriter(Model(), SamplingParameters(temperature=0.4, seed=7))
     assert (writer.name, writer.kind, writer.batch) == ("listening", "model", 4)
     assert writer.settings["temperature"] == 0.4
     assert writer.settings.keys().isdisjoint({"seed", "samples"})
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    return generate(GrammarWriter(), tmp_path_factory.mktemp("full"), LLMQASettings())
+
+
+def test_the_defaults_fill_a_hundred_tasks_of_a_hundred_distinct_facts(stream: Stream) -> None:
+    items = [item for task in stream.tasks for item in task.items]
+    assert [len(task.items) for task in stream.tasks] == [100] * 100
+    assert len({normalised(item.question) for item in items}) == 10_000
+    assert len({normalised(item.details["entity"]) for item in items}) == 10_000
+    assert sum(stream.about["rejected"].values()) < 100
+    assert stream.about["prompts"] < 1_050
+    # Facts, not a handful of answers that guessing would find.
+    assert len({item.answer for item in items}) > 5_000
+
+
+def test_a_reply_depends_on_topic_number_and_seed_alone() -> None:
+    def reply(request: Request, beside: int = 0) -> str:
+        others = [replace(FIRST, number=9)] * beside
+        return str(dict(GrammarWriter().write([*others, request]))[beside])
+
+    assert reply(FIRST) == reply(FIRST, beside=3) == reply(replace(FIRST, task=5))
+    others = [replace(FIRST, number=2), replace(FIRST, seed=43), replace(FIRST, topic=topics()[1])]
+    assert len({reply(request) for request in (FIRST, *others)}) == 4
+    assert len(json.loads(reply(replace(FIRST, candidates=4)))) == 4
