@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import Batcher
-from holdfast.serving.events import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
+from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
 from holdfast.serving.guard import Guard
 from holdfast.serving.refusal import RefusalError
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from holdfast.serving import connections
-from holdfast.serving.connections import Connection
+from holdfast.serving import guard as connections
+from holdfast.serving.guard import Connection
 
 OK = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 STUCK = [
@@ -85,7 +85,7 @@ def test_idle_connections_of_one_address_keep_nobody_out(monkeypatch: pytest.Mon
 
 
 def test_nor_do_those_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
     with listening() as port:
         idle = [connected(port) for _ in range(100)]
         assert answered(port) == b"HTTP/1.1 200"

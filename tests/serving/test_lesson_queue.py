@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.memory import Memory
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.memory.states import LessonState, lesson_states
-from holdfast.serving.posted import check_room
+from holdfast.serving.teacher import check_room
 from holdfast.serving.refusal import RefusalError
 from holdfast.streams.python import facts_of_python
 from tests.serving.chat_memories import (

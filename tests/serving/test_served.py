@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from holdfast.serving.events import NOT_TAUGHT
+from holdfast.serving.batcher import NOT_TAUGHT
 from tests.serving.chat_memories import FACTS, UNTAUGHT, copied
 from tests.serving.served import JSON, Served, serving
 from tests.trajectory.outcome import contents_of

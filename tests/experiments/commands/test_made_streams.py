@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.results import RunRecord
 from holdfast.streams import load_stream
-from tests.serving.fixtures import MODEL
+from tests.serving.real_endpoint import MODEL
 
 # The demo's model and method, for seconds instead of minutes.
 BRIEF = [
