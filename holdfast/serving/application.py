@@ -102,30 +102,28 @@ class Routes:
         self._idle = idle
         self._batcher = Batcher(service)
         self._directory = service.memory.directory
-        self._teaching = Teacher(self._directory, self._batcher.call) if teach else None
+        self._teach, self._teacher = teach, Teacher(self._directory, self._batcher.call)
         self._held: HeldDirectory | None = None
         self._check_here()
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         """Before the first request and after the last."""
-        if self._teaching is not None:
-            self._teaching.start()
+        if self._teach:
+            self._teacher.start()
         if self._idle is not None:
             self._idle.begin(lambda: self._batcher.busy)
         yield
         self.end()
         if self._idle is not None:
             await self._idle.end()
-        if self._teaching is not None:
-            await self._teaching.end()
+        await self._teacher.end()
         self.is_stuck = not await self._batcher.close()
 
     def end(self) -> None:
         """The server ends: whoever waits is told so."""
         self._batcher.end()
-        if self._teaching is not None:
-            self._teaching.ending()
+        self._teacher.ending()
 
     async def chat(self, asking: ChatRequest, request: Request) -> Response:
         """The last message of a chat is a question; its answer."""
@@ -174,24 +172,17 @@ class Routes:
         """What is remembered, and whether facts are taught."""
         self._check_here()
         told = await self._batcher.call(lambda _: self._service.remembered())
-        teaching = self._teaching
-        return {**told, "teach": teaching is not None, "teaching": bool(teaching and teaching.busy)}
+        return {**told, "teach": self._teach, "teaching": self._teacher.busy}
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; what was learned, or the number of the lesson that will learn them."""
-        teaching = self._taught()
+        self._check_teaching()
         self._note()
         given, count = facts_in(await _json(request))
         self._check_here()
-        status, values = await teaching.teach(given, count, wait=wait)
+        status, values = await self._teacher.teach(given, count, wait=wait)
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
-
-    def _taught(self) -> Teacher:
-        if self._teaching is None:
-            told = "this memory is not taught here; start it with --teach"
-            raise RefusalError(403, told, "no_teach")
-        return self._teaching
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson, from the files alone, whatever the memory's thread does."""
@@ -201,19 +192,17 @@ class Routes:
 
     async def cancel_all(self) -> dict[str, Any]:
         """Cancel every lesson that is not learned."""
-        lessons = (await self.lessons())["lessons"]
-        waiting = [one for one in lessons if one["state"] != "learned"]
-        await self._taught().cancel([one["lesson"] for one in waiting])
-        return {"cancelled": waiting}
+        self._check_here()
+        self._check_teaching()
+        return {"cancelled": [*map(state_values, await self._teacher.cancel(None))]}
 
     async def cancel(self, number: int) -> dict[str, Any]:
         """Cancel one lesson that is not learned; the later ones move up."""
-        teaching, state = self._taught(), await self.lesson(number)
-        if state["state"] == "learned":
+        self._check_teaching()
+        if (await self.lesson(number))["state"] == "learned":
             told = f"lesson {number} is learned; teach another answer to correct it"
             raise RefusalError(409, told, "learned")
-        await teaching.cancel([number])
-        return {"cancelled": [state]}
+        return {"cancelled": [*map(state_values, await self._teacher.cancel([number]))]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
@@ -235,6 +224,11 @@ class Routes:
         elif self._held.is_gone:
             told = "was moved or removed since it is served; serve it where it is now"
             raise RefusalError(410, f"{self._directory}: {told}", "memory_gone")
+
+    def _check_teaching(self) -> None:
+        if not self._teach:
+            told = "this memory is not taught here; start it with --teach"
+            raise RefusalError(403, told, "no_teach")
 
     def _note(self) -> None:
         """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -33,6 +34,7 @@ _HEADERS = {
 }
 
 
+@dataclass(frozen=True)
 class Guard:
     """Refuses, before the application sees them, requests that are foreign, too large or too slow.
 
@@ -42,25 +44,17 @@ class Guard:
     not from the page of one of ``proxied``, names under which a proxy is reached.
     """
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        *,
-        key: str | None,
-        hosts: Iterable[str] | None,
-        proxied: Iterable[str] = (),
-        open_paths: Iterable[str],
-    ) -> None:
-        self._application = application
-        self._key = key
-        self._hosts = None if hosts is None else frozenset(hosts)
-        self._proxied = frozenset(proxied)
-        self._open = frozenset(open_paths)
+    application: ASGIApp
+    _: KW_ONLY
+    key: str | None
+    hosts: Collection[str] | None
+    proxied: Collection[str] = ()
+    open_paths: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, with its whole body, or answer why not."""
         if scope["type"] != "http":
-            await self._application(scope, receive, send)
+            await self.application(scope, receive, send)
             return
         headers = Headers(scope=scope)
         try:
@@ -86,19 +80,19 @@ class Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        await self._application(scope, whole, sent)
+        await self.application(scope, whole, sent)
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self._hosts is not None and _name(host) not in self._hosts:
-            known = ", ".join(sorted(self._hosts))
+        if self.hosts is not None and _name(host) not in self.hosts:
+            known = ", ".join(sorted(self.hosts))
             told = f"the host {host!r:.80} is not one of {known}; --allow-host NAME adds one"
             raise RefusalError(403, told, "host")
         self._check_page(path, headers)
-        if self._key is None or path in self._open:
+        if self.key is None or path in self.open_paths:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self._key.encode())
+        right = hmac.compare_digest(given.strip().encode(), self.key.encode())
         if scheme.lower() != "bearer" or not right:
             raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
 
@@ -108,9 +102,9 @@ class Guard:
         if origin is not None:
             netloc = _split(origin).netloc
             is_own = netloc.lower() == headers.get("host", "").lower()
-            if not is_own and _name(netloc) not in self._proxied:
+            if not is_own and _name(netloc) not in self.proxied:
                 raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
-        linked = path in self._open and headers.get("sec-fetch-mode") == "navigate"
+        linked = path in self.open_paths and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not linked:
             raise RefusalError(403, "a page of another site may not ask", "origin")
 

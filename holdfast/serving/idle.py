@@ -83,11 +83,8 @@ class IdleConsolidation:
 
     def _is_needed(self, seen: object) -> bool:
         """Whether a question came, or a lesson where the files were as ``seen`` before."""
-        if not self._is_idle():
-            return True
-        with contextlib.suppress(HoldfastError):
-            return signatures(self._directory) != seen and self._waits()
-        return False
+        is_new = signatures(self._directory) != seen
+        return not self._is_idle() or (is_new and self._waits())
 
     async def _consolidate(self, seen: object) -> bool:
         """Run the process until it ends or is needed no more; False where it failed."""

@@ -147,10 +147,11 @@ class Teacher:
             self.start()
         return filed, names
 
-    async def cancel(self, numbers: Collection[int]) -> None:
-        """Cancel lessons that are not learned; the later ones move up."""
-        await asyncio.to_thread(cancel_lessons, self._directory, numbers)
+    async def cancel(self, numbers: Collection[int] | None) -> list[LessonState]:
+        """Cancel lessons that are not learned, all of them for None; the later ones move up."""
+        cancelled = await asyncio.to_thread(cancel_lessons, self._directory, numbers)
         self.start()
+        return cancelled
 
     def ending(self) -> None:
         """The server begins to end: stop the lesson, and tell whoever waits for one."""

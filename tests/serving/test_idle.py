@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +20,10 @@ from tests.serving.chat_memories import FACTS, LATER, copied
 from tests.serving.served import serving
 
 ENDS = """
-import sys
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from holdfast.memory.record import read_record, write_record
-place = Path(sys.argv[1])
-record = read_record(place)
-write_record(place, replace(record, consolidated=len(record.lessons)))
+import json, pathlib, sys
+file = pathlib.Path(sys.argv[1], "memory.json")
+values = json.loads(file.read_text())
+file.write_text(json.dumps({**values, "consolidated": len(values["lessons"])}))
 """
 RUNS = "import time; time.sleep(60)"
 FAILS = "import sys; sys.exit(2)"
@@ -65,11 +61,11 @@ class Watched:
             await asyncio.sleep(0.01)
         return time.monotonic() - begin
 
-    def run(self, steps: Callable[[], object]) -> None:
+    def run(self, steps: Callable[[], Coroutine[None, None, None]]) -> None:
         async def whole() -> None:
             self.one.begin(lambda: self.busy)
             try:
-                await steps()  # type: ignore[misc]
+                await steps()
             finally:
                 await self.one.end()
 
