@@ -109,6 +109,7 @@ def test_a_key_and_that_nothing_taught_can_run(
         page.get_by_label("Question", exact=True).fill(SCRIPT)
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer .said")).to_have_count(1)
+        page.get_by_label("Show facts with these words").fill("")
         # A key is taken out of the address, and the tab keeps it.
         page.goto(f"{server.url}/#key=other")
         expect(page.locator("#state")).to_have_text("the API key is missing or wrong")
