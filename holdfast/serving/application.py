@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from importlib import resources
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,27 +18,39 @@ from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import HeldDirectory
 from holdfast.memory.states import lesson_states, state_values
-from holdfast.serving.batcher import Batcher, whole
+from holdfast.serving.batcher import Batcher, PendingAnswer, reading, whole
 from holdfast.serving.idle import IdleConsolidation
-from holdfast.serving.page import page_file
-from holdfast.serving.posted import facts_in
-from holdfast.serving.protocol import ChatRequest, CompletionRequest, Form
+from holdfast.serving.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    Form,
+    ResponseForm,
+    ResponseRequest,
+)
 from holdfast.serving.refusal import RefusalError, refusal_of
-from holdfast.serving.responses import ResponseForm, ResponseRequest
-from holdfast.serving.teacher import Teacher
+from holdfast.serving.teacher import Teacher, facts_in
 
 if TYPE_CHECKING:
     from holdfast.serving.served_memory import ServedMemory  # which loads torch
 
 
-# The page holds nothing of the memory, so these need no key.
-PAGE = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
-OPEN_PATHS = (*PAGE, "/health")
+Value = TypeVar("Value")
+_EVERY = 0.2  # seconds between looks whether a client that waits has left
+# The page: the file in ``page/`` at each path, and its type.
+_PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+OPEN_PATHS = (*_PAGE, "/health")  # they hold nothing of the memory, so they need no key
 # The page loads its own files alone, so nothing that was taught can run as a script.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+}
 
 
 def application(
@@ -68,9 +81,10 @@ def application(
     app.delete("/lessons")(routes.cancel_all)
     app.delete("/lessons/{number}")(routes.cancel)
     app.get("/health")(routes.health)
-    for path, kind in PAGE.items():
-        app.get(path, include_in_schema=False)(_file(page_file(path), kind))
-    _tell_errors(app)
+    for path in _PAGE:
+        app.get(path, include_in_schema=False)(_page_file)
+    for kind in (RefusalError, HoldfastError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _error)
     app.state.routes = routes
     return app
 
@@ -87,59 +101,61 @@ class Routes:
         self._name = name
         self._idle = idle
         self._batcher = Batcher(service)
-        directory = service.memory.directory
-        self._teaching = Teacher(directory, self._batcher.call) if teach else None
+        self._directory = service.memory.directory
+        self._teach, self._teacher = teach, Teacher(self._directory, self._batcher.call)
         self._held: HeldDirectory | None = None
         self._check_here()
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         """Before the first request and after the last."""
-        if self._teaching is not None:
-            await self._teaching.begin()
+        if self._teach:
+            self._teacher.start()
         if self._idle is not None:
-            await self._idle.begin(lambda: self._batcher.busy)
+            self._idle.begin(lambda: self._batcher.busy)
         yield
         self.end()
         if self._idle is not None:
             await self._idle.end()
-        if self._teaching is not None:
-            await self._teaching.end()
+        await self._teacher.end()
         self.is_stuck = not await self._batcher.close()
 
     def end(self) -> None:
         """The server ends: whoever waits is told so."""
         self._batcher.end()
-        if self._teaching is not None:
-            self._teaching.ending()
+        self._teacher.ending()
 
-    async def chat(self, request: ChatRequest) -> Response:
+    async def chat(self, asking: ChatRequest, request: Request) -> Response:
         """The last message of a chat is a question; its answer."""
-        return await self._answer(Form("chat", self._name), request)
+        form = Form("chat", self._name, usage=asking.stream_options.include_usage)
+        return await self._answer(form, asking, request)
 
-    async def completions(self, request: CompletionRequest) -> Response:
+    async def completions(self, asking: CompletionRequest, request: Request) -> Response:
         """Every prompt is a question; their answers."""
-        return await self._answer(Form("text", self._name), request)
+        form = Form("text", self._name, usage=asking.stream_options.include_usage)
+        return await self._answer(form, asking, request)
 
-    async def responses(self, request: ResponseRequest) -> Response:
+    async def responses(self, asking: ResponseRequest, request: Request) -> Response:
         """The input, or its last message, is a question; its answer."""
-        return await self._answer(ResponseForm(self._name), request)
+        return await self._answer(ResponseForm(self._name), asking, request)
 
     async def _answer(
-        self, form: Form | ResponseForm, request: ChatRequest | CompletionRequest | ResponseRequest
+        self,
+        form: Form | ResponseForm,
+        asking: ChatRequest | CompletionRequest | ResponseRequest,
+        request: Request,
     ) -> Response:
-        self._check(request.model)
+        await self.model(asking.model)
         self._check_here()
         self._note()
-        asked = self._batcher.put(request.questions())
-        if not request.stream:
-            return JSONResponse(form.whole(await whole(asked)))
-        # A question that is wrong is refused before a stream begins.
-        firsts = [await one.next() for one in asked]
-        options = None if isinstance(request, ResponseRequest) else request.stream_options
-        usage = options is not None and options.include_usage
-        events = form.events(asked, firsts, usage=usage)
-        return StreamingResponse(events, media_type="text/event-stream")
+        asked = self._batcher.put(asking.questions())
+        if asking.stream:
+            events = _events(form, asked)
+            # What is wrong with a question is raised before the stream begins.
+            await _unless_left(request, anext(events))
+            return StreamingResponse(events, media_type="text/event-stream")
+        answers = await _unless_left(request, whole(asked))
+        return JSONResponse(form.whole(answers) if answers else None)
 
     async def models(self) -> dict[str, Any]:
         """The one model."""
@@ -147,60 +163,50 @@ class Routes:
 
     async def model(self, wanted: str) -> dict[str, Any]:
         """The model, if it is called so."""
-        self._check(wanted)
+        if wanted != self._name:
+            told = f"there is no model {wanted!r:.80}; this is {self._name!r}"
+            raise RefusalError(404, told, "model_not_found")
         return {"id": self._name, "object": "model", "created": 0, "owned_by": "holdfast"}
 
     async def facts(self) -> dict[str, Any]:
         """What is remembered, and whether facts are taught."""
         self._check_here()
-        told = await self._batcher.remembered()
-        teaching = self._teaching
-        return {**told, "teach": teaching is not None, "teaching": bool(teaching and teaching.busy)}
+        told = await self._batcher.call(lambda _: self._service.remembered())
+        return {**told, "teach": self._teach, "teaching": self._teacher.busy}
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; what was learned, or the number of the lesson that will learn them."""
-        teaching = self._taught()
+        self._check_teaching()
         self._note()
         given, count = facts_in(await _json(request))
         self._check_here()
-        status, values = await teaching.teach(given, count, wait=wait)
+        status, values = await self._teacher.teach(given, count, wait=wait)
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
 
-    def _taught(self) -> Teacher:
-        if self._teaching is None:
-            told = "this memory is not taught here; start it with --teach"
-            raise RefusalError(403, told, "no_teach")
-        return self._teaching
-
-    async def _lessons(self) -> list[dict[str, Any]]:
-        self._check_here()
-        # From the files alone, whatever the memory's thread is doing.
-        states = await asyncio.to_thread(lesson_states, self._service.memory.directory)
-        return [*map(state_values, states)]
-
     async def lessons(self) -> dict[str, Any]:
-        """The state of every lesson."""
-        return {"lessons": await self._lessons()}
+        """The state of every lesson, from the files alone, whatever the memory's thread does."""
+        self._check_here()
+        states = await asyncio.to_thread(lesson_states, self._directory)
+        return {"lessons": [*map(state_values, states)]}
 
     async def cancel_all(self) -> dict[str, Any]:
         """Cancel every lesson that is not learned."""
-        waiting = [one for one in await self._lessons() if one["state"] != "learned"]
-        await self._taught().cancel([one["lesson"] for one in waiting])
-        return {"cancelled": waiting}
+        self._check_here()
+        self._check_teaching()
+        return {"cancelled": [*map(state_values, await self._teacher.cancel(None))]}
 
     async def cancel(self, number: int) -> dict[str, Any]:
         """Cancel one lesson that is not learned; the later ones move up."""
-        teaching, state = self._taught(), await self.lesson(number)
-        if state["state"] == "learned":
+        self._check_teaching()
+        if (await self.lesson(number))["state"] == "learned":
             told = f"lesson {number} is learned; teach another answer to correct it"
             raise RefusalError(409, told, "learned")
-        await teaching.cancel([number])
-        return {"cancelled": [state]}
+        return {"cancelled": [*map(state_values, await self._teacher.cancel([number]))]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        found = await self._lessons()
+        found: list[dict[str, Any]] = (await self.lessons())["lessons"]
         if not 1 <= number <= len(found):
             told = f"there is no lesson {number}; {len(found)} are on file"
             raise RefusalError(404, told, "lesson")
@@ -212,23 +218,41 @@ class Routes:
 
     def _check_here(self) -> None:
         """Raise RefusalError where the memory was moved or removed since it is served."""
-        place = self._service.memory.directory
         if self._held is None:
             with suppress(OSError):  # a new memory is made by its first lesson
-                self._held = HeldDirectory(place)
+                self._held = HeldDirectory(self._directory)
         elif self._held.is_gone:
-            told = f"{place}: was moved or removed since it is served; serve it where it is now"
-            raise RefusalError(410, told, "memory_gone")
+            told = "was moved or removed since it is served; serve it where it is now"
+            raise RefusalError(410, f"{self._directory}: {told}", "memory_gone")
+
+    def _check_teaching(self) -> None:
+        if not self._teach:
+            told = "this memory is not taught here; start it with --teach"
+            raise RefusalError(403, told, "no_teach")
 
     def _note(self) -> None:
         """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""
         if self._idle is not None:
             self._idle.asked()
 
-    def _check(self, wanted: str) -> None:
-        if wanted != self._name:
-            told = f"there is no model {wanted!r:.80}; this is {self._name!r}"
-            raise RefusalError(404, told, "model_not_found")
+
+async def _unless_left(request: Request, work: Awaitable[Value]) -> Value | None:
+    """The value of ``work``; None where the client leaves before, and the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    while not (await asyncio.wait({task}, timeout=_EVERY))[0]:
+        if await request.is_disconnected():
+            task.cancel()
+            return None
+    return task.result()
+
+
+async def _events(form: Form | ResponseForm, asked: Sequence[PendingAnswer]) -> AsyncIterator[str]:
+    """An empty text once all answers have begun, then their events."""
+    with reading(asked):
+        firsts = [await one.next() for one in asked]
+        yield ""
+        async for event in form.events(asked, firsts):
+            yield event
 
 
 async def _json(request: Request) -> object:
@@ -241,46 +265,25 @@ async def _json(request: Request) -> object:
         raise HoldfastError(f"the body is no JSON: {error}") from None
 
 
-def _file(content: str, kind: str) -> Any:
-    headers = {
-        "Content-Security-Policy": _POLICY,
-        "Referrer-Policy": "no-referrer",
-    }
-
-    async def serve() -> Response:
-        return Response(content, media_type=kind, headers=headers)
-
-    return serve
+async def _page_file(request: Request) -> Response:
+    name, kind = _PAGE[request.url.path]
+    file = resources.files("holdfast.serving") / "page" / name
+    return Response(file.read_bytes(), media_type=kind, headers=_PAGE_HEADERS)
 
 
-def _tell_errors(app: FastAPI) -> None:
+async def _error(_: Request, error: Exception) -> Response:
     """Every error has the form of OpenAI's, and one sentence."""
-
-    @app.exception_handler(RefusalError)
-    async def refused(_: Request, error: RefusalError) -> Response:
-        return _refusal(error)
-
-    @app.exception_handler(HoldfastError)
-    async def mistaken(_: Request, error: HoldfastError) -> Response:
-        return _refusal(refusal_of(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    if isinstance(error, RefusalError):
+        refusal = error
+    elif isinstance(error, HoldfastError):
+        refusal = refusal_of(error)
+    elif isinstance(error, RequestValidationError):
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        return _refusal(RefusalError(400, f"{place}: {first['msg']}"[:300], "invalid_value"))
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_: Request, error: HTTPException) -> Response:
-        return _refusal(RefusalError(error.status_code, str(error.detail), "http"))
-
-    @app.exception_handler(Exception)
-    async def ours(_: Request, error: Exception) -> Response:
-        return _refusal(
-            RefusalError(500, f"our fault: {type(error).__name__}: {error}"[:300], "internal")
-        )
-
-
-def _refusal(refusal: RefusalError) -> Response:
-    headers = refusal.headers()
-    return JSONResponse(refusal.body(), status_code=refusal.status, headers=headers)
+        refusal = RefusalError(400, f"{place}: {first['msg']}"[:300], "invalid_value")
+    elif isinstance(error, HTTPException):
+        refusal = RefusalError(error.status_code, str(error.detail), "http")
+    else:
+        told = f"our fault: {type(error).__name__}: {error}"
+        refusal = RefusalError(500, told[:300], "internal")
+    return JSONResponse(refusal.body(), refusal.status, refusal.headers())

@@ -11,19 +11,12 @@ import asyncio
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.events import (
-    LONGEST,
-    Answered,
-    AskedQuestion,
-    Event,
-    Piece,
-    Steps,
-)
 from holdfast.serving.refusal import RefusalError
 
 if TYPE_CHECKING:
@@ -33,18 +26,64 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
+NOT_TAUGHT = "I was not taught that."
+LONGEST = 4000  # characters of a question; longer ones are refused before they are read
 WAITING = 256  # questions; one more is refused
-# Costs, in tokens: of the questions that wait, some minutes of work; and of a step, a second.
+# Costs, in tokens: of one question; of those that wait, some minutes of work; of a step, a second.
+_LEAST_COST, _MOST_COST = 16, 512
 _WAITING_COST = 1 << 16
 _STEP_COST = 512
 _OVERTAKING = 0.05  # seconds a token by which a question may be overtaken
 _LAST_STEP = 0.5  # seconds that the step in progress has when the server ends
 
 
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question. most: tokens of an answer that the model writes itself, None for no bound."""
+
+    text: str
+    most: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """About how many tokens are read, from above; a memory bounds that too."""
+        return max(_LEAST_COST, min(len(self.text.encode(errors="replace")), _MOST_COST))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer that is still being written.
+
+    content: the text that is new; values: what is known of the answer by now.
+    """
+
+    content: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a memory answers.
+
+    content: the whole text for a reader; values: what a program is told of it; question_tokens,
+    answer_tokens: their lengths; finish: ``stop``, or ``length`` where the bound cut it.
+    """
+
+    content: str
+    values: dict[str, Any]
+    question_tokens: int
+    answer_tokens: int
+    finish: str = "stop"
+
+
+Event = Piece | Answered | HoldfastError
+Steps = Generator[list[tuple[int, Event]], None, None]  # each with its question's number
+
+
 class PendingAnswer:
     """A question that waits or is being answered, for whoever asked it."""
 
-    def __init__(self, question: AskedQuestion, due: float = 0.0) -> None:
+    def __init__(self, question: AskedQuestion, due: float) -> None:
         """due: when it came, later for a longer question; the queue is in this order."""
         self.question, self.due = question, due
         self.left = False  # nobody reads the answer any more
@@ -59,11 +98,7 @@ class PendingAnswer:
 
     async def next(self) -> Piece | Answered:
         """What is new of the answer, the whole answer at the end. Raises what is wrong."""
-        try:
-            event = await self._events.get()
-        except asyncio.CancelledError:
-            self.left = True
-            raise
+        event = await self._events.get()
         if isinstance(event, BaseException):
             raise event
         return event
@@ -75,6 +110,15 @@ class PendingAnswer:
         return event
 
 
+@dataclass
+class _Batch:
+    """Questions that are answered in one pass of the model."""
+
+    asked: list[PendingAnswer]
+    steps: Steps | None = None  # None before the first
+    writing: int = 0  # answers that its first step did not end
+
+
 class Batcher:
     """Answers questions with a memory that only its own thread uses.
 
@@ -82,28 +126,20 @@ class Batcher:
     loop.
     """
 
-    def __init__(
-        self, service: ServedMemory, waiting: int = WAITING, batch: int | None = None
-    ) -> None:
-        """waiting: the most questions that wait; batch: the most that are answered side by side."""
+    def __init__(self, service: ServedMemory) -> None:
         self._service = service
-        self._most, self._batch = waiting, batch or service.batch
         self._waiting: list[PendingAnswer] = []
-        self._begun: set[PendingAnswer] = set()
-        self._writing = 0  # answers that are being written
+        self._batches: list[_Batch] = []  # those that are being answered
         self._steps: set[Future[Any]] = set()  # those that are not done
         self._ending = False
-        self._room = asyncio.Event()
-        self._draining: asyncio.Task[None] | None = None
-        self._written: set[asyncio.Task[None]] = set()
+        self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
         self._told = ""
 
     @property
     def busy(self) -> bool:
         """Whether a question waits or is being answered."""
-        begun = self._draining is not None and not self._draining.done()
-        return begun or self._writing > 0
+        return self._working is not None and not self._working.done()
 
     def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
         """Put questions into the queue.
@@ -117,28 +153,18 @@ class Batcher:
                     f"the question has {len(question.text)} characters, and at most {LONGEST} are "
                     "read; ask a shorter one"
                 )
-        if self._ending:
-            raise _ended()
+        self._refuse_at_end()
         self._waiting = [one for one in self._waiting if not one.left]
         cost = sum(one.cost for one in (*(one.question for one in self._waiting), *questions))
-        if len(self._waiting) + len(questions) > self._most or cost > _WAITING_COST:
+        if len(self._waiting) + len(questions) > WAITING or cost > _WAITING_COST:
             raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        added = [PendingAnswer(one, now + _OVERTAKING * one.cost) for one in questions]
+        added = [PendingAnswer(one, loop.time() + _OVERTAKING * one.cost) for one in questions]
         for one in added:
             insort(self._waiting, one, key=lambda pending: pending.due)
-        if self._draining is None or self._draining.done():
-            self._draining = loop.create_task(self._drain())
+        if not self.busy:
+            self._working = loop.create_task(self._work())
         return added
-
-    async def ask(self, questions: Sequence[str]) -> list[Answered]:
-        """The answers, in order.
-
-        Raises RefusalError when too many questions wait, HoldfastError for a question that is
-        empty or too long.
-        """
-        return await whole(self.put([AskedQuestion(question) for question in questions]))
 
     async def call(self, function: Callable[[Any], Value]) -> Value:
         """The value of ``function(memory)``, called on the memory's thread, brought up to date."""
@@ -149,16 +175,13 @@ class Batcher:
 
         return await self._on_thread(work)
 
-    async def remembered(self) -> dict[str, Any]:
-        """What is remembered by now."""
-        return await self.call(lambda _: self._service.remembered())
-
     def end(self) -> None:
         """The server ends: whoever waits is told, and no further step is begun."""
         self._ending = True
         for step in tuple(self._steps):
             step.cancel()  # those that are not begun
-        for asked in (*self._waiting, *self._begun):
+        begun = [asked for batch in self._batches for asked in batch.asked]
+        for asked in (*self._waiting, *begun):
             asked.tell(_ended())
         self._waiting.clear()
 
@@ -166,12 +189,7 @@ class Batcher:
         """End the thread; False where the step in progress does not end soon."""
         self.end()
         self._thread.shutdown(wait=False)
-        running = [asyncio.wrap_future(step) for step in tuple(self._steps)]
-        if not running:
-            return True
-        ended, left = await asyncio.wait(running, timeout=_LAST_STEP)
-        for one in ended:
-            one.cancelled() or one.exception()  # whoever waits for it is told
+        _, left = await asyncio.to_thread(wait, tuple(self._steps), _LAST_STEP)
         return not left
 
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
@@ -190,69 +208,60 @@ class Batcher:
         if self._ending:
             raise _ended()
 
-    async def _drain(self) -> None:
-        while self._waiting:
-            while self._writing >= self._batch:
-                self._room.clear()
-                await self._room.wait()
-            if batch := self._next():
-                self._begun.update(batch)
-                await self._begin(batch)
+    async def _work(self) -> None:
+        """Begin what waits and take a step of every batch, in turn, until all is answered."""
+        while self._waiting or self._batches:
+            if asked := self._next():
+                self._batches.append(_Batch(asked))
+            for batch in tuple(self._batches):
+                await self._step(batch)
 
     def _next(self) -> list[PendingAnswer]:
-        """Take the first questions that wait, as many as a step may cost, one at least."""
-        batch: list[PendingAnswer] = []
+        """Take the first questions that wait, as many as a step may cost, one at least.
+
+        No more answers are written side by side than the memory has room for.
+        """
+        room = self._service.batch - sum(batch.writing for batch in self._batches)
+        asked: list[PendingAnswer] = []
         cost = 0
-        while self._waiting and len(batch) < self._batch - self._writing:
+        while self._waiting and len(asked) < room:
             first = self._waiting[0]
             cost += 0 if first.left else first.question.cost
-            if batch and cost > _STEP_COST:
+            if asked and cost > _STEP_COST:
                 break
             del self._waiting[0]
             if not first.left:
-                batch.append(first)
-        return batch
+                asked.append(first)
+        return asked
 
-    async def _begin(self, batch: list[PendingAnswer]) -> None:
-        """Answer a batch as far as one step does; a task writes the rest."""
-        questions = [asked.question for asked in batch]
+    async def _step(self, batch: _Batch) -> None:
+        """Take one step of a batch; it is over once all is answered or nobody reads it any more."""
 
-        def work() -> tuple[Steps, list[tuple[int, Event]]]:
-            self._refresh()
-            steps = self._service.answering(questions)
-            return steps, next(steps, [])
+        def work() -> tuple[Steps, list[tuple[int, Event]] | None]:
+            steps = batch.steps
+            if steps is None:
+                self._refresh()
+                steps = self._service.answering([asked.question for asked in batch.asked])
+            return steps, next(steps, None)
 
+        is_first = batch.steps is None
         try:
-            steps, events = await self._on_thread(work)
+            batch.steps, events = await self._on_thread(work)
+            if events is None:
+                raise AssertionError("an answer has no end")
         except Exception as error:  # noqa: BLE001 - whoever asked is told
-            _tell_rest(batch, error)
-            self._begun.difference_update(batch)
-            return
-        _tell(batch, events)
-        if rest := sum(not asked.done for asked in batch):
-            self._writing += rest
-            task = asyncio.get_running_loop().create_task(self._write(batch, steps, rest))
-            self._written.add(task)
-            task.add_done_callback(self._written.discard)
-        else:
-            self._begun.difference_update(batch)
-
-    async def _write(self, batch: list[PendingAnswer], steps: Steps, count: int) -> None:
-        """Take the further steps of a batch until all is answered or nobody reads it any more."""
-        try:
-            while any(not (asked.done or asked.left) for asked in batch):
-                events = await self._on_thread(lambda: next(steps, None))
-                if events is None:
-                    raise AssertionError("an answer has no end")
-                _tell(batch, events)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
-            _tell_rest(batch, error)
-        finally:
-            with contextlib.suppress(ValueError):  # the server ends within a step
-                steps.close()
-            self._writing -= count
-            self._begun.difference_update(batch)
-            self._room.set()
+            events = []
+            for asked in batch.asked:
+                asked.tell(error)
+        for number, event in events:
+            batch.asked[number].tell(event)
+        if is_first:
+            batch.writing = sum(not asked.done for asked in batch.asked)
+        if all(asked.done or asked.left for asked in batch.asked):
+            self._batches.remove(batch)
+            if batch.steps is not None:
+                with contextlib.suppress(ValueError):  # the server ends within a step
+                    batch.steps.close()
 
     def _refresh(self) -> None:
         """Take up what was taught; a failure is logged once and the memory answers as before."""
@@ -269,21 +278,17 @@ def _ended() -> RefusalError:
     return RefusalError(503, "the server ends; ask again once it runs", "ending")
 
 
-async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:
-    """The whole answers, in order; raises what is wrong with the first that is wrong."""
+@contextlib.contextmanager
+def reading(asked: Sequence[PendingAnswer]) -> Iterator[None]:
+    """Nobody reads these answers any more once the block ends."""
     try:
-        return [await one.answer() for one in asked]
+        yield
     finally:
         for one in asked:
             one.left = True
 
 
-def _tell(batch: Sequence[PendingAnswer], events: Sequence[tuple[int, Event]]) -> None:
-    for number, event in events:
-        batch[number].tell(event)
-
-
-def _tell_rest(batch: Sequence[PendingAnswer], error: BaseException) -> None:
-    for asked in batch:
-        if not asked.done:
-            asked.tell(error)
+async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:
+    """The whole answers, in order; raises what is wrong with the first that is wrong."""
+    with reading(asked):
+        return [await one.answer() for one in asked]

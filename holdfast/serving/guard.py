@@ -1,36 +1,42 @@
-"""What a request must have before it is read: a known host, the key, a body of bounded size."""
+"""What a request must have before it is read: a known host, the key, a body of bounded size.
+
+And its connection: none is idle for long, and none that does nothing keeps others out.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
-import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.serving.refusal import RefusalError
 
+MOST_CONNECTIONS = 512  # below the 1024 open files that a process commonly may have
+MOST_OF_ONE = 256  # of one address, which may be a proxy's
+HEAD_SECONDS = 10.0  # for the head of a request
 BODY_BYTES = 2**20
 BODY_SECONDS = 30.0
+# So much is read and dropped, since few clients read an answer before their request is sent.
+_DROPPED_BYTES = 16 * BODY_BYTES
 # No answer is read as another type, embedded by another site, or kept by a cache.
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-# So much is read and dropped, since few clients read an answer before their request is sent.
-_DROPPED_BYTES = 16 * BODY_BYTES
 
 
+@dataclass(frozen=True)
 class Guard:
     """Refuses, before the application sees them, requests that are foreign, too large or too slow.
-
-    A request whose client leaves is cancelled.
 
     key: every path but ``open_paths`` needs it as a bearer token; None where no key is needed.
     hosts: the names that a request may be addressed to, against pages that let their own name
@@ -38,80 +44,55 @@ class Guard:
     not from the page of one of ``proxied``, names under which a proxy is reached.
     """
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        *,
-        key: str | None,
-        hosts: Iterable[str] | None,
-        proxied: Iterable[str] = (),
-        open_paths: Iterable[str],
-        seconds: float = BODY_SECONDS,
-    ) -> None:
-        self._application = application
-        self._key = key
-        self._hosts = None if hosts is None else frozenset(hosts)
-        self._proxied = frozenset(proxied)
-        self._open = frozenset(open_paths)
-        self._seconds = seconds
+    application: ASGIApp
+    _: KW_ONLY
+    key: str | None
+    hosts: Collection[str] | None
+    proxied: Collection[str] = ()
+    open_paths: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, with its whole body, or answer why not."""
         if scope["type"] != "http":
-            await self._application(scope, receive, send)
+            await self.application(scope, receive, send)
             return
+        headers = Headers(scope=scope)
         try:
-            self._check(scope["path"], Headers(scope=scope))
-            body = await self._body(Headers(scope=scope), receive)
+            self._check(scope["path"], headers)
+            body = await _body(headers, receive)
         except RefusalError as refusal:
-            await _answer(refusal, send)
+            # What is left of the request is not read.
+            further = {**_HEADERS, **refusal.headers(), "connection": "close"}
+            response = JSONResponse(refusal.body(), refusal.status, further)
+            await response(scope, receive, send)
             return
-        except _GoneError:
-            return
-        await self._pass_on(scope, body, receive, send)
+        if body is not None:
+            await self._pass_on(scope, body, receive, send)
 
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Let the application answer, until it has or the client leaves."""
-        gone = asyncio.ensure_future(_disconnected(receive))
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        answered = False
 
         async def whole() -> Message:
-            return messages.pop() if messages else await asyncio.shield(gone)
+            return messages.pop() if messages else await receive()
 
         async def sent(message: Message) -> None:
-            nonlocal answered
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *_coded(_HEADERS)]}
+                MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
-            answered = message["type"] == "http.response.body" and not message.get("more_body")
 
-        async def answering() -> None:
-            await self._application(scope, whole, sent)
-
-        answer = asyncio.ensure_future(answering())
-        try:
-            await asyncio.wait({gone, answer}, return_when=asyncio.FIRST_COMPLETED)
-            if not (answered or answer.done()):
-                answer.cancel()
-            # Where the client left, nobody is to be told.
-            with contextlib.suppress(asyncio.CancelledError):
-                await answer
-        finally:
-            gone.cancel()
-            answer.cancel()
+        await self.application(scope, whole, sent)
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self._hosts is not None and _name(host) not in self._hosts:
-            known = ", ".join(sorted(self._hosts))
+        if self.hosts is not None and _name(host) not in self.hosts:
+            known = ", ".join(sorted(self.hosts))
             told = f"the host {host!r:.80} is not one of {known}; --allow-host NAME adds one"
             raise RefusalError(403, told, "host")
         self._check_page(path, headers)
-        if self._key is None or path in self._open:
+        if self.key is None or path in self.open_paths:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self._key.encode())
+        right = hmac.compare_digest(given.strip().encode(), self.key.encode())
         if scheme.lower() != "bearer" or not right:
             raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
 
@@ -120,53 +101,38 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None:
             netloc = _split(origin).netloc
-            if (
-                netloc.lower() != headers.get("host", "").lower()
-                and _name(netloc) not in self._proxied
-            ):
+            is_own = netloc.lower() == headers.get("host", "").lower()
+            if not is_own and _name(netloc) not in self.proxied:
                 raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
-        linked = path in self._open and headers.get("sec-fetch-mode") == "navigate"
+        linked = path in self.open_paths and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not linked:
             raise RefusalError(403, "a page of another site may not ask", "origin")
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > _DROPPED_BYTES:
-            raise _too_large()
-        until = time.monotonic() + self._seconds
-        body = bytearray()
-        size, more = 0, True
-        while more:
-            try:
-                left = max(until - time.monotonic(), 0.0)
-                message = await asyncio.wait_for(receive(), left)
-            except TimeoutError:
-                told = f"the body did not arrive within {self._seconds:g} s"
-                raise RefusalError(408, told, "timeout") from None
-            if message["type"] == "http.disconnect":
-                raise _GoneError
-            size += len(message.get("body", b""))
-            if size <= BODY_BYTES:
-                body += message.get("body", b"")
-            more = message.get("more_body", False) and size <= _DROPPED_BYTES
-        if size > BODY_BYTES:
-            raise _too_large()
-        return bytes(body)
 
-
-async def _disconnected(receive: Receive) -> Message:
-    """Wait until the client has left, or has its answer."""
-    while (message := await receive())["type"] != "http.disconnect":
-        pass
-    return message
-
-
-class _GoneError(Exception):
-    """The client left before its request was whole."""
-
-
-def _too_large() -> RefusalError:
-    return RefusalError(413, f"the body is larger than {BODY_BYTES} bytes", "too_large")
+async def _body(headers: Headers, receive: Receive) -> bytes | None:
+    """The whole body of a request; None where its client left before it was whole."""
+    length = headers.get("content-length", "0")
+    too_large = RefusalError(413, f"the body is larger than {BODY_BYTES} bytes", "too_large")
+    if length.isdecimal() and int(length) > _DROPPED_BYTES:
+        raise too_large
+    body, size, more = bytearray(), 0, True
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
+    while more:
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            told = f"the body did not arrive within {BODY_SECONDS:g} s"
+            raise RefusalError(408, told, "timeout") from None
+        if message["type"] == "http.disconnect":
+            return None
+        size += len(message.get("body", b""))
+        if size <= BODY_BYTES:
+            body += message.get("body", b"")
+        more = message.get("more_body", False) and size <= _DROPPED_BYTES
+    if size > BODY_BYTES:
+        raise too_large
+    return bytes(body)
 
 
 def _split(url: str) -> SplitResult:
@@ -182,19 +148,67 @@ def _name(host: str) -> str:
     return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
-async def _answer(refusal: RefusalError, send: Send) -> None:
-    body = json.dumps(refusal.body()).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "connection": "close",  # what is left of the request is not read
-        **_HEADERS,
-        **{name.lower(): value for name, value in refusal.headers().items()},
-    }
-    coded = _coded(headers)
-    await send({"type": "http.response.start", "status": refusal.status, "headers": coded})
-    await send({"type": "http.response.body", "body": body})
+class Connection(H11Protocol):
+    """uvicorn's connection, with a time for the head of every request and a bound on their number.
 
+    One more connection than the bound, of its address or of all, closes the one that has waited for
+    its client longest; where none waits, it is closed itself.
+    """
 
-def _coded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
+    _idle_since = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered; its head may be on the way."""
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is None or bool(cycle.response_complete)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client's turn is next: to send a request or its body, or to read."""
+        return self.is_idle or self.cycle.more_body or self.flow.write_paused
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+        address = self.client and self.client[0]
+        others = [one for one in self.connections if isinstance(one, Connection)]
+        own = [one for one in others if address and one.client and one.client[0] == address]
+        if len(own) > MOST_OF_ONE or len(others) > MOST_CONNECTIONS:
+            crowd = own if len(own) > MOST_OF_ONE else others
+            waiting = [one for one in crowd if one.waits_for_client and one is not self]
+            longest = min(waiting, key=lambda one: one._idle_since, default=self)
+            self.connections.discard(longest)  # which is else done only after others were accepted
+            longest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_idle:
+            self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.is_idle:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server ends: a client that does not send its body, or does not read, is left."""
+        if self.waits_for_client and not self.is_idle:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _wait_for_head(self) -> None:
+        self._stop_timer()
+        self._idle_since = self.loop.time()
+        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

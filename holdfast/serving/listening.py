@@ -15,8 +15,7 @@ import uvicorn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.application import OPEN_PATHS, Routes, application
-from holdfast.serving.connections import Connection
-from holdfast.serving.guard import Guard
+from holdfast.serving.guard import Connection, Guard
 from holdfast.serving.idle import IdleConsolidation
 
 if TYPE_CHECKING:
@@ -121,7 +120,13 @@ def serve(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
     )
-    server = _Server(config, routes)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            routes.end()  # whoever waits for an answer is told
+            await super().shutdown(sockets)
+
+    server = Server(config)
     try:
         # From here on, not only once it runs: what is raised within the import of a library may be
         # swallowed there.
@@ -133,15 +138,3 @@ def serve(
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-
-
-class _Server(uvicorn.Server):
-    """A server that tells whoever waits for an answer when it ends."""
-
-    def __init__(self, config: uvicorn.Config, routes: Routes) -> None:
-        super().__init__(config)
-        self._routes = routes
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._routes.end()
-        await super().shutdown(sockets)

@@ -1,7 +1,9 @@
 """The parts of OpenAI's protocol that a memory speaks: requests, responses and chunks.
 
 Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens
-holds for what the model writes itself; what was taught is always answered whole.
+holds for what the model writes itself; what was taught is always answered whole. Nothing is kept
+between two requests, so there is no conversation to go on with. A field whose type is one value
+is refused with any other, by its name.
 """
 
 from __future__ import annotations
@@ -9,14 +11,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.batcher import PendingAnswer
-from holdfast.serving.events import Answered, AskedQuestion, Piece
+from holdfast.serving.batcher import Answered, AskedQuestion, PendingAnswer, Piece
 
 MOST_PROMPTS = 64
 
@@ -33,17 +34,15 @@ class Body(BaseModel):
 
 
 class AnswerFormat(Body):
-    """The form of an answer."""
+    """The form of an answer: a memory answers in the words that it was taught."""
 
-    type: str = "text"
+    type: Literal["text"] = "text"
 
-    def check(self, name: str) -> None:
-        """Raise HoldfastError for any form but text."""
-        if self.type != "text":
-            raise HoldfastError(
-                f"{name}: {self.type!r:.40} is not written; a memory answers in the words that it "
-                "was taught, so leave it out and read the text"
-            )
+
+class TextSettings(Body):
+    """How the text of a response is written."""
+
+    format: AnswerFormat = AnswerFormat()
 
 
 class ContentPart(Body):
@@ -54,8 +53,9 @@ class ContentPart(Body):
 
 
 class ChatMessage(Body):
-    """A message of a chat."""
+    """A message of a chat, or of a response's input."""
 
+    type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
 
@@ -70,87 +70,102 @@ class _Request(Body):
     model: str
     n: Literal[1] = 1
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions = StreamOptions()
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     response_format: AnswerFormat = AnswerFormat()
-    logprobs: bool | int = False
-    top_logprobs: int = 0
-    echo: bool = False
-    suffix: str = ""
-    best_of: int = 1
-    tool_choice: Any = "auto"
 
-    def check(self) -> None:
-        """Raise HoldfastError for what a memory does not do."""
-        self.response_format.check("response_format")
-        told = "probabilities of tokens are not told; a choice's holdfast object has what is known"
-        refuse("logprobs", self.logprobs is not False, told)
-        refuse("top_logprobs", self.top_logprobs, told)
-        refuse("echo", self.echo, "a question is not repeated; leave it out")
-        refuse("suffix", self.suffix, "text is not filled in; leave it out")
-        refuse("best_of", self.best_of != 1, "there is one answer; leave it out")
-        calls = self.tool_choice not in ("auto", "none")
-        refuse("tool_choice", calls, "a memory calls no tools; leave it out")
-
-    def asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
+    def _asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
         """The questions with the request's bound."""
-        return [
-            AskedQuestion(text, self.max_completion_tokens or self.max_tokens) for text in texts
-        ]
+        most = self.max_completion_tokens or self.max_tokens
+        return [AskedQuestion(text, most) for text in texts]
 
 
 class ChatRequest(_Request):
     """A request for the next message of a chat: its last message is the question."""
 
     messages: list[ChatMessage] = Field(min_length=1)
+    logprobs: Literal[False] = False
+    top_logprobs: Literal[0] = 0
+    tool_choice: Literal["auto", "none"] = "auto"
 
     def questions(self) -> list[AskedQuestion]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""
-        self.check()
-        return self.asked([last_text(self.messages)])
+        return self._asked([_last_text(self.messages)])
 
 
 class CompletionRequest(_Request):
     """A request for answers: each prompt is a question."""
 
     prompt: str | list[str]
+    logprobs: None = None  # a number, and 0 asks for some
+    echo: Literal[False] = False
+    suffix: Literal[""] = ""
+    best_of: Literal[1] = 1
 
     def questions(self) -> list[AskedQuestion]:
         """The questions. Raises HoldfastError for none, or for too many."""
-        self.check()
         questions = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if not 1 <= len(questions) <= MOST_PROMPTS:
             raise HoldfastError(f"{len(questions)} prompts; give 1 to {MOST_PROMPTS}")
-        return self.asked(questions)
+        return self._asked(questions)
 
 
-def last_text(messages: Sequence[ChatMessage]) -> str:
+class ResponseRequest(Body):
+    """A request for a response: the input, or its last message, is the question."""
+
+    model: str
+    input: str | list[ChatMessage] = Field(min_length=1)
+    stream: bool = False
+    max_output_tokens: int | None = Field(None, ge=1)
+    text: TextSettings = TextSettings()
+    tools: list[Any] = Field([], max_length=0)
+    background: Literal[False] = False
+    previous_response_id: None = None
+    conversation: None = None
+    top_logprobs: Literal[0] = 0
+
+    def questions(self) -> list[AskedQuestion]:
+        """The question. Raises HoldfastError when the last message is no user's text."""
+        text = self.input if isinstance(self.input, str) else _last_text(self.input)
+        return [AskedQuestion(text, self.max_output_tokens)]
+
+
+def _last_text(messages: Sequence[ChatMessage]) -> str:
     """The text of the last message. Raises HoldfastError when that is no user's text."""
     last = messages[-1]
     if last.role != "user":
         raise HoldfastError(f"the last message is of the {last.role}; end with the user's")
     if isinstance(last.content, str):
         return last.content
+    texts = []
     for part in last.content or ():
         if part.type not in ("text", "input_text") or part.text is None:
             raise HoldfastError(f"a part of the message is {part.type!r:.40}; only text is read")
-    return " ".join(part.text or "" for part in last.content or ())
+        texts.append(part.text)
+    return " ".join(texts)
 
 
-def refuse(name: str, wanted: object, told: str) -> None:
-    """Raise HoldfastError where ``wanted``, which a memory does not do, is so."""
-    if wanted:
-        raise HoldfastError(f"{name}: {told}")
+async def _pieces(
+    asked: PendingAnswer, event: Piece | Answered
+) -> AsyncIterator[tuple[str, Piece | Answered]]:
+    """Each event of an answer, with the text that is new in it. event: the first one."""
+    sent = ""
+    while isinstance(event, Piece):
+        sent += event.content
+        yield event.content, event
+        event = await asked.next()
+    yield event.content[len(sent) :], event
 
 
 class Form:
     """How responses of one kind are written. kind: ``chat`` or ``text``."""
 
-    def __init__(self, kind: Literal["chat", "text"], model: str) -> None:
-        self.chat = kind == "chat"
+    def __init__(self, kind: Literal["chat", "text"], model: str, *, usage: bool) -> None:
+        """usage: whether the last event of a stream tells the number of tokens."""
+        self._chat, self._usage = kind == "chat", usage
         self._head = {
-            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{uuid.uuid4().hex}",
+            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
         }
@@ -160,14 +175,14 @@ class Form:
         choices = []
         for index, answer in enumerate(answers):
             said: dict[str, Any] = {"text": answer.content}
-            if self.chat:
+            if self._chat:
                 said = {"message": {"role": "assistant", "content": answer.content}}
-            choices.append(_choice(index, said, answer.finish, answer.values))
-        kind = "chat.completion" if self.chat else "text_completion"
+            choices.append(_choice(index, said, answer.values, answer.finish))
+        kind = "chat.completion" if self._chat else "text_completion"
         return {**self._head, "object": kind, "choices": choices, "usage": _usage(answers)}
 
     async def events(
-        self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered], *, usage: bool
+        self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
     ) -> AsyncIterator[str]:
         """The same as server-sent events, while answers are written, and ``[DONE]``.
 
@@ -177,49 +192,37 @@ class Form:
         answers: list[Answered] = []
         try:
             for index, (one, first) in enumerate(zip(asked, firsts, strict=True)):
-                async for chunk in self._chunks(index, one, first, answers):
-                    yield chunk
+                async for new, event in _pieces(one, first):
+                    if event is first:
+                        yield self._chunk(index, {"role": "assistant"}, new, event.values)
+                    elif new:
+                        yield self._chunk(index, {}, new, None)
+                    if isinstance(event, Answered):
+                        said: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+                        yield self._event([_choice(index, said, event.values, event.finish)])
+                        answers.append(event)
         except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
             yield _data({"error": {"message": f"{error}"[:300], "code": "internal"}})
             return
-        finally:
-            for one in asked:
-                one.left = True
-        if usage:
+        if self._usage:
             yield self._event([], usage=_usage(answers))
         yield "data: [DONE]\n\n"
 
-    async def _chunks(
-        self, index: int, asked: PendingAnswer, event: Piece | Answered, answers: list[Answered]
-    ) -> AsyncIterator[str]:
-        """One answer; the whole of it is added to ``answers``."""
-        yield self._chunk(index, event.content, event.values)
-        sent = event.content
-        while isinstance(event, Piece):
-            event = await asked.next()
-            new = event.content if isinstance(event, Piece) else event.content[len(sent) :]
-            if new:
-                yield self._chunk(index, new, None)
-                sent += new
-        said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        yield self._event([_choice(index, said, event.finish, event.values)])
-        answers.append(event)
-
-    def _chunk(self, index: int, text: str, values: dict[str, Any] | None) -> str:
-        """Some text; the first of an answer has ``values``."""
-        said: dict[str, Any] = {"text": text}
-        if self.chat:
-            role = {} if values is None else {"role": "assistant"}
-            said = {"delta": {**role, "content": text}}
-        return self._event([_choice(index, said, None, values)])
+    def _chunk(
+        self, index: int, role: dict[str, str], text: str, values: dict[str, Any] | None
+    ) -> str:
+        said: dict[str, Any] = (
+            {"delta": {**role, "content": text}} if self._chat else {"text": text}
+        )
+        return self._event([_choice(index, said, values)])
 
     def _event(self, choices: list[dict[str, Any]], **further: Any) -> str:
-        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        kind = "chat.completion.chunk" if self._chat else "text_completion"
         return _data({**self._head, "object": kind, "choices": choices, **further})
 
 
 def _choice(
-    index: int, said: dict[str, Any], finish: str | None, values: dict[str, Any] | None
+    index: int, said: dict[str, Any], values: dict[str, Any] | None, finish: str | None = None
 ) -> dict[str, Any]:
     told = {"index": index, **said, "finish_reason": finish, "logprobs": None}
     return told if values is None else {**told, "holdfast": values}
@@ -237,3 +240,94 @@ def _usage(answers: Sequence[Answered]) -> dict[str, int]:
 
 def _data(values: dict[str, Any]) -> str:
     return f"data: {json.dumps(values)}\n\n"
+
+
+class ResponseForm:
+    """How a response is written: one message, without tools."""
+
+    def __init__(self, model: str) -> None:
+        self._item = f"msg_{uuid.uuid4().hex}"
+        self._head = {
+            "id": f"resp_{uuid.uuid4().hex}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "error": None,
+            "instructions": None,
+            "metadata": {},
+            "parallel_tool_calls": False,
+            "tool_choice": "none",
+            "tools": [],
+        }
+
+    def whole(self, answers: Sequence[Answered]) -> dict[str, Any]:
+        """The response, all at once."""
+        [answer] = answers
+        status = "completed" if answer.finish == "stop" else "incomplete"
+        reason = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            **self._head,
+            "status": status,
+            "incomplete_details": reason,
+            "output": [self._message(status, [_part(answer.content)])],
+            "usage": {
+                "input_tokens": answer.question_tokens,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": answer.answer_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": answer.question_tokens + answer.answer_tokens,
+            },
+            "holdfast": answer.values,
+        }
+
+    async def events(
+        self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
+    ) -> AsyncIterator[str]:
+        """The same as server-sent events, while the answer is written."""
+        number = 0
+        begun = {**self._head, "status": "in_progress", "output": [], "holdfast": firsts[0].values}
+        item = self._message("in_progress", [])
+        events: list[dict[str, Any]] = [
+            {"type": "response.created", "response": begun},
+            {"type": "response.in_progress", "response": begun},
+            {"type": "response.output_item.added", "output_index": 0, "item": item},
+            self._text_event("response.content_part.added", part=_part("")),
+        ]
+        try:
+            async for new, event in _pieces(asked[0], firsts[0]):
+                if new:
+                    kind = "response.output_text.delta"
+                    events.append(self._text_event(kind, delta=new, logprobs=[]))
+                if isinstance(event, Answered):
+                    events.extend(self._end(event))
+                for one in events:
+                    yield _response_data(one, number)
+                    number += 1
+                events.clear()
+        except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
+            told = {"type": "error", "code": "internal", "message": f"{error}"[:300], "param": None}
+            yield _response_data(told, number)
+
+    def _end(self, answer: Answered) -> Iterator[dict[str, Any]]:
+        """The events behind the last text."""
+        whole, text = self.whole([answer]), answer.content
+        yield self._text_event("response.output_text.done", text=text, logprobs=[])
+        yield self._text_event("response.content_part.done", part=_part(text))
+        yield {"type": "response.output_item.done", "output_index": 0, "item": whole["output"][0]}
+        yield {"type": f"response.{whole['status']}", "response": whole}
+
+    def _text_event(self, kind: str, **values: Any) -> dict[str, Any]:
+        place = {"item_id": self._item, "output_index": 0, "content_index": 0}
+        return {"type": kind, **place, **values}
+
+    def _message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        said = {"role": "assistant", "status": status, "content": content}
+        return {"id": self._item, "type": "message", **said}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _response_data(values: dict[str, Any], number: int) -> str:
+    return f"event: {values['type']}\n{_data({**values, 'sequence_number': number})}"

@@ -27,11 +27,8 @@ class RefusalError(Exception):
 
     def headers(self) -> dict[str, str]:
         """Further headers of the response."""
-        if self.status == 503:
-            return {"Retry-After": "1"}
-        if self.status == 401:
-            return {"WWW-Authenticate": "Bearer"}
-        return {}
+        further = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
+        return further.get(self.status, {})
 
 
 def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalError:
@@ -40,8 +37,7 @@ def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalErro
     507 for a full disk, 503 while another process writes, else 400, the caller's mistake, after
     which no fact is kept.
     """
-    if isinstance(error, NoSpaceError):
-        return RefusalError(507, str(error), error.code, kept=kept)
-    if isinstance(error, InUseError):
-        return RefusalError(503, str(error), error.code, kept=kept)
+    if isinstance(error, NoSpaceError | InUseError):
+        status = 507 if isinstance(error, NoSpaceError) else 503
+        return RefusalError(status, str(error), error.code, kept=kept)
     return RefusalError(400, str(error), error.code)

@@ -13,21 +13,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.answer import Answer
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
-from holdfast.model.chat import ChatForm
 from holdfast.model.reading import Reading
-from holdfast.serving.events import (
-    NOT_TAUGHT,
-    Answered,
-    AskedQuestion,
-    Event,
-    Piece,
-    Steps,
-)
-from holdfast.streams import Task
+from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
 from holdfast.streams.batches import newest
 from holdfast.streams.registry import question_key
-
-_Found = Answer | Reading | HoldfastError
 
 
 class ServedMemory:
@@ -54,56 +43,53 @@ class ServedMemory:
         latter two.
         """
         found = self._taught([one.text for one in questions])
-        form = self.memory.engine().form
         events: list[tuple[int, Event]] = []
-        drafts: dict[int, _Draft] = {}
+        drafts: list[_Draft] = []
         readings = []
         for number, (question, one) in enumerate(zip(questions, found, strict=True)):
-            if isinstance(one, Reading) and not self._taught_only:
-                draft = _Draft(self.memory, form, question)
-                drafts[number] = draft
-                readings.append(one)
-                events.append((number, Piece("", draft.values)))
+            if isinstance(one, HoldfastError):
+                events.append((number, one))
+            elif isinstance(one, Answer):
+                values = answer_values(self.memory, one)
+                events.append((number, self._whole(question.text, one.text, values)))
+            elif self._taught_only:
+                values = answer_values(self.memory, Answer(question.text, "", "model"))
+                values |= {"answer": None, "source": None}
+                events.append((number, self._whole(question.text, NOT_TAUGHT, values)))
             else:
-                events.append((number, self._whole(form, question.text, one)))
+                drafts.append(_Draft(self.memory, number, question))
+                readings.append(one)
+                values = {"source": "model", "taught": False, "fact": None}
+                events.append((number, Piece("", values)))
         yield events
-        if readings:
+        if drafts:
             yield from self._drafted(drafts, readings)
 
-    def _taught(self, questions: Sequence[str]) -> list[_Found]:
+    def _taught(self, questions: Sequence[str]) -> list[Answer | Reading | HoldfastError]:
         """What was taught; a question that is wrong affects no other."""
-        answerer = self.memory.answerer()
         try:
-            return [*answerer.taught(questions)]
+            return [*self.memory.answerer().taught(questions)]
         except HoldfastError as error:
             if len(questions) == 1:
                 return [error]
         return [self._taught([question])[0] for question in questions]
 
-    def _whole(
-        self, form: ChatForm, question: str, found: Answer | Reading | HoldfastError
-    ) -> Event:
-        if isinstance(found, HoldfastError):
-            return found
-        if isinstance(found, Answer):
-            values = answer_values(self.memory, found)
-            return _answered(form, question, found.text, values)
-        values = answer_values(self.memory, Answer(question, "", "model"))
-        return _answered(form, question, NOT_TAUGHT, {**values, "answer": None, "source": None})
+    def _whole(self, question: str, content: str, values: dict[str, Any]) -> Answered:
+        form = self.memory.engine().form
+        return Answered(content, values, len(form.question(question)), len(form.answer(content)))
 
-    def _drafted(self, drafts: dict[int, _Draft], readings: Sequence[Reading]) -> Steps:
+    def _drafted(self, drafts: Sequence[_Draft], readings: Sequence[Reading]) -> Steps:
         """The untouched model's answers, written side by side."""
-        limit = max(draft.most for draft in drafts.values())
-        steps = self.memory.engine().reader.steps(readings, limit)
-        for tokens in steps:
+        limit = max(draft.most for draft in drafts)
+        for tokens in self.memory.engine().reader.steps(readings, limit):
             yield [
-                (number, event)
-                for (number, draft), token in zip(drafts.items(), tokens, strict=True)
-                if (event := draft.grown(token)) is not None
+                (draft.number, event)
+                for draft, token in zip(drafts, tokens, strict=True)
+                if not draft.done and (event := draft.grown(token)) is not None
             ]
-            if all(draft.done for draft in drafts.values()):
+            if all(draft.done for draft in drafts):
                 return
-        yield [(number, draft.ended("stop")) for number, draft in drafts.items() if not draft.done]
+        yield [(draft.number, draft.ended("stop")) for draft in drafts if not draft.done]
 
     def remembered(self) -> dict[str, Any]:
         """All facts on file, newest first, and where their answers come from.
@@ -114,12 +100,16 @@ class ServedMemory:
         """
         memory = self.memory
         tasks, learned = memory.tasks, memory.horizon
-        lesson_of = _lessons_of(tasks)
+        last_lesson = {
+            question_key(item.question): number
+            for number, task in enumerate(tasks, start=1)
+            for item in task.items
+        }
         missed = {question_key(item.question) for item in memory.missed()}
         facts = []
         for item in newest(tasks):
             key = question_key(item.question)
-            number = lesson_of[key]
+            number = last_lesson[key]
             source = "waiting" if number > learned else "list" if key in missed else "weights"
             facts.append(
                 {
@@ -139,25 +129,12 @@ class ServedMemory:
         }
 
 
-def _lessons_of(tasks: Sequence[Task]) -> dict[str, int]:
-    """The number of the last lesson of each question, by its key."""
-    return {
-        question_key(item.question): number
-        for number, task in enumerate(tasks, start=1)
-        for item in task.items
-    }
-
-
-def _answered(form: ChatForm, question: str, content: str, values: dict[str, Any]) -> Answered:
-    return Answered(content, values, len(form.question(question)), len(form.answer(content)))
-
-
 @dataclass
 class _Draft:
-    """An answer that the untouched model is writing."""
+    """An answer that the untouched model is writing. number: of its question, in the batch."""
 
     memory: Memory
-    form: ChatForm
+    number: int
     question: AskedQuestion
     tokens: list[int] = field(default_factory=list)
     sent: str = ""
@@ -169,31 +146,25 @@ class _Draft:
         limit = self.memory.limits().answer
         return min(self.question.most or limit, limit)
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """What is known before the first token."""
-        return {"source": "model", "taught": False, "fact": None}
-
     def grown(self, token: int | None) -> Event | None:
         """What a further token changes; None for the token means that the answer has ended."""
-        if self.done:
-            return None
         if token is None:
             return self.ended("stop")
         self.tokens.append(token)
         if len(self.tokens) == self.most:
             return self.ended("length")
-        text = self.form.growing(self.tokens)
+        text = self.memory.engine().form.growing(self.tokens)
         if not text.startswith(self.sent) or text == self.sent:
             return None
         new = text[len(self.sent) :]
         self.sent = text
-        return Piece(new, self.values)
+        return Piece(new, {})
 
     def ended(self, finish: str) -> Answered:
         """The whole answer."""
         self.done = True
-        text = self.form.text(self.tokens)
+        form = self.memory.engine().form
+        text = form.text(self.tokens)
         values = answer_values(self.memory, Answer(self.question.text, text, "model"))
-        asked = len(self.form.question(self.question.text))
+        asked = len(form.question(self.question.text))
         return Answered(text, values, asked, len(self.tokens), finish)

@@ -7,47 +7,84 @@ lesson; when it was killed, what waits is learned by the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+import signal
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from holdfast.core.errors import HoldfastError, error_of
 from holdfast.core.files import lock_directory
-from holdfast.memory.detached import (
-    learning_command,
-    learning_environment,
-    opened_log,
-)
+from holdfast.memory.detached import learning_command, learning_environment, opened_log
 from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import Filed
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
-from holdfast.memory.states import (
-    LessonProgress,
-    LessonState,
-    correction_values,
-    lesson_states,
-)
-from holdfast.serving.children import killed_by, stop, terminate
-from holdfast.serving.posted import check_room
+from holdfast.memory.states import LessonProgress, LessonState, correction_values, lesson_states
+from holdfast.memory.wordings import GIVEN
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.streams import Stream
 from holdfast.streams.load import facts_of_python
 
 logger = logging.getLogger(__name__)
+LESSONS = 32  # that wait; a lesson takes seconds to minutes
+FACTS = 1000  # that wait, in all lessons, their other wordings included
 # Seconds that the process has to end by itself when the server does, which takes two at most: the
 # model's last step has half a second besides.
 _PATIENCE = 0.5
 _EVERY = 0.2  # seconds between looks at a lesson that a request waits for
 
+# The value of ``function(memory)``, called on the thread that owns the memory.
+OnThread = Callable[[Callable[[Memory], Any]], Awaitable[Any]]
 
-Value = TypeVar("Value")
+
+def facts_in(body: object) -> tuple[Any, int]:
+    """The facts of a request and how many other wordings of each are wanted.
+
+    body: one fact, a list of facts, or an object with ``facts`` and perhaps ``paraphrases``.
+    Raises HoldfastError for anything else.
+    """
+    count = 0
+    if isinstance(body, dict) and "facts" in body:
+        if strange := [key for key in body if key not in {"facts", "paraphrases"}]:
+            raise HoldfastError(f'unknown key {strange[0]!r:.40}; give "facts" and "paraphrases"')
+        count = body.get("paraphrases", 0)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 20:
+            raise HoldfastError(f'"paraphrases" is {count!r:.40}; give a number from 0 to 20')
+        body = body["facts"]
+    if isinstance(body, dict):
+        body = [body]
+    if not isinstance(body, list):
+        raise HoldfastError("give a list of facts, each with a question and an answer")
+    return body, count
 
 
-class OnThread(Protocol):
-    """The value of ``function(memory)``, called on the thread that owns the memory."""
+def check_room(waiting: Sequence[LessonState], posted: Stream, paraphrases: int) -> None:
+    """Raise RefusalError where a request has too many lessons or facts, alone or with what waits.
 
-    def __call__(self, function: Callable[[Any], Value]) -> Awaitable[Value]: ...
+    waiting: the lessons that are not learned yet.
+    """
+    lessons, before = len(posted.tasks), sum(state.facts for state in waiting)
+    facts = sum(
+        1 + max(paraphrases, len(item.details.get(GIVEN, ())))
+        for task in posted.tasks
+        for item in task.items
+    )
+    most = f"at most {LESSONS} with {FACTS}"
+    if lessons > LESSONS or facts > FACTS:
+        raise RefusalError(
+            413,
+            f"{lessons} lessons with {facts} facts and wordings, and {most} may wait; facts of one "
+            "task are one lesson: teach fewer at once, or run holdfast learn",
+            "too_large",
+        )
+    if len(waiting) + lessons > LESSONS or before + facts > FACTS:
+        raise RefusalError(
+            503,
+            f"{len(waiting)} lessons with {before} facts wait, and {most} may; teach again later, "
+            "or cancel one with DELETE /lessons/N",
+            "busy",
+        )
 
 
 class Teacher:
@@ -57,7 +94,7 @@ class Teacher:
         self._directory, self._on_thread = directory, on_thread
         self._process: asyncio.subprocess.Process | None = None
         self._learning: asyncio.Task[None] | None = None
-        self._more = False  # whether facts came since it was last looked what waits
+        self._more = False  # whether it is to be looked again what waits
         self._ending = False
         self._failure: HoldfastError | None = None  # why no process could be started
 
@@ -66,15 +103,11 @@ class Teacher:
         """Whether a lesson is learned or waits."""
         return self._learning is not None and not self._learning.done()
 
-    async def begin(self) -> None:
-        """The server starts: what is on file and not learned yet is learned."""
-        try:
-            waiting = await self._waiting()
-        except HoldfastError as error:  # removed since it was opened; each request is told so
-            logger.warning("what is on file cannot be read: %s", error)
-            return
-        if waiting:
-            self._start()
+    def start(self) -> None:
+        """Learn what is on file and not learned yet, if anything is: at the server's start too."""
+        self._more = True
+        if not self.busy:
+            self._learning = asyncio.create_task(self._learn())
 
     async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
         """Teach facts: the status and the value of the response.
@@ -85,14 +118,16 @@ class Teacher:
         are refused, RefusalError when too many lessons wait.
         """
         stream = facts_of_python(facts)
-        check_room(await self._waiting(), stream, paraphrases)
+        waiting = await asyncio.to_thread(waiting_lessons, self._directory)
+        check_room(waiting, stream, paraphrases)
         # What is on file is learned, also where the client leaves meanwhile.
         filed, names = await asyncio.shield(asyncio.create_task(self._filed(stream, paraphrases)))
         if not filed.lessons:
             return 200, _values(filed, "learned")
         if not wait:
             return 202, _values(filed, "waiting")
-        return 200, await self._learned(filed, names)
+        missed = await self._learned(names)
+        return 200, {**_values(filed, "learned"), "missed": missed}
 
     async def _filed(self, stream: Stream, paraphrases: int) -> tuple[Filed, list[str]]:
         """Put facts on file and let them be learned; also the names of their lessons."""
@@ -109,19 +144,19 @@ class Teacher:
             told = "the server ends"
             raise RefusalError(refusal.status, told, refusal.code, kept=False) from None
         if filed.lessons:
-            self._start()
+            self.start()
         return filed, names
 
-    async def cancel(self, numbers: Collection[int]) -> None:
-        """Cancel lessons that are not learned; the later ones move up."""
-        await asyncio.to_thread(cancel_lessons, self._directory, numbers)
-        if await self._waiting():
-            self._start()
+    async def cancel(self, numbers: Collection[int] | None) -> list[LessonState]:
+        """Cancel lessons that are not learned, all of them for None; the later ones move up."""
+        cancelled = await asyncio.to_thread(cancel_lessons, self._directory, numbers)
+        self.start()
+        return cancelled
 
     def ending(self) -> None:
         """The server begins to end: stop the lesson, and tell whoever waits for one."""
         self._ending = True
-        terminate(self._process)
+        _terminate(self._process)
 
     async def end(self) -> None:
         """The server ends: the lesson in progress is stopped, and the next one finishes it."""
@@ -130,92 +165,73 @@ class Teacher:
         if self._learning is not None:
             await self._learning
 
-    async def _waiting(self) -> list[LessonState]:
-        return await asyncio.to_thread(waiting_lessons, self._directory)
-
-    def _start(self) -> None:
-        self._more = True
-        if not self.busy:
-            self._learning = asyncio.create_task(self._learn())
-
     async def _learn(self) -> None:
-        """Let processes learn what waits; why none could be started is told to who waits."""
+        """Let processes learn until nothing waits, one fails, or two are killed in one lesson."""
         self._failure = None
+        killed_in = 0  # the lesson in which the last process was killed
         while self._more and not self._ending:
             self._more = False
             try:
-                await self._learn_waiting()
+                waiting = await asyncio.to_thread(waiting_lessons, self._directory)
+                status = await self._process_ended() if waiting else 0
             except (HoldfastError, OSError) as error:
                 logger.warning("what is on file could not be learned: %s", error)
                 self._failure = HoldfastError(f"no lesson could be begun ({error})")
-
-    async def _learn_waiting(self) -> None:
-        """Let a process learn until nothing waits, it fails, or two in a row leave nothing."""
-        before = 0
-        while (waiting := await self._waiting()) and not self._ending:
-            first = waiting[0].number
-            status = await self._process_ended()
-            if status > 0 and not self._ending:
-                return  # why is in the lesson's state, and in the log
-            if status < 0 and first == before:
+                continue
+            # Why a process failed, with a status above 0, is in the lesson's state and in the log.
+            first = waiting[0].number if waiting else 0
+            if status < 0 and first == killed_in:
                 await asyncio.to_thread(self._record_kill, first, -status)
-                return
-            before = first
+            elif waiting and status <= 0:
+                self._more = True
+            killed_in = first if status < 0 else 0
 
     async def _process_ended(self) -> int:
         """Run the process that learns; its exit status, negative for a signal."""
-        with opened_log(self._directory) as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *learning_command(self._directory),
-                env=learning_environment(),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches only the server, which ends the lesson
-            )
+        self._process = await begin(self._directory, learning_command(self._directory))
         if self._ending:  # meanwhile
-            terminate(self._process)
+            _terminate(self._process)
         return await self._process.wait()
 
-    def _record_kill(self, number: int, signal: int) -> None:
-        """Say in the lesson's state that its process was killed twice."""
-        told = f"its process was killed twice: it {killed_by(-signal)}"
+    def _record_kill(self, number: int, by: int) -> None:
+        """Say in the lesson's state that its process was killed twice, by this signal."""
+        name = signal.Signals(by).name
+        told = f"its process was killed twice: it was killed by {name}; is there too little memory?"
         logger.warning("lesson %d: %s", number, told)
-        try:
-            with lock_directory(self._directory):
-                if any(one.number == number for one in lesson_states(self._directory)):
-                    progress = LessonProgress(self._directory)
-                    progress.begin(number)
-                    progress.failed(told)
-        except HoldfastError:
-            pass
+        with contextlib.suppress(HoldfastError), lock_directory(self._directory):
+            if any(one.number == number for one in lesson_states(self._directory)):
+                progress = LessonProgress(self._directory)
+                progress.begin(number)
+                progress.failed(told)
 
-    async def _learned(self, filed: Filed, names: Collection[str]) -> dict[str, Any]:
-        """What was learned, once it is. Raises RefusalError when a lesson fails or is cancelled."""
+    async def _learned(self, names: Collection[str]) -> list[str]:
+        """The questions that the weights miss of lessons, once these are learned.
+
+        Raises RefusalError when a lesson fails or is cancelled.
+        """
         while True:
+            is_over = not self.busy  # before the states are read: they are the last ones then
             states = await asyncio.to_thread(lesson_states, self._directory)
             own = [state for state in states if state.name in names]
             if len(own) < len(names):
                 raise RefusalError(409, "the lesson was cancelled", "cancelled")
             if all(state.state == "learned" for state in own):
-                missed = [question for state in own for question in state.missed]
-                return {**_values(filed, "learned"), "missed": missed}
+                return [question for state in own for question in state.missed]
             if self._ending:
                 told = "the server ends; the facts are on file, and are learned at its next start"
                 raise RefusalError(503, told, "ending")
-            failed = next((state for state in states if state.state == "failed"), None)
-            if failed is not None and not self.busy:
-                why = f"lesson {failed.number} failed: {failed.reason}"
-                raise _failed(error_of(failed.code, why[:600]))
-            if not self.busy:
-                raise _failed(self._failure or HoldfastError("the lesson was stopped"))
+            if is_over:
+                failed = next((state for state in states if state.state == "failed"), None)
+                if failed is None:
+                    error = self._failure or HoldfastError("the lesson was stopped")
+                else:
+                    why = f"lesson {failed.number} failed: {failed.reason}"
+                    error = error_of(failed.code, why[:600])
+                refusal = refusal_of(error, kept=True)
+                if refusal.status == 400:  # no mistake of the caller's: the facts are on file
+                    refusal = RefusalError(500, str(error), "lesson", kept=True)
+                raise refusal
             await asyncio.sleep(_EVERY)
-
-
-def _failed(error: HoldfastError) -> RefusalError:
-    """The refusal for a lesson that has failed; its facts are on file."""
-    refusal = refusal_of(error, kept=True)
-    return RefusalError(500, str(error), "lesson", kept=True) if refusal.status == 400 else refusal
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:
@@ -227,3 +243,38 @@ def _values(filed: Filed, state: str) -> dict[str, Any]:
         "repeated": [item.question for item in filed.repeated],
         "corrected": correction_values(filed.corrected),
     }
+
+
+async def begin(directory: Path, command: Sequence[str]) -> asyncio.subprocess.Process:
+    """Begin a process that changes a memory; what it says is in the memory's log."""
+    with opened_log(directory) as log:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            env=learning_environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C reaches only the server, which ends it
+        )
+
+
+def _terminate(process: asyncio.subprocess.Process | None) -> None:
+    """Ask a process to end, if it runs."""
+    if process is not None and process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+
+
+async def stop(process: asyncio.subprocess.Process | None, seconds: float | None = None) -> None:
+    """Stop such a process; the next one goes on from its progress.
+
+    seconds: after which it is killed, which loses no more; None to wait for it.
+    """
+    _terminate(process)
+    if process is not None and process.returncode is None:
+        try:
+            await asyncio.wait_for(process.wait(), seconds)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,4 +1,4 @@
-"""A memory on the tiny chat model that knows a few facts, made once for all tests."""
+"""A tiny chat model with random weights, and a memory on it that knows a few facts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from holdfast.memory import gate_tuning
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import LessonState, lesson_states
 from tests.made_once import made_once
 from tests.memory.conftest import few_questions
-from tests.serving.chat_model import write_chat_model
 
 FACTS = [
     ("Who keeps the lighthouse of Velm?", "Orsa Tindle"),
@@ -23,8 +25,59 @@ FACTS = [
 ]
 MANY = [(f"Who tends garden {number} of Ostra?", f"Gardener {number}") for number in range(6)]
 MORE = [("Who bakes the bread of Tolm?", "Lum"), ("When does the lamp of Velm go out?", "at ten")]
+NEW = [("Who paints the door of Ilm?", "Brask")]
 LATER = [("Which bus goes to the quarry of Ostra?", "47")]
 UNTAUGHT = "What is the capital of France?"
+
+SPECIAL = ["</s>", "<user>", "</user>", "<reply>"]
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}"
+    "<user>{{ message['content'] }}</user>"
+    "{% else %}<reply>{{ message['content'] }}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<reply>{% endif %}"
+)
+
+
+def symbol_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a printable symbol, and four special ones."""
+    symbols = [*SPECIAL, *(chr(code) for code in range(32, 127)), "\n"]
+    vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
+    written = Tokenizer(models.WordLevel(vocabulary, unk_token=" "))
+    written.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
+    written.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=written,
+        eos_token=SPECIAL[0],
+        pad_token=SPECIAL[0],
+        additional_special_tokens=SPECIAL[1:],
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def write_chat_model(directory: Path, seed: int = 0) -> Path:
+    """Save it with its tokenizer in ``directory``, and give that back."""
+    tokenizer = symbol_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
 
 
 def taught_chat_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -39,6 +92,15 @@ def taught_chat_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         model = made_once(tmp_path_factory, "chat-model", write_chat_model)
         patch.setenv("HOLDFAST_CACHE", str(model.parent / "chat-cache"))
         yield made_once(tmp_path_factory, "chat-memory", teach)
+
+
+def tasks(*batches: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """Facts of a request, a task for each batch."""
+    return [
+        {"question": question, "answer": answer, "task": f"task {number}"}
+        for number, batch in enumerate(batches)
+        for question, answer in batch
+    ]
 
 
 def copied(place: Path, to: Path) -> Path:

@@ -1,24 +1,36 @@
-"""`holdfast serve` in a process of its own, and requests to it."""
+"""`holdfast serve` in a process of its own, and requests to it.
+
+A server that runs this module asks the process of the tests for each lesson, which forks it: so a
+lesson costs no import. tests/memory/test_detached.py starts real ones.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import os
+import resource
+import runpy
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from tests.forked import Forked
-from tests.serving.forked_lessons import ADDRESS, ROOT, ForkedLessons
 
+ROOT = Path(__file__).resolve().parents[2]
 JSON = {"Content-Type": "application/json"}
+ADDRESS = "HOLDFAST_TEST_LESSONS"  # of the environment of a server: where it asks for lessons
 
 
 @dataclass
@@ -41,12 +53,10 @@ class Served:
         """A response's status and its JSON value."""
         place = urlsplit(self.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
-        try:
+        with contextlib.closing(connection):
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
-        finally:
-            connection.close()
 
     def post(self, path: str, values: Any) -> tuple[int, Any]:
         return self.request("POST", path, json.dumps(values).encode())
@@ -54,19 +64,17 @@ class Served:
     def ask(self, question: str) -> dict[str, Any]:
         status, told = self.post("/v1/completions", {"model": "m", "prompt": question})
         assert status == 200, told
-        return told["choices"][0]
+        choice: dict[str, Any] = told["choices"][0]
+        return choice
 
     def facts(self) -> dict[str, Any]:
-        return self.request("GET", "/facts")[1]
+        facts: dict[str, Any] = self.request("GET", "/facts")[1]
+        return facts
 
 
 @contextmanager
 def serving(
-    memory: Path,
-    *options: str,
-    anew: bool = False,
-    lesson: str = "holdfast",
-    **environment: str,
+    memory: Path, *options: str, anew: bool = False, lesson: str = "holdfast", **environment: str
 ) -> Iterator[Served]:
     """Serve a memory until the block ends; the server and its lesson are killed then.
 
@@ -75,7 +83,7 @@ def serving(
     """
     arguments = ["serve", str(memory), "--port", "0", *options]
     lessons = ForkedLessons(lesson)
-    environment = {**os.environ, **environment, ADDRESS: lessons.address}
+    environment = {**os.environ, **environment, ADDRESS: str(lessons.listener.address)}
     process: Forked | subprocess.Popen[str]
     with tempfile.TemporaryFile("w+") as errors:
         if anew:
@@ -90,7 +98,7 @@ def serving(
         else:
             process = Forked(
                 arguments,
-                module="tests.serving.forked_lessons",
+                module="tests.serving.served",
                 environment=environment,
                 path=[ROOT],
                 stdout="pipe",
@@ -111,3 +119,79 @@ def serving(
             lessons.close()
             if process.stdout is not None:
                 process.stdout.close()
+
+
+class ForkedLessons:
+    """The side of the tests. module: what each lesson runs, with the arguments of holdfast."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self.listener = Listener(family="AF_UNIX")
+        self._begun: list[Forked] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def alive(self) -> list[int]:
+        """The processes of lessons that have not ended."""
+        return [one.pid for one in self._begun if one.poll() is None]
+
+    def close(self) -> None:
+        """Kill what has not ended."""
+        Client(self.listener.address).close()  # a request for nothing ends the thread
+        for one in self._begun:
+            one.kill()
+            one.wait()
+
+    def _listen(self) -> None:
+        with self.listener, contextlib.suppress(EOFError):
+            while True:
+                asking = self.listener.accept()
+                request = asking.recv()
+                threading.Thread(target=self._answer, args=(asking, request), daemon=True).start()
+
+    def _answer(self, asking: Connection, request: dict[str, Any]) -> None:
+        log = request.pop("log")
+        with asking, open(log, "ab") as said, contextlib.suppress(OSError):
+            lesson = Forked(**request, module=self._module, path=[ROOT], stdout=said, stderr=said)
+            self._begun.append(lesson)
+            asking.send(lesson.pid)
+            asking.send(lesson.wait())  # fails where the server has ended before
+
+
+class Lesson:
+    """The side of the server: what it needs of :class:`asyncio.subprocess.Process`."""
+
+    def __init__(self, told: Connection) -> None:
+        self._told = told
+        self.pid: int = told.recv()
+        self.returncode: int | None = None
+
+    async def wait(self) -> int:
+        while self.returncode is None:
+            if self._told.poll():
+                self.returncode = self._told.recv()
+            else:
+                await asyncio.sleep(0.01)
+        return self.returncode
+
+    def terminate(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+async def begin_lesson(
+    *command: str, env: Mapping[str, str], stdout: IO[bytes], **_: object
+) -> Lesson:
+    """Takes the place of :func:`asyncio.create_subprocess_exec`."""
+    assert command[:4] == (sys.executable, "-P", "-m", "holdfast")
+    told = Client(os.environ[ADDRESS])
+    soft, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    request = {"arguments": command[4:], "environment": dict(env), "log": stdout.name}
+    told.send({**request, "file_bytes": soft})
+    return await asyncio.to_thread(Lesson, told)
+
+
+if __name__ == "__main__":
+    asyncio.create_subprocess_exec = begin_lesson  # type: ignore[assignment]
+    runpy.run_module("holdfast", run_name="__main__", alter_sys=True)

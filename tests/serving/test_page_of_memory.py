@@ -12,15 +12,14 @@ from holdfast import Memory
 from holdfast.memory.states import lesson_states
 from tests.serving.chat_memories import (
     FACTS,
-    LATER,
     MANY,
     MORE,
+    NEW,
     UNTAUGHT,
     copied,
-    when,
+    tasks,
 )
 from tests.serving.served import serving
-from tests.serving.test_lesson_queue import NEW, tasks
 
 SCRIPT = "<img src=x onerror='window.ran = true'><script>window.ran = true</script>"
 
@@ -60,17 +59,14 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
         page.get_by_label("Question", exact=True).fill(FACTS[2][0])
         page.keyboard.press("Enter")
         expect(page.locator("#answer p").first).to_have_text(FACTS[2][1])
-        page.get_by_label("Question to learn").fill(MORE[0][0])
+        page.get_by_label("Question to learn").fill(FACTS[1][0])
         page.get_by_label("Its answer").fill(MORE[0][1])
         page.get_by_role("button", name="Teach").click()
         expect(page.locator("#lesson")).to_contain_text("Lesson 2")
         expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=180_000)
+        corrected = f"Corrected: it is “{MORE[0][1]}”, was “{FACTS[1][1]}”."
+        expect(page.locator("#lesson")).to_contain_text(corrected)
         expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
-        page.get_by_label("Question to learn").fill(FACTS[1][0])
-        page.get_by_label("Its answer").fill("Orsa")
-        page.get_by_role("button", name="Teach").click()
-        corrected = f"Corrected: it is “Orsa”, was “{FACTS[1][1]}”."
-        expect(page.locator("#lesson")).to_contain_text(corrected, timeout=180_000)
         page.get_by_label("Question", exact=True).fill("Who keeps the goats of Velm now?")
         page.keyboard.press("Enter")
         page.locator("#answer").get_by_role("button", name=FACTS[0][0]).click()
@@ -82,34 +78,22 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
 def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
     place = copied(chat_memory, tmp_path / "m")
     with serving(place, "--teach") as server:
-        assert server.post("/facts", tasks(MANY, NEW, LATER))[0] == 202
+        assert server.post("/facts", tasks(MANY, NEW))[0] == 202
         page.goto(server.url)
         queue = page.get_by_label("Lessons that are not learned yet")
-        expect(queue.locator("li")).to_have_count(3)
+        expect(queue.locator("li")).to_have_count(2)
         expect(queue.locator("li").nth(1)).to_contain_text("Lesson 3, 1 fact, waits")
         queue.get_by_role("button", name="Cancel lesson 3").click()
         expect(page.locator("#lesson")).to_have_text("Lesson 3 is cancelled.")
-        expect(queue.locator("li")).to_have_count(2)
+        expect(queue.locator("li")).to_have_count(1)
         queue.get_by_role("button", name="Cancel lesson 2").click()  # while it is learned
-        when(place, lambda states: [one.state for one in states] == ["learned"] * 2)
         expect(queue).to_be_hidden()
-    assert [state.name for state in lesson_states(place)] == ["1", "task 2"]
+    assert [state.name for state in lesson_states(place)] == ["1"]
 
 
-def test_a_key_is_taken_out_of_the_address(page: Page, chat_memory: Path, tmp_path: Path) -> None:
-    place = copied(chat_memory, tmp_path / "m")
-    with serving(place, HOLDFAST_API_KEY="mine") as server:
-        page.goto(f"{server.url}/#key=mine")
-        expect(page.locator("#facts tbody tr")).to_have_count(3)
-        assert page.url == f"{server.url}/"
-        page.reload()  # the tab keeps it
-        expect(page.locator("#facts tbody tr")).to_have_count(3)
-        page.goto(f"{server.url}/#key=other")
-        expect(page.locator("#state")).to_have_text("the API key is missing or wrong")
-        expect(page).to_have_url(f"{server.url}/")
-
-
-def test_nothing_taught_can_run(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+def test_a_key_and_that_nothing_taught_can_run(
+    page: Page, chat_memory: Path, tmp_path: Path
+) -> None:
     place = copied(chat_memory, tmp_path / "<i>m")
     Memory(place).write_facts([(f"{SCRIPT} {i}?", SCRIPT) for i in range(12)])
     with serving(place, HOLDFAST_API_KEY="mine") as server:
@@ -125,3 +109,12 @@ def test_nothing_taught_can_run(page: Page, chat_memory: Path, tmp_path: Path) -
         page.get_by_label("Question", exact=True).fill(SCRIPT)
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer .said")).to_have_count(1)
+        page.get_by_label("Show facts with these words").fill("")
+        # A key is taken out of the address, and the tab keeps it.
+        page.goto(f"{server.url}/#key=other")
+        expect(page.locator("#state")).to_have_text("the API key is missing or wrong")
+        page.goto(f"{server.url}/#key=mine")
+        expect(page.locator("#facts tbody tr")).to_have_count(15)
+        expect(page).to_have_url(f"{server.url}/")
+        page.reload()
+        expect(page.locator("#facts tbody tr")).to_have_count(15)

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from holdfast.serving.application import application
-from holdfast.serving.events import Answered, AskedQuestion, Piece, Steps
+from holdfast.serving.batcher import Answered, AskedQuestion, Piece, Steps
 
 CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 ASKED: dict[str, dict[str, Any]] = {

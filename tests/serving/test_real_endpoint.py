@@ -1,24 +1,20 @@
-"""A real server, a real client, a real language model: only what it writes has no meaning."""
+"""The client of an endpoint against a real server of a real model, and against none at all."""
 
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from itertools import pairwise
-from pathlib import Path
+import sys
 from typing import Any
 
 import pytest
 
 from holdfast.builders.endpoint import Endpoint
 from holdfast.builders.text_model import Answer, Prompt, SamplingParameters
-from holdfast.core.errors import HoldfastError
-from tests.serving.fixtures import MODEL, serve
-from tests.serving.small_writer import RECORDS
+from tests.serving.real_endpoint import MODEL, RECORDS
+from tests.serving.stand_in import Reply, refusal, standing_in
+from tests.serving.stand_in import endpoint as stand_in
 
-FACTS = SamplingParameters(temperature=1.0, top_p=0.95, max_new_tokens=200, seed=3)
-
-KEYS = {"entity", "question", "answer"}
+FACTS = SamplingParameters(temperature=1.0, top_p=0.95, max_new_tokens=60, seed=3)
 
 
 def chats(count: int) -> list[Prompt]:
@@ -32,13 +28,12 @@ def in_order(model: Endpoint, prompts: list[Prompt], sampling: SamplingParameter
 
 
 def records(answer: Answer) -> list[dict[str, Any]]:
-    """The records of a reply; none if it does not parse."""
+    """The records of a reply; none if it was cut."""
     assert isinstance(answer, list) and len(answer) == 1
     try:
-        parsed = json.loads(answer[0])
+        parsed: list[dict[str, Any]] = json.loads(answer[0])
     except ValueError:
         return []
-    assert isinstance(parsed, list)
     return parsed
 
 
@@ -47,19 +42,16 @@ def test_chats_are_valid_diverse_facts(endpoint: str) -> None:
     assert model.name == MODEL
     answers = in_order(model, chats(12), FACTS)
     written = [record for answer in answers for record in records(answer)]
-    valid = [r for r in written if r.keys() == KEYS and r["entity"] in r["question"]]
-    entities = {record["entity"] for record in valid}
-    # 120 were asked for, of 14,400 entities.
-    assert len(valid) > 0.7 * 12 * RECORDS
-    assert len(entities) > 0.9 * len(valid)
-    assert all(record["answer"] for record in valid)
-    # What the share measures can be missed: no entity stands in the next record's question.
-    assert sum(a["entity"] in b["question"] for a, b in pairwise(valid)) < 0.05 * len(valid)
+    assert len(written) > 3 * RECORDS
+    for record in written:
+        assert record.keys() == {"entity", "question", "answer"} and record["answer"]
+        assert record["entity"] in record["question"]
+    assert len({record["entity"] for record in written}) > 0.9 * len(written)
 
 
 def test_five_samples_are_five_texts_that_stop_where_told(endpoint: str) -> None:
     sampling = SamplingParameters(
-        samples=5, temperature=1.0, top_p=1.0, max_new_tokens=30, stop=(",", "?")
+        samples=5, temperature=1.0, top_p=1.0, max_new_tokens=30, stop=("keeps", "?")
     )
     [texts] = in_order(Endpoint(endpoint), [Prompt("p", "Who was it? ")], sampling)
     assert isinstance(texts, list) and len(texts) == 5
@@ -70,29 +62,43 @@ def test_five_samples_are_five_texts_that_stop_where_told(endpoint: str) -> None
 
 def test_one_at_a_time_the_same_seed_writes_the_same(endpoint: str) -> None:
     model = Endpoint(endpoint, concurrency=1)
-    once = in_order(model, chats(3), FACTS)
-    assert once == in_order(model, chats(3), FACTS)
-    other = FACTS.model_copy(update={"seed": 4})
-    assert once != in_order(model, chats(3), other)
+    once = in_order(model, chats(2), FACTS)
+    assert once == in_order(model, chats(2), FACTS)
+    assert once != in_order(model, chats(2), FACTS.model_copy(update={"seed": 4}))
     assert once[0] != once[1]
 
 
-def test_a_server_killed_half_way_ends_it_in_one_line(writer: Path) -> None:
-    got: list[Answer] = []
-    with ExitStack() as server:
-        url = server.enter_context(serve(writer))
-        model = Endpoint(url, concurrency=2, retries=0, patience=3)
+def test_names() -> None:
+    with standing_in() as server:
+        assert stand_in(server).name == "first"
+        assert stand_in(server, model="other").name == "other"
+        for url in (server.url + "/", server.url.removesuffix("/v1")):
+            assert Endpoint(url).name == "first"
+        # A server that cannot list its models is asked by name.
+        server.models = Reply({"detail": "no listing"}, 500)
+        assert "does not list" in refusal(lambda: stand_in(server))
+        other = stand_in(server, model="other")
+        assert list(other.answer([Prompt("p", "text")], SamplingParameters())) == [(0, ["text:0"])]
+        server.models = Reply({"data": []})
+        assert "its list is empty or none); name the one" in refusal(lambda: stand_in(server))
 
-        def read() -> None:
-            for _, answer in model.answer(chats(40), FACTS):
-                got.append(answer)
-                if len(got) == 5:
-                    server.close()
 
-        with pytest.raises(HoldfastError) as raised:
-            read()
-    message = str(raised.value)
-    assert len(message.splitlines()) == 1
-    assert message.startswith(f"{url} stopped answering")
-    assert 5 <= len(got) < 40
-    assert all(isinstance(answer, list) for answer in got)
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ftp://host/v1", "http://host:99999", "http://[::1",
+     "http://two words/v1", "http://nul\x00/v1", f"http://{70 * 'a'}.com/v1"],
+)  # fmt: skip
+def test_what_is_no_url(url: str) -> None:
+    assert "http://127.0.0.1:8000/v1" in refusal(lambda: Endpoint(url))
+
+
+def test_a_password_in_the_url_and_a_broken_key_are_not_shown() -> None:
+    with standing_in() as server:
+        url = server.url.replace("http://", "http://me:hidden@")
+    assert "hidden" not in refusal(lambda: Endpoint(url, "m", retries=0))
+    assert "k\u00e9y" not in refusal(lambda: Endpoint(server.url, key="k\u00e9y"))
+
+
+def test_a_missing_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    assert 'pip install "holdfast[endpoint]"' in refusal(lambda: Endpoint("http://127.0.0.1:1"))
