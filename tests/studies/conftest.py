@@ -48,6 +48,6 @@ def workers_of(parent: int) -> list[int]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             fields = (place / "stat").read_text().rpartition(")")[2].split()
             words = (place / "cmdline").read_bytes().split(b"\0")
-            if int(fields[1]) == parent and b"holdfast.studies.workers.child" in words:
+            if int(fields[1]) == parent and b"holdfast.studies.worker" in words:
                 found.append(int(place.name))
     return found

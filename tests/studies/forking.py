@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.studies.workers import process
+from holdfast.studies import worker
 from tests.forked import Forked
 
 
@@ -25,12 +25,12 @@ def forking(patch: pytest.MonkeyPatch) -> list[Forked]:
         stdout: IO[Any],
         **_: object,
     ) -> Forked:
-        assert command[:-1] == [sys.executable, "-P", "-m", process._CHILD]
+        assert command[:-1] == [sys.executable, "-P", "-m", worker.MODULE]
         one = Forked(
-            command[-1:], module=process._CHILD, environment=env, stdout=stdout, channel=pass_fds[0]
+            command[-1:], module=worker.MODULE, environment=env, stdout=stdout, channel=pass_fds[0]
         )
         started.append(one)
         return one
 
-    patch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
+    patch.setattr(worker, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
     return started

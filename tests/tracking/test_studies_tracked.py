@@ -14,8 +14,8 @@ from holdfast import RunConfig
 from holdfast.results import final
 from holdfast.results.commit import read_matrix
 from holdfast.studies.cell import Cell, sent_to
-from holdfast.studies.job import Job
-from holdfast.studies.workers import child
+from holdfast.studies.executor import Job
+from holdfast.studies.worker import attempt
 from holdfast.tracking import tracking
 from tests.studies.forking import forking
 from tests.tracking.readers import wandb_records
@@ -118,7 +118,7 @@ def learn(cell: Cell, store: Path) -> list[str]:
         told.extend([more["text"]] if what == "event" else [])
 
     order = json.loads(json.dumps(Job(cell, cell.directory(store)).order()))
-    outcome = child.attempt(order, tell)
+    outcome = attempt(order, tell)
     assert outcome == {"horizon": cell.horizon, "error": None, "sound": True}
     return told
 
@@ -145,7 +145,7 @@ def test_without_a_tracker_nothing_is_sent(values, offline: Path) -> None:
     assert sent_to(None, offline / "rates", [cell]) == [cell]
     learn(cell, offline / "cells")
     assert not [*offline.glob("cells/*/tensorboard"), *offline.glob("cells/*/wandb")]
-    with_tracker = replace(cell, horizon=2, tracker=sent_to("x", offline, [cell])[0].tracker)
+    with_tracker = replace(cell, horizon=2, tracker="x", group="y")
     assert with_tracker.key == cell.key  # the same trajectory
 
 
