@@ -106,8 +106,6 @@ class _LocalWorkers:
             for message in worker.hear():
                 if message["told"] in LAST:
                     place.job, place.worker = None, worker if worker.sound else None
-                    if not worker.sound:
-                        worker.end()
                 yield job, message if worker.heard else self._never_began(place, message)
             place.failures = 0 if worker.heard else place.failures
 

@@ -143,8 +143,6 @@ def learn(
             yield message
     if worker.sound:
         _kept[key] = worker
-    else:
-        worker.end()
 
 
 def _connected(address: str | None) -> Any:

@@ -44,7 +44,7 @@ class WorkerProcess:
     """A started worker; it lives until :meth:`end`, or until this process dies.
 
     environment: variables on top of this process's own; heard: whether it has sent a message;
-    sound: whether it can be sent another cell, once it has finished one.
+    sound: whether it can be sent another cell; it has ended otherwise.
     Its output goes to a temporary file, because the terminal may show a live table.
     Raises HoldfastError when the system refuses.
     """
@@ -72,7 +72,6 @@ class WorkerProcess:
 
     def send(self, order: Mapping[str, Any]) -> None:
         """Send a cell to the worker. A worker that has died is noticed by :meth:`hear`."""
-        os.ftruncate(self._output.fileno(), 0)  # the last words are those of the latest cell
         with contextlib.suppress(OSError):
             self.channel.send_bytes(json.dumps(order).encode())
 
@@ -89,24 +88,27 @@ class WorkerProcess:
             gone = True
         if messages and messages[-1]["told"] == "finished":
             self.sound = messages[-1]["sound"]
+            if self.sound:
+                os.ftruncate(self._output.fileno(), 0)  # the last words are of the latest cell
+            else:
+                self.end()
         elif gone:
-            size = os.fstat(self._output.fileno()).st_size
-            self._output.seek(max(0, size - 4 * _LAST_WORDS))
-            words = " ".join(self._output.read().decode(errors="replace").split())
-            how = _manner(self.end(_GRACE))
-            messages.append({"told": "lost", "how": how, "words": words[-_LAST_WORDS:]})
             self.sound = False
+            messages.append(self.end(within=_GRACE))
         return messages
 
-    def end(self, within: float = 0.0) -> int:
-        """Close the connection, kill the worker if it lives longer; return its exit code."""
+    def end(self, within: float = 0.0) -> dict[str, Any]:
+        """Close the connection, kill the worker if it lives longer; return the message ``lost``."""
         self.channel.close()
-        self._output.close()
         try:
-            return self._process.wait(within)
+            code = self._process.wait(within)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return self._process.wait()
+            code = self._process.wait()
+        with self._output as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LAST_WORDS))
+            words = " ".join(file.read().decode(errors="replace").split())
+        return {"told": "lost", "how": _manner(code), "words": words[-_LAST_WORDS:]}
 
 
 def _manner(code: int) -> str:

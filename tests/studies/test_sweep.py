@@ -39,6 +39,7 @@ def test_what_a_method_does_not_use_is_not_crossed_with_it(base, tmp_path: Path)
     ]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
     rates = {"optim.lr": [0.02, 0.03]}
     suite(base, tmp_path, rates).run(Inline())
@@ -60,6 +61,7 @@ def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
     assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(told)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_cell_that_failed_is_named_with_its_settings(base, tmp_path: Path) -> None:
     fails = Inline(lambda cell: "it diverged" if "0.03" in cell.candidate else None)
     suite(base, tmp_path, {"optim.lr": [0.02, 0.03]}, seeds=(1,)).run(fails)
