@@ -58,60 +58,42 @@ def alone(cell, tmp_path_factory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def study(cell, tmp_path_factory):
-    """Two workers and what may become of a cell: the cells, the record, the outcomes, the store.
-
-    No worker outlives them.
-    """
-    store = tmp_path_factory.mktemp("store")
-    cells = [
-        cell("plain", 3),
-        cell("other seed", 3, seed=4),
-        cell("short", 2, method="vanilla"),
-        cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
-        cell("longer", 3, method="vanilla"),
-        cell("out of memory", 3, sampling=TOO_MUCH),
-    ]
-    record = Record()
-    with pytest.MonkeyPatch.context() as patch:
-        workers = forking(patch)
-        outcomes = record.learned(LocalExecutor(2, threads=1), cells, store)
-    assert len(workers) in (2, 3)  # one is not sound after memory ran out
-    assert all(worker.poll() is not None for worker in workers)
-    return {one.candidate: one for one in cells}, record, outcomes, store
-
-
-def test_a_cell_is_learned_as_in_one_process(study, alone):
-    cells, record, outcomes, store = study
+def test_what_becomes_of_cells(cell, alone, tmp_path, monkeypatch):
+    """Two workers, which nobody outlives; cells that fail do not stop the others."""
+    cells = {
+        one.candidate: one
+        for one in (
+            cell("plain", 3),
+            cell("other seed", 3, seed=4),
+            cell("short", 2, method="vanilla"),
+            cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
+            cell("longer", 3, method="vanilla"),
+            cell("out of memory", 3, sampling=TOO_MUCH),
+        )
+    }
+    record, workers, store = Record(), forking(monkeypatch), tmp_path / "store"
+    outcomes = record.learned(LocalExecutor(2, threads=1), [*cells.values()], store)
     assert outcomes.keys() == cells.keys()
+    assert all(worker.poll() is not None for worker in workers)
+
+    # As in one process.
     assert outcomes["plain"].error is None and outcomes["plain"].seconds > 0
     assert outcomes["plain"].learned == 3 and record.of("task", "plain") == [1, 2, 3]
     place = cells["plain"].directory(store)
     assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
 
-
-def test_two_cells_are_learned_at_once(study):
-    """Each says that a task is done while the other is at work."""
-    _, record, _, _ = study
-    place = {entry: index for index, entry in enumerate(record.heard)}
+    # Side by side: each says that a task is done while the other is at work.
+    at = {entry: index for index, entry in enumerate(record.heard)}
     for ours, theirs in (("plain", "other seed"), ("other seed", "plain")):
-        begin, end = place["started", theirs, None], place["finished", theirs, None]
-        assert any(begin < place["task", ours, task] < end for task in (1, 2, 3))
+        begin, end = at["started", theirs, None], at["finished", theirs, None]
+        assert any(begin < at["task", ours, task] < end for task in (1, 2, 3))
 
-
-def test_one_trajectory_is_never_learned_by_two(study):
-    """The longer one waits for the shorter, and goes on from there."""
-    cells, record, outcomes, _ = study
+    # One trajectory is never learned by two: the longer waits, and goes on where the shorter ended.
     assert cells["short"].key == cells["longer"].key
     assert (outcomes["short"].learned, outcomes["longer"].learned) == (2, 1)
     assert record.of("task", "longer") == [3]
-    heard = record.heard
-    assert heard.index(("task", "short", 2)) < heard.index(("started", "longer", None))
+    assert at["task", "short", 2] < at["started", "longer", None]
 
-
-def test_cells_that_fail_do_not_stop_the_others(study):
-    _, _, outcomes, _ = study
     assert outcomes["refused"].error.startswith("lora.rank = 1000 exceeds the rank of")
     assert outcomes["refused"].learned == 0
     assert outcomes["out of memory"].learned == 1  # there is nothing to replay in the first task
