@@ -118,8 +118,14 @@ def _trackio(run: Run) -> Client:
     import trackio
 
     name = f"{run.name}-{run.identity[:8]}"  # a run is known by its name
-    given = {"group": run.group, "resume": "allow", "config": dict(run.settings)}
-    opened = trackio.init(project=PROJECT, name=name, embed=False, **given)
+    opened = trackio.init(
+        project=PROJECT,
+        name=name,
+        group=run.group,
+        resume="allow",
+        config=dict(run.settings),
+        embed=False,
+    )
 
     return Client(lambda numbers, place: opened.log(dict(numbers), step=place), opened.finish)
 
