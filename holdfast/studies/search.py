@@ -146,8 +146,7 @@ class Search:
                 going = [one for one in self.candidates if one.name in promoted]
                 if not going:
                     break
-            if trace:
-                write_json(self.directory / "cost.json", self.cost(trace))
+            write_json(self.directory / "cost.json", self.cost(trace))
         return trace
 
     def cost(self, trace: Sequence[Standing]) -> dict[str, Any]:

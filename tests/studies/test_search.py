@@ -164,6 +164,13 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     ]  # fmt: skip
     assert trace[0].score > trace[1].score
 
+    def fails(cell: Any) -> str | None:
+        return "diverged" if (cell.candidate, cell.config.seed) == (slow, 4) else None
+
+    shutil.rmtree(one.cells([one.candidates[0]], 1)[1].directory(one.store))
+    row = next(row for row in one.run(Inline(fails)) if row.candidate.name == slow)
+    assert (row.finals, row.score, row.fate) == ((trace[1].finals[0], None), None, "failed")
+
 
 def test_the_tables_tell_everything(whole: Learned) -> None:
     one, _, trace = whole
@@ -262,18 +269,6 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(
     assert (row.rank, row.score, row.fate, row.error) == (6, None, "failed", "ran out of memory")
     assert [row.horizon for row in trace].count(3) == 1
     assert table(one, "leaderboard")[-1]["error"] == "ran out of memory"
-
-
-def test_a_cell_with_one_failed_seed_has_no_score(search: Callable[..., Search]) -> None:
-    space = {"weight": ["none", "si"]}
-    one = search(seeds=[3, 4], space=space, schedule={"horizons": [1], "survivors": []})
-
-    def fails(cell: Any) -> str | None:
-        return "diverged" if (cell.candidate, cell.config.seed) == ("si", 4) else None
-
-    row = next(row for row in one.run(Inline(fails)) if row.candidate.name == "si")
-    assert row.score is None and row.fate == "failed"
-    assert row.finals[0] is not None and row.finals[1] is None
 
 
 def test_a_directory_of_another_search_is_refused_and_left_alone(
