@@ -74,27 +74,28 @@ class RayExecutor:
         See :class:`~holdfast.studies.executor.Executor`.
         """
         store = store.absolute()
-        task = self._ray.remote(learn).options(
-            **self._resources, num_returns="streaming", max_retries=0
-        )
+        options = {**self._resources, "num_returns": "streaming", "max_retries": 0}
         given = (self._environment, str(store), store_mark(store))
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        workers = _RayWorkers(self._ray, task, given, self._workers)
+        workers = _RayWorkers(self._ray, options, given, self._workers)
         return run_jobs(jobs, [], workers, self._retries, watch)
 
 
 class _RayWorkers:
-    """task: ``learn``, as Ray calls it; given: its arguments after the order."""
+    """options: of Ray for each call of ``learn``; given: its arguments after the order."""
 
-    def __init__(self, ray: Any, task: Any, given: tuple[Any, ...], most: int | None) -> None:
-        self._ray, self._task, self._given, self._most = ray, task, given, most
+    def __init__(
+        self, ray: Any, options: Mapping[str, Any], given: tuple[Any, ...], most: int | None
+    ) -> None:
+        self._ray, self._options, self._given, self._most = ray, options, given, most
+        self._task = ray.remote(learn)
         self._running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
 
     def start(self, due: list[Job]) -> list[Job]:
         if self._most is not None:
             due = due[: self._most - len(self._running)]
         for job in due:
-            task = self._task.options(name=job.cell.key)
+            task = self._task.options(**self._options, name=job.cell.key)
             self._running[task.remote(job.order(), *self._given)] = job
         return due
 
