@@ -139,7 +139,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast search paper stream=streams/real_qa --out studies/search --workers 2": ("gpu",),
         "holdfast search paper stream=streams/real_qa --out studies/search --store /shared/cells"
         " --executor ray --ray-address 10.0.0.1:6379": ("cluster",),
-        # With other words run by studies/test_slurm_jobs.py and studies/test_slurm_queue.py.
+        # With other words run by studies/test_slurm_executor.py.
         "holdfast suite paper stream=streams/llm_qa --out studies/llm_qa --executor slurm"
         " --workers 16 --slurm partition=gpu --slurm gpus_per_node=1 --slurm mem_gb=64"
         " --slurm timeout_min=240": ("cluster",),

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 if TYPE_CHECKING:
     from holdfast.recipes import Study
     from holdfast.studies.executor import Executor
-    from holdfast.studies.slurm.parameters import SlurmParameters
+    from holdfast.studies.slurm_executor import SlurmParameters
 
 
 class Kind(StrEnum):
@@ -122,7 +122,7 @@ def slurm_parameters(kind: Kind, lines: list[str] | None) -> SlurmParameters | N
             raise HoldfastError("--slurm goes with --executor slurm; add it")
         return None
     from holdfast.core.config import apply_overrides, build
-    from holdfast.studies.slurm.parameters import SlurmParameters
+    from holdfast.studies.slurm_executor import SlurmParameters
 
     return build(SlurmParameters, apply_overrides({}, lines or []), source="--slurm")
 
@@ -152,7 +152,7 @@ def executor(
     if address is not None:
         raise HoldfastError("--ray-address goes with --executor ray; add it")
     if kind is Kind.SLURM:
-        from holdfast.studies.slurm.executor import SlurmExecutor
+        from holdfast.studies.slurm_executor import SlurmExecutor
 
         if per_gpu > 1:
             raise HoldfastError(

@@ -143,7 +143,7 @@ def _of_recipe(
 def _of_search(
     search: Path, settings: list[str], methods: str | None, seeds: str | None
 ) -> list[RunConfig]:
-    from holdfast.studies.finalists import SEEDS, finalists
+    from holdfast.studies.search import SEEDS, finalists
 
     return finalists(search, settings, _seeds(seeds) or SEEDS, _methods(methods))
 

@@ -19,6 +19,6 @@ Track = Annotated[
 def refuse_unknown_tracker(track: str | None) -> None:
     """Raise HoldfastError unless it is None, or a tracker whose client is installed."""
     if track is not None:
-        from holdfast.tracking.clients import check_tracker
+        from holdfast.tracking.tracking import check_tracker
 
         check_tracker(track)

@@ -11,23 +11,16 @@ from holdfast.learning.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Tracker:
-    """Where a study's cells are sent while they learn. group: the name of the study."""
-
-    name: str
-    group: str
-
-
-@dataclass(frozen=True)
 class Cell:
     """candidate: the name of its settings without the seed, for tables; horizon: tasks to learn;
-    tracker: the worker that learns it sends it there.
+    tracker: the name of the tracker to which its worker sends it, in a group of that name.
     """
 
     candidate: str
     config: RunConfig
     horizon: int
-    tracker: Tracker | None = None
+    tracker: str | None = None
+    group: str | None = None
 
     @property
     def key(self) -> str:
@@ -37,14 +30,13 @@ class Cell:
         a directory with other settings, weights or tasks.
         """
         config = self.config
-        stream = config.stream.model_dump(mode="json", exclude={"tasks"})
-        told = {
+        known = {
             "numbers": config.numbers(),
-            "stream": stream,
+            "stream": config.stream.model_dump(mode="json", exclude={"tasks"}),
             "backbone": config.backbone.name,
             "revision": config.backbone.revision,
         }
-        return f"{config.method}-{config.seed}-{sha256_of(told)[:12]}"
+        return f"{config.method}-{config.seed}-{sha256_of(known)[:12]}"
 
     def directory(self, store: Path) -> Path:
         """The trajectory's directory."""
@@ -53,10 +45,8 @@ class Cell:
 
 def sent_to(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
     """The cells, each with the tracker if one is named. study: its directory, whose name groups."""
-    if tracker is None:
-        return list(cells)
-    sent = Tracker(tracker, study.resolve().name)
-    return [replace(cell, tracker=sent) for cell in cells]
+    group = study.resolve().name if tracker else None
+    return [replace(cell, tracker=tracker, group=group) for cell in cells]
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,6 @@ def _checked_survivors(value: Any) -> Any:
     raise ValueError("write half, or how many candidates go on: 1 or more")
 
 
-_Survivors = Annotated[Literal["half"] | int, PlainValidator(_checked_survivors)]
-_Horizon = Annotated[int, Field(ge=1)]
-
-
 class Schedule(Config):
     """The horizons of a search and how many candidates reach each.
 
@@ -33,15 +29,14 @@ class Schedule(Config):
     Source: alg:search, app:search-cuts.
     """
 
-    horizons: tuple[_Horizon, ...] = Field(min_length=1)
-    survivors: tuple[_Survivors, ...] = ()
+    horizons: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    survivors: tuple[Annotated[Literal["half"] | int, PlainValidator(_checked_survivors)], ...] = ()
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Schedule:
-        pairs = itertools.pairwise(self.horizons)
-        wrong = next((pair for pair in pairs if pair[0] >= pair[1]), None)
-        if wrong:
-            raise ValueError(f"horizons must increase, and {wrong[1]} comes after {wrong[0]}")
+        for one, following in itertools.pairwise(self.horizons):
+            if one >= following:
+                raise ValueError(f"horizons must increase, and {following} comes after {one}")
         cuts = len(self.horizons) - 1
         if len(self.survivors) != cuts:
             raise ValueError(
@@ -98,8 +93,11 @@ def rank(scores: Sequence[tuple[Name, float | None]]) -> list[tuple[Name, float 
     scores: (name, score) in the order in which the space enumerates the candidates, which decides
     ties; a failed candidate has None or NaN and is ranked after all others.
     """
-    # Sorting is stable, so equal candidates stay in the order of the space.
-    return sorted(scores, key=lambda pair: _place(pair[1]))
+    # Sorting is stable, so equal candidates stay in the order of the space; NaN compares false with
+    # everything, so it must not be a key.
+    return sorted(
+        scores, key=lambda pair: (True, 0.0) if _failed(pair[1]) else (False, -(pair[1] or 0.0))
+    )
 
 
 def survivors(scores: Sequence[tuple[Name, float | None]], count: int) -> list[Name]:
@@ -112,10 +110,5 @@ def survivors(scores: Sequence[tuple[Name, float | None]], count: int) -> list[N
     return [name for name, value in rank(scores) if not _failed(value)][:count]
 
 
-def _place(value: float | None) -> tuple[bool, float]:
-    # NaN compares false with everything, so it must not be a sort key.
-    return (False, -value) if value is not None and not math.isnan(value) else (True, 0.0)
-
-
 def _failed(value: float | None) -> bool:
-    return _place(value)[0]
+    return value is None or math.isnan(value)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import require_directory
 from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Watch, check_counts
-from holdfast.studies.job import Job
-from holdfast.studies.workers.shift import Shift, Slot
+from holdfast.studies.executor import (
+    LAST,
+    Job,
+    Message,
+    Watch,
+    check_counts,
+    environment,
+    run_jobs,
+)
+from holdfast.studies.worker import LOOK, WorkerProcess
 
 
 class LocalExecutor:
@@ -35,37 +44,91 @@ class LocalExecutor:
         threads: int | None = None,
     ) -> None:
         check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
-        if devices is not None and not devices:
+        if devices is None:
+            places: list[str | None] = [None] * (workers or 1)
+        elif not devices:
             raise HoldfastError("devices is empty; name a GPU, or leave it out")
-        places: list[str | None] = [None] * (workers or 1)
-        if devices is not None:
-            places = _places(devices, workers_per_gpu, workers)
-        share = threads or (1 if devices is None else max(1, _usable_cores() // len(places)))
-        self._environments = [environment(share, device) for device in places]
+        else:
+            room = [*devices] * workers_per_gpu
+            if workers is not None and workers > len(room):
+                raise HoldfastError(
+                    f"{workers} workers on {len(devices)} GPUs of {workers_per_gpu} each; give at "
+                    f"most {len(room)}, or more workers a GPU"
+                )
+            places = [*room[:workers]]  # fewer workers than fit are spread over all GPUs
+        share = 1 if devices is None else max(1, _usable_cores() // len(places))
+        self._environments = [environment(threads or share, device) for device in places]
         self._retries = retries
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes; cells start in the order given.
+        """Yield the outcome of each cell as it finishes.
 
-        Cells of one trajectory run one after another. Raises HoldfastError when no worker can be
-        started. See :class:`~holdfast.studies.executor.Executor`.
+        Raises HoldfastError when no worker can be started.
+        See :class:`~holdfast.studies.executor.Executor`.
         """
         require_directory(store.parent)
         store.mkdir(exist_ok=True)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        slots = [Slot(one) for one in self._environments]
-        return Shift(jobs, slots, self._retries, watch).outcomes()
+        trajectories = len({job.directory for job in jobs})
+        places = [_Place(one) for one in self._environments[:trajectories]]
+        return run_jobs(jobs, [], _LocalWorkers(places, self._retries), self._retries, watch)
 
 
-def _places(devices: Sequence[str], each: int, workers: int | None) -> list[str | None]:
-    """The GPU of every worker; fewer workers than fit are spread over all GPUs."""
-    room: list[str | None] = [*devices] * each
-    if workers is not None and workers > len(room):
-        raise HoldfastError(
-            f"{workers} workers on {len(devices)} GPUs of {each} each; give at most "
-            f"{len(room)}, or more workers a GPU"
-        )
-    return room[:workers]
+@dataclass(eq=False)
+class _Place:
+    """A place for a worker. failures: consecutive workers that died before they began a cell."""
+
+    environment: dict[str, str]
+    worker: WorkerProcess | None = None
+    job: Job | None = None
+    failures: int = 0
+
+
+class _LocalWorkers:
+    def __init__(self, places: list[_Place], retries: int) -> None:
+        self._places = places
+        self._retries = retries
+
+    def start(self, due: list[Job]) -> list[Job]:
+        free = [place for place in self._places if place.job is None]
+        free.sort(key=lambda place: (place.worker is None, place.failures))
+        for place, job in zip(free, due, strict=False):
+            place.worker, place.job = place.worker or WorkerProcess(place.environment), job
+            place.worker.send(job.order())
+        return due[: len(free)]
+
+    def messages(self) -> Iterator[tuple[Job, Message]]:
+        busy = [(place, place.worker, place.job) for place in self._places]
+        wait([worker.channel for _, worker, job in busy if worker and job], LOOK)
+        for place, worker, job in busy:
+            if worker is None or job is None:
+                continue
+            for message in worker.hear():
+                if message["told"] in LAST:
+                    place.job, place.worker = None, worker if worker.sound else None
+                yield job, message if worker.heard else self._never_began(place, message)
+            place.failures = 0 if worker.heard else place.failures
+
+    def _never_began(self, place: _Place, lost: Message) -> Message:
+        """A worker has died while it loaded its libraries, for which its cell is not to blame."""
+        place.failures += 1
+        if place.failures <= self._retries:
+            return {"told": "again"}
+        self._places.remove(place)
+        if not self._places:
+            raise HoldfastError(
+                f"workers die before they are ready ({lost['how']}); the last one said: "
+                f"{lost['words'] or 'nothing'}; see what holdfast doctor says"
+            )
+        return {
+            "told": "again",
+            "text": f"one worker fewer: it dies before it is ready ({lost['how']})",
+        }
+
+    def end(self) -> None:
+        for place in self._places:
+            if place.worker:
+                place.worker.end()
 
 
 def usable_gpus() -> list[str]:
@@ -83,11 +146,3 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def environment(threads: int, device: str | None) -> dict[str, str]:
-    """The environment variables that a worker needs before it imports torch."""
-    # OpenMP and MKL each fall back to the other's variable, so set both.
-    known = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    known["TOKENIZERS_PARALLELISM"] = "false"
-    return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}

@@ -5,60 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.former import given_settings
 from holdfast.learning.method import parse_method
 from holdfast.studies.halving import Schedule
-from holdfast.studies.space import SearchSpace, override, values_of
+from holdfast.studies.space import SearchSpace, checked, override, values_of
 
 
-def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    try:
-        settings = given_settings(settings)
-        _overrides(settings)
-    except HoldfastError as error:
-        raise ValueError(str(error)) from None
+def _settings(settings: dict[str, Any]) -> dict[str, Any]:
+    settings = given_settings(settings)
+    _overrides(settings, None)
     return settings
 
 
-def _checked_grid(grid: dict[str, Any]) -> dict[str, list[Any]]:
+def _points(grid: dict[str, Any]) -> dict[str, list[Any]]:
     for key in grid:
         if key.startswith("stream."):
-            raise ValueError(f"{key}: all runs of a suite learn one stream; set it under set")
-    try:
-        grid = given_settings(grid)
-    except HoldfastError as error:
-        raise ValueError(str(error)) from None
-    return {key: values_of(key, values) for key, values in grid.items()}
+            raise HoldfastError(f"{key}: all runs of a suite learn one stream; set it under set")
+    return {key: values_of(key, values) for key, values in given_settings(grid).items()}
 
 
-def _checked_methods(tags: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        canonical = tuple(parse_method(tag).tag for tag in tags)
-    except HoldfastError as error:
-        raise ValueError(str(error)) from None
-    _refuse_repeats(canonical)
-    return canonical
-
-
-def _refuse_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     for place, value in enumerate(values):
         if value in values[:place]:
-            raise ValueError(f"{value} is there twice; keep one")
+            raise HoldfastError(f"{value} is there twice; keep one")
     return values
 
 
-_Settings = Annotated[dict[str, Any], AfterValidator(_checked_settings)]
-_Methods = Annotated[tuple[str, ...], AfterValidator(_checked_methods)]
-_Seeds = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...],
-    Field(min_length=1),
-    AfterValidator(_refuse_repeats),
-]
-_Grid = Annotated[dict[str, Any], AfterValidator(_checked_grid)]
+def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return _distinct(tuple(parse_method(tag).tag for tag in tags))
+
+
+_Settings = Annotated[dict[str, Any], checked(_settings)]
+_Methods = Annotated[tuple[str, ...], checked(_tags)]
+_Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), checked(_distinct)]
 _OrderSeed = Annotated[int | None, Field(ge=0)]
 
 
@@ -88,7 +71,7 @@ class SearchRecipe(Config):
     @property
     def overrides(self) -> list[str]:
         """The overrides of the base shared by all candidates; a candidate's own come after."""
-        return [*_overrides(self.set), *_order(self.order_seed)]
+        return _overrides(self.set, self.order_seed)
 
 
 class Dataset(Config):
@@ -101,7 +84,7 @@ class Dataset(Config):
 class Grid(Config):
     """grid: dotted settings, each with the list of its values."""
 
-    grid: _Grid = {}
+    grid: Annotated[dict[str, Any], checked(_points)] = {}
 
 
 class SuiteRecipe(Grid):
@@ -120,17 +103,13 @@ class SuiteRecipe(Grid):
     datasets: dict[str, Dataset] = {}
 
     @model_validator(mode="after")
-    def _set_once(self) -> SuiteRecipe:
+    def _says_it_once(self) -> SuiteRecipe:
+        places = {"set": self.set}
+        places |= {f"datasets.{name}.set": one.set for name, one in self.datasets.items()}
         for key in self.grid:
-            places = {"set": self.set}
-            places |= {f"datasets.{name}.set": one.set for name, one in self.datasets.items()}
             for place, settings in places.items():
                 if key in settings:
                     raise ValueError(f"{key} is in {place} and in grid; keep one of the two")
-        return self
-
-    @model_validator(mode="after")
-    def _distinct(self) -> SuiteRecipe:
         for name, dataset in self.datasets.items():
             for method in dataset.methods:
                 if method in self.methods:
@@ -152,8 +131,7 @@ class SuiteRecipe(Grid):
 
         dataset, raises: as for :meth:`methods_on`.
         """
-        own = self._dataset(dataset).set
-        return [*_overrides(self.set | own), *_order(self.order_seed)]
+        return _overrides(self.set | self._dataset(dataset).set, self.order_seed)
 
     def _dataset(self, name: str | None) -> Dataset:
         if name is None and not self.datasets:
@@ -162,17 +140,14 @@ class SuiteRecipe(Grid):
             return self.datasets[name]
         if not self.datasets:
             raise HoldfastError(f'"{name}": the suite names no data sets; set stream.name instead')
-        known = ", ".join(self.datasets)
         if name is None:
+            known = ", ".join(self.datasets)
             raise HoldfastError(f"the suite has several data sets; choose one of {known}")
         raise HoldfastError(
             f'"{name}" is no data set of the suite; {did_you_mean(name, self.datasets)}'
         )
 
 
-def _overrides(settings: Mapping[str, Any]) -> list[str]:
-    return [override(key, value) for key, value in settings.items()]
-
-
-def _order(seed: int | None) -> list[str]:
-    return [] if seed is None else [f"stream.order_seed={seed}"]
+def _overrides(settings: Mapping[str, Any], order_seed: int | None) -> list[str]:
+    lines = [override(key, value) for key, value in settings.items()]
+    return lines if order_seed is None else [*lines, f"stream.order_seed={order_seed}"]

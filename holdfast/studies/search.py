@@ -5,6 +5,7 @@ Source: alg:search, app:search.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,20 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import write_json
+from holdfast.core.files import read_json, write_json
 from holdfast.core.former import given_overrides
 from holdfast.learning.config import RunConfig
+from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of
 from holdfast.results import final
+from holdfast.results.description import Description
 from holdfast.results.record import task_seconds
 from holdfast.streams import Stream
-from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.halving import rank, score, survivors
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.space import Candidate
-from holdfast.studies.study import claimed, settings_of, write_table
+from holdfast.studies.study import advance, claimed, measured, write_table
+
+SEEDS = (41, 42, 43)  # of the paper's final runs
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,8 @@ class Standing:
     @property
     def deviation(self) -> float | None:
         """The standard deviation (n - 1) of the score over seeds; None with fewer than two."""
-        known = [value for value in self.finals if value is not None]
-        whole = len(known) == len(self.finals) > 1
-        return statistics.stdev(known) if whole else None
+        known = _whole(self.finals)
+        return statistics.stdev(known) if known and len(known) > 1 else None
 
 
 class Search:
@@ -77,9 +80,10 @@ class Search:
         self.store = store or directory / "cells"
         self.candidates = recipe.space.candidates()
         overrides = given_overrides(overrides)
-        searched = settings_of(candidate.settings for candidate in self.candidates)
+        # The names of all candidates' settings, each once, in the order of the space.
+        self._searched = list(dict.fromkeys(key for one in self.candidates for key in one.settings))
         for override in overrides:
-            if override.partition("=")[0] in searched:
+            if override.partition("=")[0] in self._searched:
                 raise HoldfastError(f"{override}: the space searches this setting; leave it out")
         shared = [*recipe.overrides, *overrides]
         self._configs = {
@@ -89,18 +93,15 @@ class Search:
             ]
             for candidate in self.candidates
         }
-        self.stream: Stream = stream_of(self._configs[self.candidates[0].name][0])
+        first = self._configs[self.candidates[0].name][0]
+        self.device = first.backbone.device  # of all candidates
+        self.stream: Stream = stream_of(first)
         last = recipe.schedule.horizons[-1]
         if last > len(self.stream.tasks):
             raise HoldfastError(
                 f"schedule: horizon {last} is beyond the stream, which has "
                 f"{len(self.stream.tasks)} tasks; lower the horizons or set stream.tasks=null"
             )
-
-    @property
-    def device(self) -> str:
-        """The device of the candidates' backbones."""
-        return self._configs[self.candidates[0].name][0].backbone.device
 
     def question(self) -> dict[str, Any]:
         """The settings that ``study.json`` records."""
@@ -128,11 +129,9 @@ class Search:
         watch = watch or Watch()
         trace: list[Standing] = []
         with claimed(self.directory, self.question(), self.store):
-            going = self.candidates
-            sizes = self.recipe.schedule.sizes(len(going))
-            since = 0
-            for place, horizon in enumerate(self.recipe.schedule.horizons):
-                wanted = sizes[place + 1] if place + 1 < len(sizes) else None
+            going, since = self.candidates, 0
+            promotions = [*self.recipe.schedule.sizes(len(going))[1:], None]
+            for horizon, wanted in zip(self.recipe.schedule.horizons, promotions, strict=True):
                 cells = sent_to(track, self.directory, self.cells(going, horizon))
                 outcomes = {
                     outcome.cell.key: outcome
@@ -147,8 +146,7 @@ class Search:
                 going = [one for one in self.candidates if one.name in promoted]
                 if not going:
                     break
-            if trace:
-                write_json(self.directory / "cost.json", self.cost(trace))
+            write_json(self.directory / "cost.json", self.cost(trace))
         return trace
 
     def cost(self, trace: Sequence[Standing]) -> dict[str, Any]:
@@ -195,20 +193,24 @@ class Search:
             if error is not None:
                 errors.setdefault(cell.candidate, error)
             finals[cell.candidate].append(None if matrix is None else final(matrix))
-        scores = [(name, _mean(values)) for name, values in finals.items()]
-        going = set(survivors(scores, wanted)) if wanted is not None else set()
-        return [
-            Standing(
-                candidates[name],
-                horizon,
-                tuple(finals[name]),
-                value,
-                place,
-                _fate(value, name in going, last=wanted is None),
-                errors.get(name),
+        known = {name: _whole(values) for name, values in finals.items()}
+        scores = [(name, score(values) if values else None) for name, values in known.items()]
+        going = [] if wanted is None else survivors(scores, wanted)
+        standings = []
+        for place, (name, value) in enumerate(rank(scores), start=1):
+            fate = "finished" if wanted is None else "promoted" if name in going else "eliminated"
+            standings.append(
+                Standing(
+                    candidates[name],
+                    horizon,
+                    tuple(finals[name]),
+                    value,
+                    place,
+                    "failed" if value is None else fate,
+                    errors.get(name),
+                )
             )
-            for place, (name, value) in enumerate(rank(scores), start=1)
-        ]
+        return standings
 
     def _write(self, trace: Sequence[Standing]) -> None:
         write_table(self.directory, "trace", [self._row(one) for one in trace])
@@ -219,32 +221,65 @@ class Search:
         write_table(self.directory, "leaderboard", rows)
 
     def _row(self, one: Standing) -> dict[str, Any]:
-        keys = settings_of(candidate.settings for candidate in self.candidates)
+        finals = zip(self.recipe.seeds, one.finals, strict=True)
         return {
             "horizon": one.horizon,
             "rank": one.rank,
             "candidate": one.candidate.name,
             "method": one.candidate.method,
-            **{key: one.candidate.settings.get(key) for key in keys},
+            **{key: one.candidate.settings.get(key) for key in self._searched},
             "score": one.score,
             "score_sd": one.deviation,
-            **{
-                f"final_{seed}": value
-                for seed, value in zip(self.recipe.seeds, one.finals, strict=True)
-            },
+            **{f"final_{seed}": value for seed, value in finals},
             "fate": one.fate,
             "error": one.error,
         }
 
 
-def _mean(finals: Sequence[float | None]) -> float | None:
+def _whole(finals: Sequence[float | None]) -> list[float] | None:
+    """The final retention of all seeds; None where a seed failed."""
     known = [value for value in finals if value is not None]
-    return score(known) if len(known) == len(finals) else None
+    return known if len(known) == len(finals) else None
 
 
-def _fate(value: float | None, goes_on: bool, last: bool) -> str:
-    if value is None:
-        return "failed"
-    if last:
-        return "finished"
-    return "promoted" if goes_on else "eliminated"
+def finalists(
+    search: Path,
+    overrides: Iterable[str],
+    seeds: Sequence[int] = SEEDS,
+    methods: Sequence[str] | None = None,
+) -> list[RunConfig]:
+    """The configurations of a search's best candidates, each with every seed.
+
+    search: its directory; overrides: further dotted settings; methods: take the best candidate of
+    each of these compositions, None: the best of each allocation rule. Candidates that came
+    further in the search are better, then those of a better rank there. The order of tasks is
+    that of the stream, unless an override says otherwise.
+    Raises HoldfastError when the directory holds no finished search, or the search has no
+    candidate of a composition.
+    Source: app:search-outputs, app:search-order.
+    """
+    rows: list[dict[str, Any]] = []
+    with contextlib.suppress(KeyError, TypeError, HoldfastError):
+        study = read_json(search / "study.json")
+        if study["study"] == "search":
+            leaders = read_json(search / "leaderboard.json")
+            rows = [row for row in leaders if row["score"] is not None]
+    if not rows:
+        raise HoldfastError(f"{search}: holds no search with a leaderboard; finish one there first")
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:  # the best first
+        method = row["method"]
+        best.setdefault(method if methods is not None else parse_method(method).allocation, row)
+    for tag in methods or ():
+        if tag not in best:
+            raise HoldfastError(f"{search}: no candidate {tag} has a score; leave it out")
+    elsewhere = search / "store.json"
+    store = search / (read_json(elsewhere)["store"] if elsewhere.exists() else "cells")
+    configs = []
+    for row in (best[tag] for tag in (best if methods is None else methods)):
+        cell = study["cells"][row["candidate"]][0]
+        config = Description.read(store / cell).config  # that one of its trajectories has
+        for seed in seeds:
+            set_last = ["stream.order_seed=null", *overrides, f"seed={seed}"]
+            configs.append(RunConfig.of(config, set_last))
+    return configs

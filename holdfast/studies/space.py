@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -37,12 +37,20 @@ class Candidate:
         return [f"method={self.method}", *(override(*pair) for pair in self.settings.items())]
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """One mechanism at one point of its grid; an empty tag adds no mechanism."""
+# One mechanism at one point of its grid: its tag, empty if it adds none, and its settings.
+_Variant = tuple[str, dict[str, Any]]
 
-    tag: str
-    settings: dict[str, Any]
+
+def checked(check: Callable[[Any], Any]) -> AfterValidator:
+    """A validator by a function that raises HoldfastError; pydantic says where the value is."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except HoldfastError as error:
+            raise ValueError(str(error)) from None
+
+    return AfterValidator(validate)
 
 
 def override(key: str, value: Any) -> str:
@@ -72,76 +80,58 @@ def _number_or_itself(value: Any) -> Any:
 def _variants(choice: Any) -> list[_Variant]:
     """The grid points of a choice; the last setting varies fastest."""
     if choice == NONE:
-        return [_Variant("", {})]
+        return [("", {})]
     if isinstance(choice, str):
-        return [_Variant(_mechanism(choice), {})]
+        return [(_mechanism(choice), {})]
     if not isinstance(choice, Mapping) or len(choice) != 1:
-        raise ValueError(_SHAPE)
+        raise HoldfastError(_SHAPE)
     [(tag, grid)] = choice.items()
     if not isinstance(tag, str) or not isinstance(grid, Mapping) or not grid:
-        raise ValueError(_SHAPE)
-    name = _mechanism(tag)
-    try:
-        grid = given_settings(grid)
-    except HoldfastError as error:
-        raise ValueError(str(error)) from None
+        raise HoldfastError(_SHAPE)
+    name, grid = _mechanism(tag), given_settings(grid)
     points = itertools.product(*(values_of(key, values) for key, values in grid.items()))
-    return [_Variant(name, dict(zip(grid, point, strict=True))) for point in points]
+    return [(name, dict(zip(grid, point, strict=True))) for point in points]
 
 
 def _mechanism(tag: str) -> str:
     """The canonical tag of one mechanism; empty for ``shared``, which adds no mechanism."""
     if tag in (NONE, VANILLA):
-        raise ValueError(f"{tag} is no mechanism; for its absence write {NONE}, without settings")
-    try:
-        method = parse_method(tag)
-    except HoldfastError as error:
-        raise ValueError(str(error)) from None
+        raise HoldfastError(
+            f"{tag} is no mechanism; for its absence write {NONE}, without settings"
+        )
+    method = parse_method(tag)
     if len(method.anchors) + (method.allocation != "shared") > 1:
-        raise ValueError(f"{tag} is more than one mechanism; give each a category")
+        raise HoldfastError(f"{tag} is more than one mechanism; give each a category")
     return "" if method.tag == VANILLA else method.tag
 
 
 def values_of(key: Any, values: Any) -> list[Any]:
     """The values of one setting of a grid, numbers read as numbers.
 
-    Raises ValueError for what is no list of distinct values that ``key`` could have.
+    Raises HoldfastError for what is no list of distinct values that ``key`` could have.
     """
     if not isinstance(key, str):
-        raise ValueError(f"{key!r} is no setting; write for example replay.weight")
+        raise HoldfastError(f"{key!r} is no setting; write for example replay.weight")
     if not isinstance(values, list) or not values:
-        raise ValueError(f"{key} needs a list of values, at least one, such as [0.5, 0.75]")
+        raise HoldfastError(f"{key} needs a list of values, at least one, such as [0.5, 0.75]")
     read = [_number_or_itself(value) for value in values]
     for place, value in enumerate(read):
-        try:
-            override(key, value)
-        except HoldfastError as error:
-            raise ValueError(str(error)) from None
+        override(key, value)
         if value in read[:place]:
-            raise ValueError(f"{key} has the value {value!r} twice; keep one")
+            raise HoldfastError(f"{key} has the value {value!r} twice; keep one")
     return read
 
 
-def _checked_choice(choice: Any) -> Any:
-    _variants(choice)
-    return choice
-
-
-def _checked_category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
+def _category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     if not choices:
-        raise ValueError(f"a category needs at least one choice, such as {NONE} or si")
+        raise HoldfastError(f"a category needs at least one choice, such as {NONE} or si")
     seen: list[_Variant] = []
-    for choice in choices:
-        for variant in _variants(choice):
-            if variant in seen:
-                repeated = named(variant.tag or "none or shared", variant.settings)
-                raise ValueError(f"{repeated} is there twice; keep one")
-            seen.append(variant)
+    for tag, settings in (variant for choice in choices for variant in _variants(choice)):
+        if (tag, settings) in seen:
+            repeated = named(tag or "none or shared", settings)
+            raise HoldfastError(f"{repeated} is there twice; keep one")
+        seen.append((tag, settings))
     return choices
-
-
-_Choice = Annotated[Any, AfterValidator(_checked_choice)]
-_Category = Annotated[tuple[_Choice, ...], AfterValidator(_checked_category)]
 
 
 class SearchSpace(Config):
@@ -155,7 +145,9 @@ class SearchSpace(Config):
 
     # Every key is a category, so the space has no fields of its own.
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Category] = Field(init=False)
+    __pydantic_extra__: dict[str, Annotated[tuple[Any, ...], checked(_category)]] = Field(
+        init=False
+    )
 
     def candidates(self) -> list[Candidate]:
         """The Cartesian product; the last category, and in a grid the last setting, vary fastest.
@@ -169,25 +161,20 @@ class SearchSpace(Config):
         }
         if not categories:
             raise HoldfastError("space: has no category; write for example weight: [none, si]")
-        _refuse_shared_settings(categories)
-        return [_candidate(chosen) for chosen in itertools.product(*categories.values())]
-
-
-def _refuse_shared_settings(categories: Mapping[str, list[_Variant]]) -> None:
-    owner: dict[str, str] = {}
-    for category, variants in categories.items():
-        for key in (key for variant in variants for key in variant.settings):
-            if owner.setdefault(key, category) != category:
-                raise HoldfastError(
-                    f"space: {key} is set in {owner[key]} and in {category}; keep one of the two"
-                )
-
-
-def _candidate(chosen: tuple[_Variant, ...]) -> Candidate:
-    tag = "_".join(variant.tag for variant in chosen if variant.tag)
-    method = parse_method(tag or VANILLA).tag
-    settings = {key: value for variant in chosen for key, value in variant.settings.items()}
-    return Candidate(named(method, settings), method, settings)
+        owner: dict[str, str] = {}
+        for category, variants in categories.items():
+            for key in (key for _, settings in variants for key in settings):
+                if owner.setdefault(key, category) != category:
+                    raise HoldfastError(
+                        f"space: {key} is set in {owner[key]} and in {category}; keep one of the "
+                        "two"
+                    )
+        candidates = []
+        for chosen in itertools.product(*categories.values()):
+            method = parse_method("_".join(tag for tag, _ in chosen if tag) or VANILLA).tag
+            settings = {key: value for _, given in chosen for key, value in given.items()}
+            candidates.append(Candidate(named(method, settings), method, settings))
+        return candidates
 
 
 def named(tag: str, settings: Mapping[str, Any]) -> str:

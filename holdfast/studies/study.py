@@ -1,11 +1,11 @@
-"""A study's directory: lock it, check and record its settings, write its tables."""
+"""What a search and a suite share: the study's directory, its cells and its tables."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,11 @@ from typing import Any
 from holdfast.core.claims import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory, write_json, write_text_atomically
+from holdfast.learning.trajectory import Trajectory
+from holdfast.results import RecallMatrix
+from holdfast.streams import Stream
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Executor, Watch
 
 
 @contextmanager
@@ -27,25 +32,75 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     path = directory / "study.json"
     if path.exists():
         check_same(directory, "a study", read_format(path), question)
-    elif directory.exists() and (foreign := _foreign(directory)):
-        raise HoldfastError(
-            f"{directory}: holds {foreign} but no study (study.json); choose an empty or a new "
-            "directory"
-        )
+    elif directory.exists():
+        names = sorted(os.listdir(directory)) if directory.is_dir() else ["a file"]
+        foreign = [name for name in names if not name.startswith(".")]
+        if foreign:
+            raise HoldfastError(
+                f"{directory}: holds {foreign[0]} but no study (study.json); choose an empty or a "
+                "new directory"
+            )
     with lock_directory(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
             write_json(path, {"format": FORMAT, **question})
         store.parent.mkdir(parents=True, exist_ok=True)  # not made again where it is moved
-        _tell_store(directory, store)
+        elsewhere = directory / "store.json"
+        if store.resolve() != (directory / "cells").resolve():
+            write_json(elsewhere, {"store": os.path.relpath(store, directory)})
+        else:
+            elsewhere.unlink(missing_ok=True)
         yield
 
 
-def _tell_store(directory: Path, store: Path) -> None:
-    told = directory / "store.json"
-    if store.resolve() != (directory / "cells").resolve():
-        write_json(told, {"store": os.path.relpath(store, directory)})
-    else:
-        told.unlink(missing_ok=True)
+def advance(
+    cells: Sequence[Cell],
+    stream: Stream,
+    store: Path,
+    executor: Executor,
+    watch: Watch,
+    since: int = 0,
+) -> Iterator[Outcome]:
+    """Yield the outcome of every cell, beginning with those that have reached their horizon.
+
+    stream: of all the cells, with at least as many tasks as their horizons; since: the horizon
+    to which they were advanced before. Raises HoldfastError, before anything is learned, when a
+    directory of the store holds a trajectory with other settings or other tasks than its cell.
+    """
+    opened = [Trajectory(cell.config, cell.directory(store), stream=stream) for cell in cells]
+    missing = [max(0, cell.horizon - one.horizon) for cell, one in zip(cells, opened, strict=True)]
+    watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
+    waiting = []
+    for cell, one, tasks in zip(cells, opened, missing, strict=True):
+        if tasks:
+            waiting.append(cell)
+            continue
+        one.advance(cell.horizon)  # writes tables that a killed process may have left out
+        outcome = Outcome(cell, learned=0, seconds=0.0)
+        watch.finished(outcome)
+        yield outcome
+    if waiting:
+        for outcome in executor.map(waiting, store, watch):
+            watch.finished(outcome)
+            yield outcome
+
+
+def measured(
+    outcome: Outcome, stream: Stream, store: Path
+) -> tuple[RecallMatrix | None, str | None]:
+    """A cell's recall matrix up to its horizon, even if its trajectory has gone further, and None.
+
+    Or None and the reason: the cell failed, or recall was not measured at its horizon.
+    """
+    cell, place = outcome.cell, outcome.cell.directory(store)
+    if outcome.error is not None:
+        return None, outcome.error
+    matrix = Trajectory(cell.config, place, stream=stream).matrix
+    if cell.horizon not in matrix.observed_rows:
+        return None, (
+            f"{place}: recall was not measured after task {cell.horizon}; ask for another horizon, "
+            "or learn it elsewhere with evaluation.rows=every"
+        )
+    return matrix.up_to(cell.horizon), None
 
 
 def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -60,15 +115,3 @@ def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -
     writer.writerows(rows)
     write_text_atomically(directory / f"{name}.csv", text.getvalue())
     write_json(directory / f"{name}.json", list(rows))
-
-
-def settings_of(candidates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of all candidates' settings, each once, in the order of first occurrence."""
-    return list(dict.fromkeys(key for settings in candidates for key in settings))
-
-
-def _foreign(directory: Path) -> str | None:
-    if not directory.is_dir():
-        return "a file"
-    names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-    return names[0] if names else None

@@ -18,17 +18,17 @@ from holdfast.core.former import given_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
-from holdfast.studies.advance import advance, measured
 from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.space import named, override
-from holdfast.studies.study import claimed, write_table
+from holdfast.studies.study import advance, claimed, measured, write_table
 
-_CHANGES_NOTHING = {
-    "evaluation": ("capability", "capability_every", "items", "tokens_per_batch"),
-    "backbone": ("device", "checkpointing"),
-    "sampling": ("batch", "keep"),
-}
+# What may differ between the cells of a suite, and what changes no result.
+_NOT_SHARED = (
+    *("method", "seed", "keep", "stream.tasks", "backbone.device", "backbone.checkpointing"),
+    *("evaluation.capability", "evaluation.capability_every", "evaluation.items"),
+    *("evaluation.tokens_per_batch", "sampling.batch", "sampling.keep"),
+)
 
 
 class Suite:
@@ -55,6 +55,7 @@ class Suite:
         self.directory = directory
         self.store = store or directory / "cells"
         self._search = search
+        self.device = configs[0].backbone.device  # of all cells
         self.stream = stream_of(configs[0])
         self.horizon = len(self.stream.tasks) if horizon is None else horizon
         if not 1 <= self.horizon <= len(self.stream.tasks):
@@ -72,35 +73,19 @@ class Suite:
             if not any(key in self._swept_of(config) for config in configs):
                 raise HoldfastError(f"grid: {key} changes no result of these methods; leave it out")
 
-    @property
-    def device(self) -> str:
-        """The device of the cells' backbones."""
-        return self.cells[0].config.backbone.device
-
     def question(self) -> dict[str, Any]:
         """The settings for ``study.json``.
 
         Without horizon, methods, seeds and the values of a grid: these may grow.
         """
-        question = {"study": "suite", "stream": self.stream.name}
-        if self._search is None:
-            return {**question, "settings": self._settings()}
-        found = sha256_of(read_json(self._search / "study.json"))
-        return {**question, "search": found}
-
-    def _settings(self) -> dict[str, Any]:
-        """The settings shared by all cells, without those that change no result."""
-        values = self.cells[0].config.model_dump(mode="json")
-        left = ("method", "seed", "keep")
-        shared = {key: value for key, value in values.items() if key not in left}
-        shared["stream"].pop("tasks")
-        for section, keys in _CHANGES_NOTHING.items():
-            for key in keys:
-                shared[section].pop(key, None)
-        for key in self.swept:
-            *parents, last = key.split(".")
-            _at(shared, parents).pop(last, None)
-        return shared
+        question: dict[str, Any] = {"study": "suite", "stream": self.stream.name}
+        if self._search is not None:
+            return question | {"search": sha256_of(read_json(self._search / "study.json"))}
+        shared = self.cells[0].config.model_dump(mode="json")
+        for key in (*_NOT_SHARED, *self.swept):
+            *sections, last = key.split(".")
+            _at(shared, sections).pop(last, None)
+        return question | {"settings": shared}
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
@@ -131,17 +116,12 @@ class Suite:
             for outcome in advance(cells, self.stream, self.store, executor, watch or Watch()):
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]
-            every = self._with_earlier(rows)
-            write_table(self.directory, "cells", every)
-            write_table(self.directory, "summary", summary(every))
+            path = self.directory / "cells.json"
+            earlier = read_json(path) if path.exists() else []
+            every = {(_candidate(row), row["seed"]): row for row in [*earlier, *rows]}
+            write_table(self.directory, "cells", [*every.values()])
+            write_table(self.directory, "summary", summary([*every.values()]))
         return rows
-
-    def _with_earlier(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """``rows``, and those of methods, settings and seeds that only earlier calls included."""
-        path = self.directory / "cells.json"
-        found = read_json(path) if path.exists() else ()
-        table = {(_candidate(row), row["seed"]): row for row in found}
-        return list((table | {(_candidate(row), row["seed"]): row for row in rows}).values())
 
     def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
         matrix, error = measured(outcome, self.stream, self.store)

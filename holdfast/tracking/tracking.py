@@ -1,22 +1,154 @@
-"""What a tracker is told of a run, and that it never stops one."""
+"""A run in an experiment tracker: what its client is told of it; a client never stops a run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.config import RunConfig
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
 from holdfast.results.record import read_events
-from holdfast.tracking.clients import Client, Run, open_client
 
 EVERY = 10  # optimiser steps: their mean is one point
+PROJECT = "holdfast"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a client is told of a run.
+
+    directory: the trajectory's; identity: the same for the same run, so that a continued run
+    continues in the tracker too; settings: nested; name: that the tracker shows; group: the name
+    of its study, if it is of one.
+    """
+
+    directory: Path
+    identity: str
+    settings: Mapping[str, Any]
+    name: str
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Client:
+    """An open run in a tracker.
+
+    log: sends numbers by name; the axis (``step`` or ``task``) is the first part of each name, and
+    the second argument the place on it. close: waits until all is sent.
+    """
+
+    log: Callable[[Mapping[str, float], int], None]
+    close: Callable[[], None]
+
+
+def _tensorboard(run: Run) -> Client:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    # Its page names a run by its folder, and shows those of a group by a part of that name.
+    parts = [] if run.group is None else [run.group, run.name]
+    folders = [part.replace("/", "_").strip(".") or "_" for part in parts]
+    writer = SummaryWriter(str(run.directory.joinpath("tensorboard", *folders)))
+    lines = [f"    {name}: {value}" for name, value in _dotted(run.settings)]
+    writer.add_text("settings", "\n".join(lines))
+
+    def log(numbers: Mapping[str, float], place: int) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, place)
+
+    return Client(log, writer.close)
+
+
+def _wandb(run: Run) -> Client:
+    import wandb
+
+    opened = wandb.init(
+        project=PROJECT,
+        name=run.name,
+        group=run.group,
+        id=run.identity,
+        resume="allow",
+        dir=str(run.directory),
+        config=dict(run.settings),
+    )
+    for axis in ("step", "task"):
+        opened.define_metric(axis)
+        opened.define_metric(f"{axis}/*", step_metric=axis)
+
+    def log(numbers: Mapping[str, float], place: int) -> None:
+        axis = next(iter(numbers)).partition("/")[0]
+        opened.log({**numbers, axis: place})
+
+    return Client(log, opened.finish)
+
+
+def _mlflow(run: Run) -> Client:
+    import mlflow
+
+    experiment = mlflow.set_experiment(PROJECT)
+    client = mlflow.MlflowClient()
+    tag = f"tags.holdfast_run = '{run.identity}'"
+    known = client.search_runs([experiment.experiment_id], tag, max_results=1)
+    if known:
+        number = known[0].info.run_id
+        client.update_run(number, status="RUNNING")
+    else:
+        grouped = {} if run.group is None else {"holdfast_study": run.group}
+        tags = {"holdfast_run": run.identity, **grouped}
+        opened = client.create_run(experiment.experiment_id, tags=tags, run_name=run.name)
+        number = opened.info.run_id
+        for key, value in _dotted(run.settings):
+            client.log_param(number, key, value)
+
+    def log(numbers: Mapping[str, float], place: int) -> None:
+        mlflow.log_metrics(dict(numbers), step=place, run_id=number)
+
+    return Client(log, lambda: client.set_terminated(number))
+
+
+def _trackio(run: Run) -> Client:
+    import trackio
+
+    name = f"{run.name}-{run.identity[:8]}"  # a run is known by its name
+    opened = trackio.init(
+        project=PROJECT,
+        name=name,
+        group=run.group,
+        resume="allow",
+        config=dict(run.settings),
+        embed=False,
+    )
+
+    return Client(lambda numbers, place: opened.log(dict(numbers), step=place), opened.finish)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as ``optim.lr`` and its value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+CLIENTS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}
+
+
+def check_tracker(name: str) -> None:
+    """Raise HoldfastError unless a tracker is known and its client is installed."""
+    if name not in CLIENTS:
+        raise HoldfastError(f'--track "{name}": no such tracker; {did_you_mean(name, CLIENTS)}')
+    if find_spec(name) is None:
+        package = "mlflow-skinny" if name == "mlflow" else name
+        raise HoldfastError(f"--track {name}: {package} is not installed; pip install {package}")
 
 
 @contextmanager
@@ -110,7 +242,7 @@ class Tracking(Progress):
             self._safely(self._client.close)
 
     def _open(self) -> None:
-        self._client = open_client(self._name, self._run)
+        self._client = CLIENTS[self._name](self._run)
 
     def _send_steps(self) -> None:
         steps, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""A short run in a process of its own: `python -m tests.prediction.observing DIRECTORY SETTING...`.
+"""A short run in a process of its own: ``tests.prediction.observing DIRECTORY SETTING...``.
 
 Writes the seconds of its processor and the bytes that the process gained once its model was loaded.
 """

@@ -1,10 +1,8 @@
-"""Cells that take a second, and the processes that learn them."""
+"""Cells that take a second."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -30,24 +28,3 @@ def cell(backbone_directory) -> Callable[..., Cell]:
         return Cell(candidate, RunConfig.of({**values, **sections}), horizon)
 
     return of
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a dead one that nobody has asked after does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def workers_of(parent: int) -> list[int]:
-    """The living worker processes that a process has started."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            words = (place / "cmdline").read_bytes().split(b"\0")
-            if int(fields[1]) == parent and b"holdfast.studies.workers.child" in words:
-                found.append(int(place.name))
-    return found

@@ -1,4 +1,4 @@
-"""Workers of a study that cost no import; tests/studies/test_local.py starts real ones too."""
+"""Workers of a study that cost no import; tests/cli/test_study_killed.py starts real ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.studies.workers import process
+from holdfast.studies import worker
 from tests.forked import Forked
 
 
-def forking(patch: pytest.MonkeyPatch) -> list[Forked]:
-    """The workers that this process starts, forked from one that has imported everything."""
-    started: list[Forked] = []
+def forking(patch: pytest.MonkeyPatch) -> list[Any]:
+    """The workers that this process starts, forked from one that has imported everything.
+
+    On the device "broken" they die at once.
+    """
+    started: list[Any] = []
 
     def popen(
         command: list[str],
@@ -23,14 +26,17 @@ def forking(patch: pytest.MonkeyPatch) -> list[Forked]:
         pass_fds: tuple[int],
         env: dict[str, str],
         stdout: IO[Any],
+        start_new_session: bool,
         **_: object,
-    ) -> Forked:
-        assert command[:-1] == [sys.executable, "-P", "-m", process._CHILD]
-        one = Forked(
-            command[-1:], module=process._CHILD, environment=env, stdout=stdout, channel=pass_fds[0]
-        )
-        started.append(one)
-        return one
+    ) -> Any:
+        assert command[:-1] == [sys.executable, "-P", "-m", worker.MODULE]
+        assert start_new_session  # Ctrl-C in the terminal is not for it
+        if env.get("CUDA_VISIBLE_DEVICES") == "broken":
+            started.append(subprocess.Popen(["sh", "-c", "exit 3"]))
+        else:
+            given = {"environment": env, "stdout": stdout, "channel": pass_fds[0]}
+            started.append(Forked(command[-1:], module=worker.MODULE, **given))
+        return started[-1]
 
-    patch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
+    patch.setattr(worker, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
     return started

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 
@@ -18,13 +15,8 @@ from holdfast import HoldfastError, Trajectory
 from holdfast.studies.cell import Cell
 from holdfast.studies.executor import Watch
 from holdfast.studies.local import LocalExecutor
-from holdfast.studies.workers import child, process
-from tests.forked import Forked
-from tests.studies.conftest import alive, workers_of
 from tests.studies.forking import forking
 from tests.trajectory.outcome import result_of, tasks_logged
-
-pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 
 TOO_MUCH = {"samples": 10**15, "max_new_tokens": 6}  # no machine has room for their tokens
 
@@ -58,82 +50,50 @@ class Record(Watch):
         return outcomes
 
 
-def assert_as_one_process_learns(cell: Cell, store: Path, place: Path) -> None:
-    Trajectory(cell.config, place).advance(cell.horizon)
-    assert result_of(cell.directory(store)) == result_of(place)
-    assert tasks_logged(cell.directory(store)) == list(range(1, cell.horizon + 1))
-
-
-def await_none(pids: list[int], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "a worker outlives its parent"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
-def study(cell, tmp_path_factory):
-    """Two workers and what may become of a cell: the cells, the record, the outcomes, the store.
-
-    No worker outlives them.
-    """
-    store = tmp_path_factory.mktemp("store")
-    cells = [
-        cell("one", 6),
-        cell("other seed", 6, seed=4),
-        cell("short", 4, method="vanilla"),
-        cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
-        cell("longer", 6, method="vanilla"),
-        cell("out of memory", 3, sampling=TOO_MUCH),
-        cell("last", 4, method="sd_osrm"),
-    ]
-    record = Record()
-    with pytest.MonkeyPatch.context() as patch:
-        workers = forking(patch)
-        outcomes = record.learned(LocalExecutor(2, threads=1), cells, store)
-    assert len(workers) == 3  # one is not sound after memory ran out
-    assert all(worker.poll() is not None for worker in workers)
-    return {one.candidate: one for one in cells}, record, outcomes, store
+def alone(cell, tmp_path_factory) -> Path:
+    """The trajectory of the plain cell, three tasks learned in this process."""
+    place = tmp_path_factory.mktemp("alone")
+    Trajectory(cell().config, place).advance(3)
+    return place
 
 
-def test_every_cell_is_learned_as_in_one_process(study, tmp_path):
-    cells, record, outcomes, store = study
+def test_what_becomes_of_cells(cell, alone, tmp_path, monkeypatch):
+    """Two workers, which nobody outlives; cells that fail do not stop the others."""
+    cells = {
+        one.candidate: one
+        for one in (
+            cell("plain", 3),
+            cell("other seed", 3, seed=4),
+            cell("short", 2, method="vanilla"),
+            cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
+            cell("longer", 3, method="vanilla"),
+            cell("out of memory", 3, sampling=TOO_MUCH),
+        )
+    }
+    record, workers, store = Record(), forking(monkeypatch), tmp_path / "store"
+    outcomes = record.learned(LocalExecutor(2, threads=1), [*cells.values()], store)
     assert outcomes.keys() == cells.keys()
-    for name in ("one", "other seed", "longer", "last"):
-        assert outcomes[name].error is None
-        assert outcomes[name].seconds > 0
-        assert_as_one_process_learns(cells[name], store, tmp_path / name)
-    assert outcomes["one"].learned == 6
-    assert record.of("task", "one") == list(range(1, 7))
+    assert all(worker.poll() is not None for worker in workers)
 
+    # As in one process.
+    assert outcomes["plain"].error is None and outcomes["plain"].seconds > 0
+    assert outcomes["plain"].learned == 3 and record.of("task", "plain") == [1, 2, 3]
+    place = cells["plain"].directory(store)
+    assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
 
-def test_two_cells_are_learned_at_once(study):
-    """Each says that a task is done while the other is at work."""
-    _, record, _, _ = study
-    place = {entry: index for index, entry in enumerate(record.heard)}
-    for ours, theirs in (("one", "other seed"), ("other seed", "one")):
-        begin, end = place["started", theirs, None], place["finished", theirs, None]
-        tasks = [
-            index for (kind, name, _), index in place.items() if (kind, name) == ("task", ours)
-        ]
-        assert any(begin < index < end for index in tasks)
+    # Side by side: each says that a task is done while the other is at work.
+    at = {entry: index for index, entry in enumerate(record.heard)}
+    for ours, theirs in (("plain", "other seed"), ("other seed", "plain")):
+        begin, end = at["started", theirs, None], at["finished", theirs, None]
+        assert any(begin < at["task", ours, task] < end for task in (1, 2, 3))
 
-
-def test_one_trajectory_is_never_learned_by_two(study):
-    """The longer one waits for the shorter, goes on from there, and lets others pass meanwhile."""
-    cells, record, outcomes, _ = study
+    # One trajectory is never learned by two: the longer waits, and goes on where the shorter ended.
     assert cells["short"].key == cells["longer"].key
-    heard = record.heard
-    short, longer = ("finished", "short", None), ("started", "longer", None)
-    assert heard.index(("started", "short", None)) < heard.index(short)
-    assert outcomes["short"].learned == 4
-    assert record.of("task", "longer") == [5, 6]
-    assert outcomes["longer"].learned == 2
-    assert heard.index(("task", "short", 4)) < heard.index(longer)
+    assert (outcomes["short"].learned, outcomes["longer"].learned) == (2, 1)
+    assert record.of("task", "longer") == [3]
+    assert at["task", "short", 2] < at["started", "longer", None]
 
-
-def test_cells_that_fail_do_not_stop_the_others(study):
-    _, _, outcomes, _ = study
     assert outcomes["refused"].error.startswith("lora.rank = 1000 exceeds the rank of")
     assert outcomes["refused"].learned == 0
     assert outcomes["out of memory"].learned == 1  # there is nothing to replay in the first task
@@ -141,7 +101,7 @@ def test_cells_that_fail_do_not_stop_the_others(study):
     assert "\n" not in outcomes["out of memory"].error
 
 
-def test_killed_workers(cell, tmp_path, monkeypatch):
+def test_killed_workers(cell, alone, tmp_path, monkeypatch):
     """One cell loses its worker in mid-task and ends as if it had not; one loses it every time."""
     disturbed, doomed = cell("disturbed", 3), cell("doomed", 4, seed=4)
     last = cell("last", 1, method="vanilla")
@@ -150,86 +110,61 @@ def test_killed_workers(cell, tmp_path, monkeypatch):
         def started(self, one: Cell) -> None:
             super().started(one)
             if one is doomed:
-                forked_workers[-1].kill()
+                workers[-1].kill()
 
         def task_done(self, one: Cell, task: int) -> None:
             super().task_done(one, task)
             if one is disturbed and task == 2:
-                forked_workers[-1].kill()
+                workers[-1].kill()
 
-    forked_workers = forking(monkeypatch)
-    record = Killer()
+    workers, record = forking(monkeypatch), Killer()
     executor = LocalExecutor(1, threads=1, retries=1)
     outcomes = record.learned(executor, [disturbed, doomed, last], tmp_path / "store")
     how = "killed by SIGKILL, as when memory runs out"
-
-    assert outcomes["disturbed"].error is None
-    assert outcomes["disturbed"].learned == 3
+    assert outcomes["disturbed"].error is None and outcomes["disturbed"].learned == 3
     assert record.of("task", "disturbed") == [1, 2, 3]
-    assert record.of("event", "disturbed") == [
-        f"lost its worker ({how}); begins again where it stood"
-    ]
+    again = f"lost its worker ({how}); begins again where it stood"
+    assert record.of("event", "disturbed") == [again]
+    place = disturbed.directory(tmp_path / "store")
+    assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
     assert [name for what, name, _ in record.heard if what == "started"] == [
         "disturbed", "disturbed", "doomed", "doomed", "last"
     ]  # fmt: skip
-    assert_as_one_process_learns(disturbed, tmp_path / "store", tmp_path / "alone")
-
-    assert len(forked_workers) == 4  # the first, and one after each kill
+    assert len(workers) == 4  # the first, and one after each kill
     assert outcomes["doomed"].error == f"lost its worker 2 times, the last time {how}"
     assert outcomes["doomed"].learned == 0
-    assert len(record.of("event", "doomed")) == 2
+    assert record.of("event", "doomed") == [again, f"lost its worker ({how}); given up"]
     assert outcomes["last"].error is None
 
 
 def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):
     """What is committed stays; a place where workers die at once has cost only that worker."""
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\n[ "$CUDA_VISIBLE_DEVICES" = broken ] && exit 3\nexec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    said = []
-    hear = process.WorkerProcess.hear
-    monkeypatch.setattr(
-        process.WorkerProcess, "hear", lambda self: [said.append(m) or m for m in hear(self)]
-    )
-    record, short, long = Record(), cell("short", 2), cell("long", 60, seed=4)
-    executor = LocalExecutor(devices=["broken", "none"], threads=2, retries=0)
+    short, long = cell("short", 1), cell("long", 60, seed=4)
+    record, workers = Record(), forking(monkeypatch)
+    executor = LocalExecutor(devices=["none", "broken"], threads=2, retries=0)
     outcomes = executor.map([short, long], tmp_path, record)
-    assert workers_of(os.getpid()) == []  # nothing has been asked for yet
+    assert workers == []  # nothing has been asked for yet
     assert next(outcomes).cell is short
-    (worker,) = workers_of(os.getpid())
-    assert os.getsid(worker) == worker  # Ctrl-C in the terminal is not for it
     begin = time.monotonic()
     outcomes.close()
-    assert time.monotonic() - begin < process._GRACE
-    assert not Path(f"/proc/{worker}").exists()
-    assert said[0] == {"told": "ready", "threads": 2, "devices": "none"}
-    assert record.of("event", "short") == [
+    assert time.monotonic() - begin < 5
+    assert len(workers) == 2 and all(worker.poll() is not None for worker in workers)
+    assert record.of("event", "long") == [
         "one worker fewer: it dies before it is ready (exit status 3)"
     ]
-    assert Trajectory(short.config, short.directory(tmp_path)).horizon == 2
+    assert Trajectory(short.config, short.directory(tmp_path)).horizon == 1
     assert Trajectory(long.config, long.directory(tmp_path)).horizon < 60
 
 
-def test_interrupted_by_the_user(cell, tmp_path):
-    """Ctrl-C while the workers are still loading their libraries."""
-    seen: list[int] = []
-
-    def interrupt() -> None:
-        seen.extend(workers_of(os.getpid()))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    timer = threading.Timer(0.5, interrupt)
-    begin = time.monotonic()
+def test_interrupted_by_the_user(cell, tmp_path, monkeypatch):
+    """Ctrl-C ends the workers at once, whatever they do."""
+    workers = forking(monkeypatch)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        list(LocalExecutor(2).map([cell(), cell(seed=4)], tmp_path, Watch()))
+        list(LocalExecutor(2).map([cell(horizon=60), cell("b", 60, seed=4)], tmp_path, Watch()))
     timer.join()
-    assert time.monotonic() - begin < process._GRACE
-    assert len(seen) == 2
-    assert workers_of(os.getpid()) == []
+    assert workers and all(worker.poll() is not None for worker in workers)
 
 
 def test_no_worker_can_start(cell, tmp_path, monkeypatch):
@@ -249,38 +184,6 @@ def test_no_worker_can_start(cell, tmp_path, monkeypatch):
     assert (tmp_path / "tries").read_text() == 3 * "tried\n"
 
 
-def test_workers_do_not_outlive_a_killed_parent(cell, tmp_path):
-    """Killed while its worker is busy with a task that takes hours: nobody else tells it."""
-    endless = cell("endless", 1, optim={"epochs": 10**6, "batch_size": 2})
-    root = Path(__file__).parents[2]
-    words = (endless.config.model_dump_json(), tmp_path)
-    parent = Forked(words, module="tests.studies.parent", path=[root], cwd=root, stdout="pipe")
-    assert parent.stdout is not None
-    with parent.stdout:
-        pids = json.loads(parent.stdout.readline())
-        assert len(pids) == 1  # no more than there are cells
-        assert workers_of(parent.pid) == pids
-        while not (endless.directory(tmp_path) / "config.json").exists():  # it begins to learn
-            time.sleep(0.02)
-        parent.kill()
-    await_none(pids, seconds=30)
-    assert Trajectory(endless.config, endless.directory(tmp_path)).horizon == 0
-
-
-@pytest.mark.parametrize("half", [b"", b"{"])
-def test_a_worker_ends_though_its_last_words_were_not_read(half, monkeypatch):
-    """Then its socket says reset, not that it has ended; or half an order has come."""
-    parent, own = socket.socketpair()
-    ended = []
-    monkeypatch.setattr(child.os, "_exit", ended.append)
-    own.sendall(b"ready")
-    parent.sendall(half)
-    parent.close()
-    with own:
-        child._listen(own, SimpleQueue())
-    assert ended == [0]
-
-
 def test_workers_share_cores_and_devices(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
@@ -290,15 +193,12 @@ def test_workers_share_cores_and_devices(monkeypatch):
         return {**known, "TOKENIZERS_PARALLELISM": "false", **more}
 
     # One thread, whatever the number of workers: rounding depends on it.
-    for workers in (1, 3, 20):
-        assert LocalExecutor(workers)._environments == workers * [given(1)]
-    assert LocalExecutor()._environments == [given(1)]
+    for workers in (None, 1, 20):
+        assert LocalExecutor(workers)._environments == (workers or 1) * [given(1)]
     places = ["0", "1", "0", "1"]
-    for workers, threads in ((None, 2), (4, 2), (3, 2), (1, 8)):
+    for workers, threads in ((None, 2), (3, 2), (1, 8)):
         shared = LocalExecutor(workers, devices=["0", "1"], workers_per_gpu=2)._environments
-        assert shared == [
-            given(threads, CUDA_VISIBLE_DEVICES=device) for device in places[:workers]
-        ]
+        assert shared == [given(threads, CUDA_VISIBLE_DEVICES=gpu) for gpu in places[:workers]]
     assert LocalExecutor(20, threads=5)._environments[0]["OMP_NUM_THREADS"] == "5"
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.config import apply_overrides, build
@@ -72,6 +72,7 @@ CHOICES = {
 }
 
 
+@settings(max_examples=30)
 @given(
     st.fixed_dictionaries(
         {

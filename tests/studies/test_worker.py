@@ -4,16 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
+from multiprocessing.connection import Pipe
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import torch
 
 from holdfast import HoldfastError, Trajectory
 from holdfast.core.files import lock_directory
-from holdfast.studies.job import Job
+from holdfast.studies import worker
+from holdfast.studies.executor import Job, due
 from holdfast.studies.study import write_table
-from holdfast.studies.workers import child
+from holdfast.studies.worker import WorkerProcess, attempt
+from tests.studies.forking import forking
+
+CELL: Any = None  # which of them may begin is a matter of directories
+
+
+def test_a_trajectory_is_handed_to_one_worker_at_a_time() -> None:
+    first, second, again, last = (Job(CELL, Path(name)) for name in "abac")
+    assert due([first, second, again, last], []) == [first, second, last]
+    assert due([again, last], [first]) == [last]
+    assert due([again], [second]) == [again]
+
+
+def test_a_worker_ends_with_its_parent(cell, tmp_path, monkeypatch):
+    """Whose death closes the connection, while the worker is busy with a task that takes hours."""
+    workers = forking(monkeypatch)
+    endless = cell("endless", 1, optim={"epochs": 10**6, "batch_size": 2})
+    one = WorkerProcess({})
+    one.send(Job(endless, tmp_path / "cell").order())
+    while not (tmp_path / "cell" / "config.json").exists():  # it begins to learn
+        time.sleep(0.02)
+    one.channel.close()
+    assert workers[0].wait(30) == 0
+    one.end()
+    assert Trajectory(endless.config, tmp_path / "cell").horizon == 0
+
+
+def test_a_worker_ends_though_its_last_words_were_not_read(monkeypatch):
+    """Then its socket says reset, not that it has ended."""
+    parent, own = Pipe()
+    ended: list[int] = []
+    monkeypatch.setattr(worker.os, "_exit", ended.append)
+    own.send_bytes(b"begins")
+    parent.close()
+    with own:
+        worker._listen(own, SimpleQueue())
+    assert ended == [0]
 
 
 @pytest.mark.parametrize(
@@ -33,10 +74,10 @@ def test_only_the_callers_mistakes_leave_a_worker_sound(
         raise fault
 
     monkeypatch.setattr(Trajectory, "advance", fail)
-    order, told = Job(cell(), tmp_path).order(), []
-    outcome = child.attempt(order, lambda what, **values: told.append((what, values)))
+    told = []
+    outcome = attempt(Job(cell(), tmp_path).order(), lambda what, **more: told.append((what, more)))
     assert outcome == {"horizon": 0, "error": error, "sound": sound}
-    assert told == [("opened", {"horizon": 0})]
+    assert told == [("begins", {}), ("opened", {"horizon": 0})]
 
 
 def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):
@@ -49,24 +90,21 @@ def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monk
     monkeypatch.chdir(home)
     order = Job(cell(stream={"name": "facts.jsonl"}, horizon=1), Path("store")).order()
     monkeypatch.chdir(elsewhere)
-    told = []
-    outcome = child.attempt(order, lambda what, **_: told.append(what))
-    assert outcome == {"horizon": 1, "error": None, "sound": True}
+    assert attempt(order, lambda *_, **__: None)["error"] is None
     assert (home / "store" / "matrix.csv").exists() and not any(elsewhere.iterdir())
 
 
 def test_a_store_that_was_moved_is_not_made_again(cell, tmp_path):
     store = tmp_path / "study" / "cells"
-    outcome = child.attempt(Job(cell(horizon=1), store / "cell").order(), lambda *_, **__: None)
+    outcome = attempt(Job(cell(horizon=1), store / "cell").order(), lambda *_, **__: None)
     assert outcome["error"] and "moved or removed meanwhile" in outcome["error"]
-    assert outcome["sound"] and not any(tmp_path.iterdir())
     with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
         write_table(store.parent, "cells", [{"a": 1}])
-    assert not any(tmp_path.iterdir())
+    assert outcome["sound"] and not any(tmp_path.iterdir())
 
 
 def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypatch):
-    monkeypatch.setattr(child, "_PATIENCE", 0.0)
+    monkeypatch.setattr(worker, "_PATIENCE", 0.0)
     told = []
 
     def tell(what, **values) -> None:
@@ -77,6 +115,6 @@ def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypa
 
     other = contextlib.ExitStack()
     other.enter_context(lock_directory(tmp_path))
-    outcome = child.attempt(Job(cell(horizon=1), tmp_path).order(), tell)
+    outcome = attempt(Job(cell(horizon=1), tmp_path).order(), tell)
     assert outcome == {"horizon": 1, "error": None, "sound": True}
-    assert told == ["opened", "event", "task"]
+    assert told == ["begins", "opened", "event", "task"]

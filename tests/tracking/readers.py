@@ -1,4 +1,7 @@
-"""What each tracker's client has written, read back from its own files."""
+"""What each tracker's client has written, read back from its own files.
+
+A reader takes the folder of a test; the trajectories lie in folders of its folder ``cells``.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,34 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-Points = dict[str, dict[int, float]]  # by name, values by place on the axis
+from typing import Any, NamedTuple
 
 
-def of_tensorboard(place: Path) -> Points:
+class Told(NamedTuple):
+    """Of a run: its group, and by name the values by place on the axis."""
+
+    group: str | None
+    points: dict[str, dict[int, float]]
+
+
+Runs = dict[str, Told]  # by the run's name
+
+
+def of_tensorboard(place: Path) -> Runs:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found: Points = {}
-    files = EventAccumulator(str(place / "run" / "tensorboard"))
-    files.Reload()
-    for name in files.Tags()["scalars"]:
-        found[name] = {event.step: event.value for event in files.Scalars(name)}
-    return found
+    runs: Runs = {}
+    for folder in {path.parent for path in place.glob("cells/*/tensorboard/**/events.*")}:
+        files = EventAccumulator(str(folder)).Reload()
+        points = {
+            name: {event.step: event.value for event in files.Scalars(name)}
+            for name in files.Tags()["scalars"]
+        }
+        if folder.name == "tensorboard":
+            runs[folder.parent.name] = Told(None, points)
+        else:
+            runs[folder.name] = Told(folder.parent.name, points)
+    return runs
 
 
 def records(data: bytes) -> Iterator[bytes]:
@@ -56,10 +73,15 @@ def wandb_records(path: Path, within: float = 20.0) -> list[Any]:
         time.sleep(0.05)
 
 
-def of_wandb(place: Path) -> Points:
-    found: Points = defaultdict(dict)
-    for path in sorted((place / "run" / "wandb").glob("offline-run-*/*.wandb")):
-        for record in wandb_records(path):
+def of_wandb(place: Path) -> Runs:
+    runs: Runs = {}
+    for path in sorted(place.glob("cells/*/wandb/offline-run-*/*.wandb")):
+        told = wandb_records(path)
+        (run,) = [one.run for one in told if one.WhichOneof("record_type") == "run"]
+        points = runs.setdefault(
+            run.display_name, Told(run.run_group or None, defaultdict(dict))
+        ).points
+        for record in told:
             items = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
@@ -67,36 +89,41 @@ def of_wandb(place: Path) -> Points:
             axis = "step" if "step" in items else "task"
             for name, value in items.items():
                 if name.startswith(f"{axis}/"):
-                    found[name][items[axis]] = value
-    return found
+                    points[name][items[axis]] = value
+    return runs
 
 
-def of_mlflow(place: Path) -> Points:
+def of_mlflow(place: Path) -> Runs:
     import mlflow
 
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("holdfast")
-    (run,) = client.search_runs([experiment.experiment_id])  # continued, not begun again
-    assert run.data.params["optim.lr"] == "0.03"
-    assert run.info.status == "FINISHED"
-    return {
-        name: {one.step: one.value for one in client.get_metric_history(run.info.run_id, name)}
-        for name in run.data.metrics
-    }
+    runs: Runs = {}
+    for run in client.search_runs([experiment.experiment_id]):
+        assert run.info.run_name not in runs  # continued, not begun again
+        assert run.data.params["optim.lr"] == "0.03"
+        assert run.info.status == "FINISHED"
+        points = {
+            name: {one.step: one.value for one in client.get_metric_history(run.info.run_id, name)}
+            for name in run.data.metrics
+        }
+        runs[run.info.run_name] = Told(run.data.tags.get("holdfast_study"), points)
+    return runs
 
 
-def of_trackio(place: Path) -> Points:
-    found: Points = defaultdict(dict)
+def of_trackio(place: Path) -> Runs:
+    runs: Runs = {}
     with sqlite3.connect(place / "trackio" / "holdfast.db") as database:
-        (runs,) = database.execute("select count(distinct run_name) from metrics")
-        assert runs == (1,)  # continued, not begun again
-        for step, metrics in database.execute("select step, metrics from metrics"):
-            for name, value in json.loads(metrics).items():
-                found[name][step] = value
-    return found
+        for name, config in database.execute("select run_name, config from configs"):
+            group = json.loads(config).get("_Group")
+            runs[name.rpartition("-")[0]] = Told(group, defaultdict(dict))
+        for name, step, metrics in database.execute("select run_name, step, metrics from metrics"):
+            for metric, value in json.loads(metrics).items():
+                runs[name.rpartition("-")[0]].points[metric][step] = value
+    return runs
 
 
-READERS: dict[str, Callable[[Path], Points]] = {
+READERS: dict[str, Callable[[Path], Runs]] = {
     "tensorboard": of_tensorboard,
     "wandb": of_wandb,
     "mlflow": of_mlflow,

@@ -7,6 +7,7 @@ import math
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,12 @@ from holdfast import RunConfig, Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import final, retention_by_age
+from holdfast.studies.cell import Cell, sent_to
+from holdfast.studies.executor import Job
+from holdfast.studies.worker import attempt
 from holdfast.tracking import tracking
-from holdfast.tracking.clients import Client, Run, check_tracker
-from holdfast.tracking.tracking import Tracking, tracked
+from holdfast.tracking.tracking import Client, Run, check_tracker, tracked
+from tests.studies.forking import forking
 from tests.tracking.readers import READERS
 
 
@@ -38,19 +42,23 @@ def config(backbone_directory) -> RunConfig:
 
 
 class Heard(Progress):
-    """What a listener of one's own hears."""
+    """What a listener of one's own hears, and the numbers of every step."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.norms: list[float] = []
+        self.steps: list[dict[str, float]] = []
 
     def task_begun(self, task, horizon):
         self.names.append(f"begun {task} of {horizon}")
 
     def optimised(self, step):
-        self.norms.append(float(step.gradient_norm))
-        assert set(step.terms[0]) == {"sft", "si", "sd", "replay"}
-        assert 0 < step.rate <= 0.03
+        (terms,) = step.terms
+        assert set(terms) == {"sft", "si", "sd", "replay"}
+        norm = float(step.gradient_norm)
+        assert norm > 0 and 0 < step.rate <= 0.03
+        self.steps.append(
+            {"rate": step.rate, "gradient_norm": norm, "loss/sft": float(terms["sft"])}
+        )
 
     def row_observed(self, after_task, recall):
         self.names.append(f"row {after_task} on {list(recall)}")
@@ -58,19 +66,8 @@ class Heard(Progress):
     def committed(self, event):
         self.names.append(f"committed {event['task']}")
 
-
-class Taken(Progress):
-    """The numbers of every step."""
-
-    def __init__(self) -> None:
-        self.steps: list[dict[str, float]] = []
-
-    def optimised(self, step):
-        (terms,) = step.terms
-        norm = float(step.gradient_norm)
-        self.steps.append(
-            {"rate": step.rate, "gradient_norm": norm, "loss/sft": float(terms["sft"])}
-        )
+    def event(self, text):
+        self.names.append(text)
 
 
 def advanced(config: RunConfig, place: Path, to: int, listener: Progress | None) -> Trajectory:
@@ -83,6 +80,7 @@ def written(place: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(place.rglob("*.safetensors"))}
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_listener_hears_everything_in_order_and_changes_nothing(config, tmp_path: Path) -> None:
     heard = Heard()
     listened = advanced(config, tmp_path / "a", 2, Several(Progress(), heard))
@@ -90,35 +88,35 @@ def test_a_listener_hears_everything_in_order_and_changes_nothing(config, tmp_pa
         *("begun 1 of 2", "row 1 on [1]", "committed 1"),
         *("begun 2 of 2", "row 2 on [1, 2]", "committed 2"),
     ]
-    assert len(heard.norms) == 2 * 3 * 4
-    assert all(norm > 0 for norm in heard.norms)
+    assert len(heard.steps) == 2 * 3 * 4
     silent = advanced(config, tmp_path / "b", 2, None)
     assert silent.matrix == listened.matrix
     assert written(tmp_path / "a") == written(tmp_path / "b") != {}
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore")  # the clients' own
 @pytest.mark.parametrize("name", READERS)
 def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> None:
-    """Three tasks by two processes' worth of trackers: the second continues the first's run."""
-    told: list[str] = []
-    place = offline / "run"
-    settings = config.model_dump(mode="json")
-    taken = Taken()
-    steps = 0
-    for horizon in (2, 3):
-        tracker = Tracking(
-            name, Run(place, "0123456789abcdef", settings, "run"), told.append, steps=steps
-        )
-        trajectory = advanced(config, place, horizon, Several(tracker, taken))
-        tracker.close()
-        steps = 2 * 12
-    assert told == []
-    points = READERS[name](offline)
+    """Three tasks of a study's run, the third told anew; and a run of no study."""
+    heard = Heard()
+    place, other = offline / "cells" / "a", offline / "cells" / "b"
+    for done, horizon in ((0, 2), (2, 3)):
+        named = {"name": "merge seed 3", "group": "rates"}
+        with tracked(name, config, place, done, heard, **named) as progress:
+            trajectory = advanced(config, place, horizon, progress)
+    alone = RunConfig.of(config.model_dump(mode="json"), ["optim.epochs=1", "stream.tasks=1"])
+    with tracked(name, alone, other, 0, Progress()) as progress:
+        advanced(alone, other, 1, progress)
+    assert not any("--track" in line for line in heard.names)
+    runs = READERS[name](offline)
+    assert {run: group for run, (group, _) in runs.items()} == {"merge seed 3": "rates", "b": None}
+    assert set(runs["b"].points["task/recall_of_all"]) == {1}
+    points = runs["merge seed 3"].points
     ends = [10, 12, 22, 24, 34, 36]
     assert sorted(points["step/rate"]) == ends
     for begin, end in pairwise([0, *ends]):
-        part = taken.steps[begin:end]
+        part = heard.steps[begin:end]
         for key in ("rate", "gradient_norm", "loss/sft"):
             mean = fmean(step[key] for step in part)
             assert points[f"step/{key}"][end] == pytest.approx(mean, rel=1e-5)
@@ -149,11 +147,11 @@ def test_a_continued_run_is_the_same_one_and_counts_what_is_committed(
     runs: list[Run] = []
     sent: list[tuple[int, dict[str, float]]] = []
 
-    def opened(name: str, run: Run) -> Client:
+    def opened(run: Run) -> Client:
         runs.append(run)
         return Client(lambda numbers, place: sent.append((place, dict(numbers))), lambda: None)
 
-    monkeypatch.setattr(tracking, "open_client", opened)
+    monkeypatch.setitem(tracking.CLIENTS, "wandb", opened)
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
     lines = [{"event": "task", "task": task, "steps": 12} for task in (1, 2)]
@@ -169,27 +167,59 @@ def test_a_continued_run_is_the_same_one_and_counts_what_is_committed(
     assert sent == 2 * [row, step]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fails", ["open", "log", "close"])
-def test_a_tracker_that_fails_never_stops_a_run(
+def test_a_tracker_that_fails_never_stops_a_cell(
     fails: str, config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A worker tells it once, and the cell's directory is what it would be without a tracker."""
+
     def fail(*_: object) -> None:
         raise ConnectionError("no route\nto host")
 
     def nothing(*_: object) -> None:
         pass
 
-    def opened(name: str, run: Run) -> Client:
+    def opened(run: Run) -> Client:
+        assert (run.name, run.group) == ("merge seed 3", "rates")
         if fails == "open":
             fail()
         return Client(fail if fails == "log" else nothing, fail if fails == "close" else nothing)
 
-    monkeypatch.setattr(tracking, "open_client", opened)
+    monkeypatch.setitem(tracking.CLIENTS, "wandb", opened)
+    one = Cell("merge", config, 1)
+    (tracked_cell,) = sent_to("wandb", tmp_path / "rates", [one])
+    assert tracked_cell.key == one.key and sent_to(None, tmp_path, [one]) == [one]
     told: list[str] = []
-    tracker = Tracking("wandb", Run(tmp_path / "run", "a", {}, "run"), told.append)
-    assert advanced(config, tmp_path / "run", 2, tracker).horizon == 2
-    tracker.close()
+
+    def tell(what: str, **more: Any) -> None:
+        told.extend([more["text"]] if what == "event" else [])
+
+    order = json.loads(json.dumps(Job(tracked_cell, tracked_cell.directory(tmp_path)).order()))
+    assert attempt(order, tell) == {"horizon": 1, "error": None, "sound": True}
     assert told == ["--track wandb: no route to host; the run goes on without it"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_a_suite_send_their_cells(
+    holdfast, offline: Path, backbone_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command, whose workers are other processes, in tensorboard's files."""
+    forking(monkeypatch)
+    settings = [f"backbone.name={backbone_directory}", "stream.tasks=2", "lora.rank=2"]
+    settings += ["stream.items_per_task=4", "optim.epochs=1", "evaluation.max_new_tokens=24"]
+    command = ["suite", "factorial", "--methods", "vanilla,merge", "--seeds", "41", *settings]
+    ended = holdfast(*command, "--out", offline / "pair", "--track", "tensorboard")
+    assert ended.status == 0, ended.err
+    runs = READERS["tensorboard"](offline / "pair")
+    assert {name: group for name, (group, _) in runs.items()} == {
+        "vanilla seed 41": "pair",
+        "merge seed 41": "pair",
+    }
+    assert all(set(points["task/recall_of_all"]) == {1, 2} for _, points in runs.values())
+    refused = holdfast(*command, "--out", offline / "more", "--track", "tensorbord")
+    assert refused.status == 2 and "did you mean tensorboard" in refused.err
+    assert not (offline / "more").exists()
 
 
 def test_an_unknown_tracker_and_one_that_is_not_there_are_refused(
@@ -197,6 +227,6 @@ def test_an_unknown_tracker_and_one_that_is_not_there_are_refused(
 ) -> None:
     with pytest.raises(HoldfastError, match='"wandbb": no such tracker; did you mean wandb'):
         check_tracker("wandbb")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(tracking, "find_spec", lambda _: None)
     with pytest.raises(HoldfastError, match="mlflow-skinny is not installed; pip install"):
         check_tracker("mlflow")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import append
 from holdfast.core.own import regular
-from holdfast.studies.shared_store import unseen
-from holdfast.studies.workers.child import attempt
+from holdfast.studies.executor import unseen
+from holdfast.studies.worker import attempt
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
@@ -38,30 +38,26 @@ class Messages:
         """The messages added since the last call."""
         if not self.path.exists():
             return []
-        with regular(self.path).open(
-            "rb"
-        ) as file:  # opened anew: a network file system then looks anew
+        # Opened anew: a network file system then looks anew.
+        with regular(self.path).open("rb") as file:
             file.seek(self._read)
             whole, newline, _ = file.read().rpartition(b"\n")
         self._read += len(whole) + len(newline)
-        found = [_message(line) for line in whole.split(b"\n")]
-        return [message for message in found if message]
-
-
-def _message(line: bytes) -> dict[str, Any] | None:
-    try:
-        message = json.loads(line)
-    except ValueError:  # a job was killed while it wrote
-        return None
-    return message if isinstance(message, dict) and "told" in message else None
+        messages = []
+        for line in whole.split(b"\n"):
+            try:
+                messages.append(json.loads(line))
+            except ValueError:  # a job was killed while it wrote
+                continue
+        return messages
 
 
 @dataclass
 class AdvanceCell:
     """Advances a cell; what submitit calls in a job.
 
-    order: of :meth:`~holdfast.studies.job.Job.order`; messages: the path of its messages; store,
-    mark: the directory of the trajectories, absolute, and what a node must find there;
+    order: of :meth:`~holdfast.studies.executor.Job.order`; messages: the path of its messages;
+    store, mark: the directory of the trajectories, absolute, and what a node must find there;
     timeout_min: the job's time limit.
     """
 
@@ -76,8 +72,7 @@ class AdvanceCell:
     def __call__(self) -> None:
         """Advance the cell and tell its outcome."""
         self._began = time.monotonic()
-        self._tell("begins")
-        error = unseen(Path(self.store), self.mark)
+        error = unseen(self.store, self.mark)
         if error is not None:
             self._tell("finished", horizon=None, error=error)
         else:

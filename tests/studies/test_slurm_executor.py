@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,23 +14,34 @@ import pytest
 from submitit.core.utils import DelayedSubmission
 
 from holdfast import HoldfastError
+from holdfast.studies import slurm_executor
 from holdfast.studies.cell import Cell
 from holdfast.studies.executor import Watch
-from holdfast.studies.slurm import executor as slurm_executor
-from holdfast.studies.slurm.executor import SlurmExecutor
-from holdfast.studies.slurm.parameters import SlurmParameters
+from holdfast.studies.slurm_executor import SlurmExecutor, SlurmParameters
+from holdfast.studies.suite import Suite
+from tests.studies.inline import Inline
 
-# Each appends its arguments to a file beside it, and answers with another.
+# Each appends its arguments to a file beside it, and answers with another. Where there is a file
+# sbatch-runs, a job runs as a process of this machine, and again whenever it has asked for that.
 PROGRAMS = {
     "sbatch": """
 env > "$0-env"
 [ -e "$0-refusal" ] && { cat "$0-refusal" >&2; exit 1; }
 cp "$1" "$0-script"
-cat "$0-answer" > "$(sed -n 's/^#SBATCH --output=//p' "$1" | sed 's/%A_%a/7_0/; s/%j/7/')"
+if [ -e "$0-runs" ]; then
+  exec 9> "$0-lock"; flock 9
+  ( export SLURM_JOB_ID=7; bash "$1"; while rm "$0-again"; do bash "$1"; done ) > /dev/null 2>&1 &
+else
+  cat "$0-answer" > "$(sed -n 's/^#SBATCH --output=//p' "$1" | sed 's/%A_%a/7_0/; s/%j/7/')"
+fi
 echo Submitted batch job 7""",
-    "srun": "exit 1",
+    "srun": 'while [ "$1" != env ]; do shift; done; exec "$@"',
+    "scontrol": 'touch "$(dirname "$0")/sbatch-again"',
     # What the jobs do between two questions.
-    "squeue": '[ -e "$0-first" ] && { sh "$0-first"; rm "$0-first"; }; cat "$0-answer"',
+    "squeue": """
+[ -e "$0-first" ] && { sh "$0-first"; rm "$0-first"; }
+[ -e "$(dirname "$0")/sbatch-runs" ] && ! flock -n "$(dirname "$0")/sbatch-lock" true && echo 7
+cat "$0-answer\"""",
     "sacct": 'cat "$0-answer"',
     "scancel": "",
 }
@@ -39,7 +51,7 @@ class Slurm:
     """The programs. Every job has the number 7; it has ended unless squeue's answer names it."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
+        self.place = place
         for name, text in PROGRAMS.items():
             path = place / name
             path.write_text(f'#!/bin/sh\necho "$@" >> "$0-called"\n{text}\n')
@@ -48,31 +60,30 @@ class Slurm:
 
     def answers(self, program: str, text: str) -> None:
         """Let a program print this; for ``sbatch``, the log of the first job."""
-        (self._place / f"{program}-answer").write_text(text)
+        (self.place / f"{program}-answer").write_text(text)
 
     def refuses(self, text: str) -> None:
-        (self._place / "sbatch-refusal").write_text(text)
+        (self.place / "sbatch-refusal").write_text(text)
 
     def job_tells(self, messages: Path, told: str, **values: object) -> None:
         """Let a job tell this before squeue answers the next time."""
-        with (self._place / "squeue-first").open("a") as file:
+        with (self.place / "squeue-first").open("a") as file:
             file.write(f"echo '{json.dumps({'told': told, **values})}' >> {messages}\n")
 
+    def job_finishes(self, messages: Path) -> None:
+        self.job_tells(messages, "finished", horizon=4, error=None, sound=True)
+
     def called(self, program: str) -> list[str]:
-        path = self._place / f"{program}-called"
+        path = self.place / f"{program}-called"
         return path.read_text().splitlines() if path.exists() else []
 
-    @property
-    def script(self) -> str:
-        return (self._place / "sbatch-script").read_text()
+    def saw(self, what: str) -> str:
+        """The environment (``env``) or the ``script`` of the last submission."""
+        return (self.place / f"sbatch-{what}").read_text()
 
     @property
     def options(self) -> set[str]:
-        return set(re.findall(r"^#SBATCH --(.*)$", self.script, re.MULTILINE))
-
-    @property
-    def environment(self) -> str:
-        return (self._place / "sbatch-env").read_text()
+        return set(re.findall(r"^#SBATCH --(.*)$", self.saw("script"), re.MULTILINE))
 
 
 @pytest.fixture
@@ -107,6 +118,61 @@ def messages_of(folder: Path, cell: Cell) -> Path:
     return folder / f"{cell.key}-{cell.horizon}.jsonl"
 
 
+# Python runs it when a job begins: a signal comes once, in the middle of the next task.
+DISTURB = """
+import os, signal, threading
+from pathlib import Path
+from holdfast.studies.slurm_job import Messages
+
+tell = Messages.tell
+
+def told(self, told, **values):
+    tell(self, told, **values)
+    path = Path(__file__).with_name(f"after-{values.get('task')}")
+    if path.exists():
+        number = signal.Signals[path.read_text()]
+        path.unlink()
+        threading.Timer(0.03, lambda: os.kill(os.getpid(), number)).start()
+
+Messages.tell = told
+"""
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="its Slurm needs flock")
+def test_preempted_and_killed_a_suite_ends_with_the_same_bytes(slurm, cell, tmp_path, monkeypatch):
+    """Its job is told to stop and queued again, then it dies; neither costs more than a task."""
+    optim = {"epochs": 25, "batch_size": 2, "lr": 0.03}
+    config = cell(method="merge", optim=optim).config
+    plain, jobs = (Suite([config], tmp_path / name, horizon=3) for name in ("plain", "jobs"))
+    plain.run(Inline())
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DISTURB)
+    (tmp_path / "site" / "after-1").write_text("SIGUSR2")
+    (tmp_path / "site" / "after-2").write_text("SIGKILL")
+    (slurm.place / "sbatch-runs").touch()
+    heard: list[str] = []
+
+    class Record(Watch):
+        def event(self, cell: Cell, text: str) -> None:
+            heard.append(text)
+
+        def task_done(self, cell: Cell, task: int) -> None:
+            heard.append(f"task {task}")
+
+    jobs.run(SlurmExecutor(tmp_path / "jobs" / "slurm"), Record())
+    assert heard == [
+        "task 1",
+        "stopped by Slurm and queued again; goes on where it stood",
+        "task 2",
+        "lost its worker (job 7 ended); begins again where it stood",
+        "task 3",
+    ]
+    assert len(slurm.called("sbatch")) == 2 and slurm.called("scontrol") == ["requeue 7"]
+    for name in ("cells.csv", "cells.json", "summary.csv", f"cells/{jobs.cells[0].key}/matrix.csv"):
+        assert (tmp_path / "jobs" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
 def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_path):
     cells = [cell(seed=seed) for seed in (1, 2, 3)]
     jobs = tmp_path / "jobs"
@@ -122,21 +188,11 @@ def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_pa
     assert len(slurm.called("sbatch")) == 1
     assert slurm.called("scancel") == ["7"]
     assert slurm.options == {
-        "array=0-2%2",
-        "cpus-per-task=4",
-        "gpus-per-node=1",
-        "job-name=holdfast",
-        "mem=16GB",
-        "nodes=1",
-        "open-mode=append",
-        f"output={jobs}/%A_%a_0_log.out",
-        "partition=gpu",
-        "requeue",
-        "signal=USR2@90",
-        "time=90",
-        "wckey=submitit",
-    }
-    (command,) = [line for line in slurm.script.splitlines() if line.startswith("srun ")]
+        "array=0-2%2", "cpus-per-task=4", "gpus-per-node=1", "job-name=holdfast", "mem=16GB",
+        "nodes=1", "open-mode=append", f"output={jobs}/%A_%a_0_log.out", "partition=gpu", "requeue",
+        "signal=USR2@90", "time=90", "wckey=submitit",
+    }  # fmt: skip
+    (command,) = [line for line in slurm.saw("script").splitlines() if line.startswith("srun ")]
     assert " --cpus-per-task=4 env OMP_NUM_THREADS=4 MKL_NUM_THREADS=4 " in command
     assert command.endswith(f" {sys.executable} -P -u -m submitit.core._submit {jobs}")
 
@@ -161,8 +217,8 @@ def test_every_setting_is_one_that_submitit_takes(slurm, learn, cell, tmp_path):
     }  # fmt: skip
     work = DelayedSubmission.load(tmp_path / "jobs" / "7_submitted.pkl")
     assert (work._timeout_countdown, work.function.timeout_min) == (5, 7)
-    assert "\nmodule load cuda\n" in slurm.script
-    assert " --cpus-per-task=8 --label env OMP_NUM_THREADS=1 " in slurm.script
+    assert "\nmodule load cuda\n" in slurm.saw("script")
+    assert " --cpus-per-task=8 --label env OMP_NUM_THREADS=1 " in slurm.saw("script")
 
 
 def test_a_job_that_slurm_ends_is_tried_again_and_then_told(slurm, learn, cell, tmp_path):
@@ -181,26 +237,19 @@ def test_a_job_that_slurm_ends_is_tried_again_and_then_told(slurm, learn, cell, 
     ]
 
 
-def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, learn, cell, tmp_path):
-    slurm.answers("sacct", "CANCELLED by 1000\n")
-    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs", retries=5), [cell()])
-    assert len(slurm.called("sbatch")) == 1
-    assert outcome.error == ("lost its worker once, the last time job 7 ended as CANCELLED by 1000")
-
-
-def test_preemption_is_no_failure_where_slurm_does_not_queue_again(slurm, learn, cell, tmp_path):
-    """However often; another end counts as ever."""
+def test_preemption_is_no_failure_and_what_is_cancelled_stays_so(slurm, learn, cell, tmp_path):
+    """However often Slurm preempts a job and does not queue it again."""
     slurm.answers("sacct", "PREEMPTED\n")
     heard: list[str] = []
 
     def hears(text: str) -> None:
         heard.append(text)
         if len(heard) == 3:
-            slurm.answers("sacct", "NODE_FAIL\n")
+            slurm.answers("sacct", "CANCELLED by 1000\n")
 
-    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs", retries=0), [cell()], hears)
-    assert heard[:3] == 3 * ["preempted; submitted again, goes on where it stood"]
-    assert outcome.error == "lost its worker once, the last time job 7 ended as NODE_FAIL"
+    (outcome,) = learn(SlurmExecutor(tmp_path / "jobs"), [cell()], hears)
+    assert heard == 3 * ["preempted; submitted again, goes on where it stood"]
+    assert outcome.error == "its job 7 ended as CANCELLED by 1000"
     assert len(slurm.called("sbatch")) == 4
 
 
@@ -212,15 +261,14 @@ def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tm
 
     def hears(text: str) -> None:
         heard.append(text)
-        done = {"horizon": 4, "error": None, "sound": True}
-        slurm.job_tells(messages_of(jobs, cells[1]), "finished", **done)
+        slurm.job_finishes(messages_of(jobs, cells[1]))
 
     outcomes = learn(SlurmExecutor(jobs, workers=2), cells, hears)
     assert next(outcomes).cell is cells[1]
     assert heard == ["lost its worker (job 7_0 ended); begins again where it stood"]
     assert len(slurm.called("sbatch")) == 1 and "array=0-2%2" in slurm.options
     slurm.answers("squeue", "7_2\n7\n")
-    slurm.job_tells(messages_of(jobs, cells[2]), "finished", horizon=4, error=None)
+    slurm.job_finishes(messages_of(jobs, cells[2]))
     assert next(outcomes).cell is cells[2]
     assert len(slurm.called("sbatch")) == 2 and not any("array" in one for one in slurm.options)
     outcomes.close()
@@ -247,7 +295,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
 
     def hears(text: str) -> None:
         heard.append(text)
-        slurm.job_tells(path, "finished", horizon=4, error=None, sound=True)
+        slurm.job_finishes(path)
 
     slurm.answers("squeue", "5_1\n" if lives else "9\n")
     (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one], hears)
@@ -260,36 +308,18 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
         assert len(slurm.called("sbatch")) == 1
 
 
-def test_a_job_that_told_its_outcome_and_left_the_queue_is_not_lost(slurm, learn, cell, tmp_path):
-    """Between two looks: its last words are read after Slurm was asked who lives."""
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_job_that_told_its_outcome_is_not_lost(silent, slurm, learn, cell, tmp_path):
+    """Though it has left the queue since, or Slurm does not answer."""
+    if silent:
+        (slurm.place / "squeue-answer").unlink()
     one, jobs = cell(), tmp_path / "jobs"
-    slurm.job_tells(messages_of(jobs, one), "finished", horizon=4, error=None, sound=True)
+    slurm.job_finishes(messages_of(jobs, one))
     (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
     assert outcome.error is None
 
 
-def test_while_slurm_does_not_answer_jobs_count_as_living(slurm, learn, cell, tmp_path):
-    one, jobs = cell(), tmp_path / "jobs"
-    (tmp_path / "bin" / "squeue-answer").unlink()
-    slurm.job_tells(messages_of(jobs, one), "finished", horizon=4, error=None, sound=True)
-    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
-    assert outcome.error is None
-
-
-def test_what_sbatch_refuses_is_told_in_its_words(slurm, learn, cell, tmp_path):
-    slurm.refuses(
-        "sbatch: error: invalid partition specified: gpux\n"
-        "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
-    )
-    with pytest.raises(HoldfastError) as error:
-        next(learn(SlurmExecutor(tmp_path / "jobs"), [cell()]))
-    assert str(error.value) == (
-        "Slurm takes no job: sbatch: error: Batch job submission failed: "
-        "Invalid partition name specified"
-    )
-
-
-def test_what_sbatch_refuses_while_others_run_is_tried_again(
+def test_what_sbatch_refuses_is_told_and_tried_again_while_others_run(
     slurm, learn, cell, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(slurm_executor, "_PAUSE", 0.0)
@@ -298,9 +328,9 @@ def test_what_sbatch_refuses_while_others_run_is_tried_again(
 
     def hears(text: str) -> None:
         heard.append(text)
-        slurm.refuses("sbatch: error: busy\n")
+        slurm.refuses("sbatch: error: invalid size\nsbatch: error: busy\n")
         if len(heard) == 3:
-            slurm.job_tells(messages_of(jobs, cells[1]), "finished", horizon=4, error=None)
+            slurm.job_finishes(messages_of(jobs, cells[1]))
 
     outcomes = learn(SlurmExecutor(jobs), cells, hears)
     assert next(outcomes).cell is cells[1]
@@ -314,22 +344,18 @@ def test_within_a_job_the_cells_do_not_inherit_its_size(slurm, learn, cell, tmp_
     monkeypatch.setenv("SBATCH_ACCOUNT", "ours")
     executor = SlurmExecutor(tmp_path / "jobs", retries=0)
     list(learn(executor, [cell()]))
-    assert "SBATCH_ACCOUNT=ours" in slurm.environment  # the user's default
+    assert "SBATCH_ACCOUNT=ours" in slurm.saw("env")  # the user's default
     monkeypatch.setenv("SLURM_JOB_ID", "3")
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "100")
     list(learn(executor, [cell()]))
-    assert "SLURM_" not in slurm.environment
+    assert "SLURM_" not in slurm.saw("env")
     assert os.environ["SLURM_MEM_PER_CPU"] == "100"
 
 
-def test_without_slurm_the_local_executor_is_named(tmp_path, monkeypatch):
+def test_without_slurm_or_without_workers_nothing_is_made(tmp_path, monkeypatch):
+    with pytest.raises(HoldfastError, match=r"^threads is 0; it must be at least 1$"):
+        SlurmExecutor(tmp_path / "jobs", threads=0)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HoldfastError, match=r"^there is no sbatch here; .*--executor local$"):
         SlurmExecutor(tmp_path / "jobs")
     assert not (tmp_path / "jobs").exists()
-
-
-@pytest.mark.parametrize("count", ["workers", "threads"])
-def test_no_worker_at_all_is_refused(count, tmp_path):
-    with pytest.raises(HoldfastError, match=f"^{count} is 0; it must be at least 1$"):
-        SlurmExecutor(tmp_path, **{count: 0})

@@ -1,1 +1,0 @@
-"""Cells as jobs of a Slurm cluster, which submitit submits."""

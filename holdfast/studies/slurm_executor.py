@@ -1,0 +1,310 @@
+"""Advance cells by jobs of a Slurm cluster.
+
+submitit submits; the work of a job is that of a worker of the local executor. A job tells its
+progress in a file, so that it needs nothing of this process, which may end and be started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from holdfast.core.children import importable
+from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
+from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import (
+    LAST,
+    Job,
+    Message,
+    Watch,
+    check_counts,
+    environment,
+    run_jobs,
+    store_mark,
+)
+from holdfast.studies.slurm_job import AdvanceCell, Messages
+
+_LOOK = 1.0  # seconds between looks at the messages
+_FILES = 100  # files of messages read a second at most, for the file server's sake
+_ASK = 15.0  # seconds between questions to Slurm
+_ARRAY = 1000  # jobs in an array at most; Slurm's own bound is 1001 unless configured
+_PAUSE = 60.0  # seconds until a refused submission is tried again, while others run
+_LAST_WORDS = 300  # characters of a job's log
+# submitit's names for any cluster; it wants the others with the cluster's name before them.
+_OF_ANY_CLUSTER = ("name", "timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task")
+_Count = Annotated[int, Field(ge=1)]
+_ONE = "a cell is learned by one process on one node"
+
+
+class SlurmParameters(Config):
+    """What each job of a study asks of Slurm, by submitit's names; None is the cluster's default.
+
+    timeout_min: minutes until Slurm stops a job, which is then queued again; max_num_timeout: so
+    many times at most; signal_delay_s: seconds before that in which it stops by itself; setup:
+    shell commands before it; additional_parameters: any other option of ``sbatch``, by its name.
+    """
+
+    hints: ClassVar[Mapping[str, str]] = {
+        "time": "write timeout_min, in minutes",
+        "mem": "write mem_gb",
+        "array_parallelism": "--workers says how many jobs run at once",
+        **dict.fromkeys(("nodes", "tasks_per_node", "ntasks_per_node"), _ONE),
+    }
+
+    name: str = "holdfast"
+    timeout_min: _Count = 240
+    max_num_timeout: Annotated[int, Field(ge=0)] = 100
+    signal_delay_s: _Count = 90
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    nodelist: str | None = None
+    exclude: str | None = None
+    exclusive: bool | None = None
+    gres: str | None = None
+    gpus_per_node: _Count | None = None
+    cpus_per_task: _Count | None = None
+    mem_gb: Annotated[float, Field(gt=0)] | None = None
+    mem_per_cpu: str | None = None
+    mem_per_gpu: str | None = None
+    comment: str | None = None
+    mail_type: str | None = None
+    mail_user: str | None = None
+    setup: list[str] | None = None
+    srun_args: list[str] = []
+    additional_parameters: dict[str, Any] = {}
+
+    def for_submitit(self, threads: int, parallel: int) -> dict[str, Any]:
+        """The arguments of ``submitit.AutoExecutor.update_parameters``.
+
+        threads: of each worker, its processors unless ``cpus_per_task`` says another number;
+        parallel: how many jobs of an array may run at once.
+        """
+        given = self.model_dump(exclude_none=True, exclude={"max_num_timeout"})
+        processors = given.setdefault("cpus_per_task", threads)
+        # srun does not take this number over from the job (since Slurm 22.05).
+        given["srun_args"] = [f"--cpus-per-task={processors}", *self.srun_args]
+        # Slurm then queues a job again by itself when its node fails or a partition takes it back.
+        given["additional_parameters"] = {"requeue": True, **self.additional_parameters}
+        given["array_parallelism"] = parallel
+        names = {key: key if key in _OF_ANY_CLUSTER else f"slurm_{key}" for key in given}
+        return {"stderr_to_stdout": True} | {names[key]: value for key, value in given.items()}
+
+
+class SlurmExecutor:
+    """An executor whose cells are jobs of a Slurm cluster.
+
+    folder: for logs and submitit's files; all nodes must see it and the store under the same paths,
+    and have holdfast installed. parameters: what a job asks of Slurm; workers: the most jobs that
+    run at once, None for as many as Slurm lets run; threads: of each job; retries: how often a cell
+    is submitted again after its job was lost. A job that Slurm preempts or that uses up its time
+    goes on later and does not count as lost; one that the user cancels is not submitted again.
+
+    Raises HoldfastError when there would be no worker, submitit is not installed, or there is no
+    Slurm.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parameters: SlurmParameters | None = None,
+        *,
+        workers: int | None = None,
+        threads: int = 1,
+        retries: int = 2,
+    ) -> None:
+        check_counts(retries, workers=workers, threads=threads)
+        try:
+            import submitit
+        except ImportError:
+            raise HoldfastError(
+                'submitit is not installed; pip install "holdfast[slurm]"'
+            ) from None
+        if not (shutil.which("sbatch") and shutil.which("srun")):
+            raise HoldfastError(
+                "there is no sbatch here; run the command on a machine of a Slurm cluster that "
+                "takes jobs, or learn on this machine with --executor local"
+            )
+        logging.getLogger("submitit").setLevel(logging.CRITICAL)  # it would write into the table
+        self._submitit = submitit
+        self.folder = folder.absolute()
+        self.parameters = parameters or SlurmParameters()
+        self.workers = workers
+        self._threads = threads
+        self._retries = retries
+
+    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
+        """Yield the outcome of each cell as it finishes; one job array for all that may start.
+
+        A cell whose job an earlier call has submitted, and which still lives, is not submitted
+        again. See :class:`~holdfast.studies.executor.Executor`.
+        """
+        store = store.absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        workers = _SlurmJobs(self, store_mark(store), watch)
+        jobs = [Job(cell, cell.directory(store)) for cell in cells]
+        running = workers.adopt(jobs)
+        waiting = [job for job in jobs if job not in running]
+        return run_jobs(waiting, running, workers, self._retries, watch)
+
+    def submit(self, calls: Sequence[AdvanceCell], parallel: int) -> list[str]:
+        """Submit calls as one job array, of which ``parallel`` may run at once; return their ids.
+
+        Raises HoldfastError when the cluster refuses.
+        """
+        # What must be set before torch loads.
+        known = {**environment(self._threads, device=None), "PYTHONPATH": importable()}
+        settings = [f"{name}={value}" for name, value in known.items()]
+        executor = self._submitit.AutoExecutor(
+            self.folder,
+            "slurm",
+            slurm_python=shlex.join(["env", *settings, sys.executable, "-P"]),
+            slurm_max_num_timeout=self.parameters.max_num_timeout,
+        )
+        executor.update_parameters(**self.parameters.for_submitit(self._threads, parallel))
+        inside = "SLURM_JOB_ID" in os.environ  # then a job would inherit the size of this one
+        try:
+            with self._submitit.helpers.clean_env() if inside else contextlib.nullcontext():
+                return [job.job_id for job in executor.submit_array(calls)]
+        except (RuntimeError, OSError) as error:  # submitit's own errors are RuntimeErrors
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            told = [line for line in lines if line.startswith("sbatch:")] or lines
+            raise HoldfastError(
+                f"Slurm takes no job: {[type(error).__name__, *told][-1]}"
+            ) from error
+
+
+class _SlurmJobs:
+    """The jobs of one ``SlurmExecutor.map`` in Slurm's queue."""
+
+    def __init__(self, executor: SlurmExecutor, mark: str, watch: Watch) -> None:
+        self._executor, self._mark, self._watch = executor, mark, watch
+        self._submitted: dict[Job, tuple[str, Messages]] = {}  # the id in the queue, and the file
+        self._submit_after = self._asked = 0.0
+
+    def adopt(self, jobs: list[Job]) -> list[Job]:
+        """The cells whose jobs of an earlier call still live."""
+        told: dict[Job, list[dict[str, Any]]] = {}
+        for job in jobs:
+            file = self._file(job)
+            messages = file.new()
+            places = [place for place, one in enumerate(messages) if one["told"] == "submitted"]
+            since = messages[places[-1] :] if places else []
+            if since and not any(one["told"] == "finished" for one in since):
+                told[job] = since
+                self._submitted[job] = since[0]["job"], file
+        living = self._living() if told else set()
+        for job, since in told.items():
+            job_id = since[0]["job"]
+            if job_id not in living:
+                del self._submitted[job]
+                continue
+            self._watch.event(job.cell, f"its job {job_id} of an earlier call goes on")
+            for message in since:  # what was learned before is counted already
+                shown = self._watch if message["told"] == "begins" else Watch()
+                job.hears(message, 0, shown)
+        return [*self._submitted]
+
+    def start(self, due: list[Job]) -> list[Job]:
+        """Submit jobs as one array."""
+        wave, parallel, most = due[:_ARRAY], len(due), self._executor.workers
+        if most is not None:
+            parallel = most - len(self._submitted)
+            # An array of its own keeps to `most`; beside another, only what there is room for.
+            wave = wave if not self._submitted else wave[: max(0, parallel)]
+        if not wave or time.monotonic() < self._submit_after:
+            return []
+        files = [self._file(job) for job in wave]
+        for file in files:
+            file.new()  # those of earlier jobs
+        try:
+            ids = self._executor.submit([self._work(job) for job in wave], parallel)
+        except HoldfastError as error:
+            if not self._submitted:
+                raise
+            self._submit_after = time.monotonic() + _PAUSE
+            self._watch.event(wave[0].cell, f"{error}; tried again in a minute")
+            return []
+        for job, job_id, file in zip(wave, ids, files, strict=True):
+            file.tell("submitted", job=job_id)
+            self._submitted[job] = job_id, file
+        return wave
+
+    def messages(self) -> Iterator[tuple[Job, Message]]:
+        time.sleep(max(_LOOK, len(self._submitted) / _FILES))
+        living = None
+        if time.monotonic() - self._asked >= _ASK:
+            living = self._living()
+            self._asked = time.monotonic()
+        for job, (job_id, file) in list(self._submitted.items()):
+            messages = file.new()  # after Slurm was asked: what it told at last is not missed
+            if living is not None and job_id not in living:
+                messages.append(self._ending(job_id))
+            for message in messages:
+                if message["told"] == "finished":  # it may have been queued again in that moment
+                    _said(["scancel", "--state=PENDING", job_id])
+                if message["told"] in LAST:
+                    del self._submitted[job]
+                yield job, message
+                if message["told"] in LAST:
+                    break
+
+    def end(self) -> None:
+        if arrays := {job_id.partition("_")[0] for job_id, _ in self._submitted.values()}:
+            _said(["scancel", *sorted(arrays)])
+
+    def _living(self) -> set[str]:
+        """The ids of the jobs that wait, run, or are queued again; of all if Slurm is silent."""
+        # Not submitit's own question, to sacct: it needs accounting, which small clusters lack, is
+        # late by minutes, and holds a job that was preempted for good to be queued again.
+        answer = _said(["squeue", "--me", "--noheader", "--array", "--format=%i"])
+        if answer is None:
+            return {job_id for job_id, _ in self._submitted.values()}
+        return set(answer.split())
+
+    def _ending(self, job_id: str) -> dict[str, Any]:
+        """How a job ended that is no longer in the queue and has told no outcome."""
+        answer = _said(["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"])
+        state = (answer or "").partition("\n")[0]
+        if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again
+            return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
+        how = f"job {job_id} ended{f' as {state}' if state else ''}"
+        if state.startswith("CANCELLED"):
+            return {"told": "finished", "horizon": None, "error": f"its {how}"}
+        log = self._executor.folder / f"{job_id}_0_log.out"
+        words = ""
+        if log.is_file():
+            with log.open("rb") as file:
+                file.seek(max(0, log.stat().st_size - 4 * _LAST_WORDS))
+                words = " ".join(file.read().decode(errors="replace").split())[-_LAST_WORDS:]
+        return {"told": "lost", "how": how, "words": words}
+
+    def _work(self, job: Job) -> AdvanceCell:
+        messages, store = str(self._file(job).path), str(job.directory.parent)
+        limit = self._executor.parameters.timeout_min
+        return AdvanceCell(job.order(), messages, store, self._mark, limit)
+
+    def _file(self, job: Job) -> Messages:
+        return Messages(self._executor.folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
+
+
+def _said(command: Iterable[str]) -> str | None:
+    """What one of Slurm's commands prints; None if it fails."""
+    try:
+        done = subprocess.run([*command], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

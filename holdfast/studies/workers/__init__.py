@@ -1,1 +1,0 @@
-"""Worker processes, each of which advances one cell after another."""
