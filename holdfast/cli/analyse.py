@@ -1,4 +1,4 @@
-"""`holdfast analyse`: the tables and figures of a study."""
+"""`holdfast analyse`, `report`, `items`: tables, figures and pages of what was learned."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from holdfast.analysis.study import Study
     from holdfast.analysis.tables import Analysis, Table
     from holdfast.report.figures import Figures, StudyFigures
 
 Directories = Annotated[
     list[Path],
-    typer.Argument(metavar="DIR...", help="What run, suite or search wrote, or a folder of these."),
+    Argument(metavar="DIR...", help="What run, suite or search wrote, or a folder of these."),
 ]
-
-
-Out = Annotated[Path | None, typer.Option("--out", help="For the results; DIR/analysis if unsaid.")]
-Drawn = Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")]
+Out = Annotated[Path | None, Option(help="For the results; DIR/analysis if unsaid.")]
+Drawn = Annotated[bool, Option("--figures/--no-figures", help="Draw the figures too.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
+    Option(
         metavar="KEY=VALUE",
         help="Of a sweep, only runs with this setting, such as optim.lr=1e-3; repeatable.",
     ),
 ]
+
+_MANIFEST = "written.json"  # the names of all files here
+_PATHS = ("study", "path")
+# A row per age, per metric, per pair, per task: for figures, not for reading.
+_LONG = ("survival", "means", "differences", "samples", "samples_by_age")
 
 
 def analyse(
@@ -55,7 +59,7 @@ def write_analysis(
     from holdfast.cli.progress import loading
     from holdfast.results.description import is_described
 
-    place = out or _beside(directories)
+    place = out or _beside(directories, "analysis")
     if is_described(place) or (place / "study.json").is_file():
         # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
@@ -97,10 +101,10 @@ def _dotted(lines: list[str]) -> dict[str, Any]:
     return values
 
 
-def _beside(directories: list[Path]) -> Path:
+def _beside(directories: Sequence[Path], name: str) -> Path:
     if len(directories) > 1:
-        raise HoldfastError("several directories: say with --out where the results go")
-    return directories[0] / "analysis"
+        raise HoldfastError("several directories: say with --out where the result goes")
+    return directories[0] / name
 
 
 def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
@@ -136,14 +140,95 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     write_text_atomically(place / "analysis.md", "".join(parts))
 
 
-_MANIFEST = "written.json"  # the names of all files here
-_PATHS = ("study", "path")
-# A row per age, per metric, per pair, per task: for figures, not for reading.
-_LONG = ("survival", "means", "differences", "samples", "samples_by_age")
-
-
 def _listed(title: str, lines: Mapping[str, str]) -> list[str]:
     if not lines:
         return []
     items = [f"- {name}: {why}\n" if why else f"- {name}\n" for name, why in lines.items()]
     return [f"\n## {title}\n\n", *items]
+
+
+def report(
+    directories: Directories,
+    out: Annotated[Path | None, Option(help="The page; DIR/report.html if unsaid.")] = None,
+    title: Annotated[str | None, Option(help="Its title.")] = None,
+) -> None:
+    """Write one HTML page that works offline: tables, matrices, curves, provenance."""
+    print(write_report(*directories, out=out or _beside(directories, "report.html"), title=title))
+
+
+def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
+    """Write the page of a study, by default into its first directory; return its path."""
+    from holdfast.cli.progress import loading
+
+    with loading("making the page"):
+        from holdfast.analysis.study import read_study
+        from holdfast.core.files import make_folder
+        from holdfast.report.page import write_page
+
+        study = read_study(*directories)
+        if out is None:
+            out = directories[0] / "report.html"
+        else:
+            make_folder(out.parent, parents=True)
+        return write_page(study, out, title=title)
+
+
+def items(
+    run: Annotated[
+        Path, Argument(metavar="RUN", help="A run with evaluation.items or sampling.keep.")
+    ],
+    out: Annotated[
+        Path | None, Option(help="Write every verdict there, as CSV.", show_default=False)
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        Option(
+            help="Draw who is in the samples there, as FIGURE.png and .pdf.", show_default=False
+        ),
+    ] = None,
+    show: Annotated[int, Option(min=0, help="How many of the first lost items to print.")] = 10,
+) -> None:
+    """Recall by item: by age, by length, by rehearsal, and which facts went first."""
+    from holdfast.analysis.items import read_items
+    from holdfast.analysis.samples import sampled
+    from holdfast.analysis.tables import markdown
+    from holdfast.core.files import write_text_atomically
+
+    found = read_items(run)
+    frame = found.to_frame()
+    if len(frame):
+        _print_recall(frame, show)
+    if found.samples:
+        print(f"the samples before each task:\n{markdown(sampled(found))}")
+    if figure is not None:
+        from holdfast.analysis.item_tables import item_tables
+        from holdfast.analysis.study import read_study
+        from holdfast.report.bars import plot_samples
+        from holdfast.report.figures import save
+
+        kept = item_tables(read_study(run).cells)
+        save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
+        print(figure.with_suffix(".png"))
+    if out is not None:
+        write_text_atomically(out, frame.to_csv(index=False), parents=True)
+        print(out)
+
+
+def _print_recall(frame: pd.DataFrame, show: int) -> None:
+    from holdfast.analysis import items as tables
+    from holdfast.analysis.tables import markdown
+
+    print(f"recalled, by tasks learned since:\n{markdown(tables.by_age(frame))}")
+    last = frame["after_task"].max()
+    by = {
+        "characters of question and answer": tables.by_length(frame),
+        "samples that asked it": tables.by_rehearsal(frame),
+    }
+    for what, table in by.items():
+        if len(table):
+            print(f"after task {last}, by {what}:\n{markdown(table)}")
+    lives = tables.lives(frame)
+    lost = lives[lives["lost_after"].notna()]
+    if show and len(lost):
+        columns = ["on_task", "question", "answer", "life", "lost_after"]
+        print(f"lost first, of {len(lost)} lost:\n{markdown(lost[columns].head(show))}")

@@ -11,8 +11,7 @@ import typer
 
 from experiments.paper.commands.model import Backbone, Concurrency, EndpointUrl, ServedModel
 from experiments.paper.commands.output import claim, finish
-from holdfast.cli.stream.model import text_model
-from holdfast.cli.stream.output import Layout, Out
+from holdfast.cli.stream import Layout, Out, text_model
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
