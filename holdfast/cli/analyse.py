@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,10 +72,8 @@ def write_analysis(
         study = read_study(*directories, where=_dotted(where))
         analysis = make_tables(study, tables)
         drawn = study_figures(study, analysis, figures)
-        absent = {
-            **analysis.absent,
-            **{f"figure {name}": why for name, why in drawn.absent.items()},
-        }
+        absent = dict(analysis.absent)
+        absent.update((f"figure {name}", why) for name, why in drawn.absent.items())
         _take(place, analysis, drawn)
         _write(place, study, analysis)
         for name, figure in drawn.figures.items():
@@ -112,9 +110,8 @@ def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
     from holdfast.core.manifest import take_place
 
     def files(tables: Iterable[str], figures: Iterable[str]) -> list[str]:
-        return [f"{name}.{kind}" for name in tables for kind in ("csv", "json")] + [
-            f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")
-        ]
+        written = [f"{name}.{kind}" for name in tables for kind in ("csv", "json")]
+        return written + [f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")]
 
     names = ["analysis.md", *files([*analysis.tables, "cells"], drawn.figures)]
     take_place(place, _MANIFEST, names, stale=files(analysis.absent, drawn.absent))
@@ -135,16 +132,14 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     for name, table in analysis.tables.items():
         if name not in _LONG:
             parts.append(f"\n## {name.replace('_', ' ')}\n\n{markdown(table)}")
-    parts += _listed("Missing", dict.fromkeys(study.missing, ""))
-    parts += _listed("Not made", analysis.absent)
+    if study.missing:
+        parts += ["\n## Missing\n\n", *(f"- {line}\n" for line in study.missing)]
+    if analysis.absent:
+        parts += [
+            "\n## Not made\n\n",
+            *(f"- {name}: {why}\n" for name, why in analysis.absent.items()),
+        ]
     write_text_atomically(place / "analysis.md", "".join(parts))
-
-
-def _listed(title: str, lines: Mapping[str, str]) -> list[str]:
-    if not lines:
-        return []
-    items = [f"- {name}: {why}\n" if why else f"- {name}\n" for name, why in lines.items()]
-    return [f"\n## {title}\n\n", *items]
 
 
 def report(

@@ -10,7 +10,6 @@ import shlex
 from collections import defaultdict
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -158,9 +157,7 @@ def _embedded() -> Backbone | None:
         _say("embedded", f"BROKEN: {error}")
         return None
     count = sum(parameter.numel() for parameter in backbone.model.parameters())
-    with (files("holdfast.backbone") / "embedded" / "model.safetensors").open("rb") as weights:
-        size = os.fstat(weights.fileno()).st_size / 2**20
-    _say("embedded", f"{count / 1e6:.1f} M parameters, {size:.1f} MiB, answers")
+    _say("embedded", f"{count / 1e6:.1f} M parameters, answers")
     return backbone
 
 

@@ -110,7 +110,7 @@ def test_whether_the_small_chat_model_is_here(capsys, monkeypatch, tmp_path):
     [
         ("no-such-package>=1.5", 1, "MISSING; pip install 'no-such-package>=1.5'"),
         ("numpy>=999", 1, "is too old or too new; pip install 'numpy>=999'"),
-        ("no-such-package>=1; extra == 'shiny'", 0, "[shiny]          incomplete, and optional; "
+        ("no-such-package>=1; extra == 'shiny'", 0, "[shiny]        incomplete, and optional; "
          "pip install 'no-such-package>=1'"),
     ],
 )  # fmt: skip

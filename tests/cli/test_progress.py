@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 
 import pytest
 from rich.console import Console
 
 from holdfast import RunConfig
 from holdfast.cli.progress import TaskBars, bars_on, counting, loading, showing
-from holdfast.cli.run import half_life_words, matrix_text
+from holdfast.cli.run import half_life_words, matrix_text, print_summary
 from holdfast.cli.study_table import StudyTable, watching
 from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
@@ -117,6 +118,29 @@ def test_a_matrix_as_text():
         "           3   0   - 100",
     ]
     assert "too many" in matrix_text(dense([[0.5] * task for task in range(1, 20)]))
+
+
+def test_a_summary_has_a_row_for_each_run(capsys, tmp_path):
+    lines = [
+        {"event": "task", "task": task, "seconds": {"training": 2, "commit": 1}} for task in (1, 2)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    matrix = dense([[1.0], [0.4, 1.0]])
+    print_summary({"vanilla": (matrix, tmp_path), "si_sd_replay_olora[1]": (matrix, tmp_path)})
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert head == [
+        "method",
+        "tasks",
+        "Final",
+        "Diag",
+        "Forget",
+        "W(10)",
+        "transfer",
+        "half-life",
+        "seconds",
+    ]
+    numbers = ["2", "0.700", "1.000", "0.600", "-", "-", "1", "6"]
+    assert rows == [["vanilla", *numbers], ["si_sd_replay_olora[1]", *numbers]]
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,9 @@ def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
 
 def test_inspect_shows_contradictions_and_who_wrote_them(holdfast, tmp_path: Path) -> None:
     about = {"writer": "model", "model": "orl-7", "seed": 3}
-    items = tuple(Item("Who?", name) for name in ("Ida", "Orl"))
-    write_released(Stream((Task("one", items),), "s", about=about), tmp_path / "s")
+    write_released(Stream((Task("one", (Item("q", "a"),)),), "s", about=about), tmp_path / "s")
+    items = [{"query": "Who?", "answer": name} for name in ("Ida", "Orl")]
+    (tmp_path / "s" / "task_0" / "train_items.json").write_text(json.dumps(items))
     shown = holdfast("stream", "inspect", tmp_path / "s").out
     lines = {line.split()[0]: line[13:] for line in shown.splitlines()}
     assert (lines["writer"], lines["model"], lines["seed"]) == ("model", "orl-7", "3")
