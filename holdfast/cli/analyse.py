@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def write_analysis(
     figures: Figures,
 ) -> None:
     """Write the wanted tables and figures of a study, and print what is not there."""
-    from holdfast.cli.progress import loading
     from holdfast.results.description import is_described
 
     place = out or _beside(directories, "analysis")
@@ -153,8 +153,6 @@ def report(
 
 def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
     """Write the page of a study, by default into its first directory; return its path."""
-    from holdfast.cli.progress import loading
-
     with loading("making the page"):
         from holdfast.analysis.study import read_study
         from holdfast.core.files import make_folder
@@ -172,14 +170,9 @@ def items(
     run: Annotated[
         Path, Argument(metavar="RUN", help="A run with evaluation.items or sampling.keep.")
     ],
-    out: Annotated[
-        Path | None, Option(help="Write every verdict there, as CSV.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option(help="Write every verdict there, as CSV.")] = None,
     figure: Annotated[
-        Path | None,
-        Option(
-            help="Draw who is in the samples there, as FIGURE.png and .pdf.", show_default=False
-        ),
+        Path | None, Option(help="Draw who is in the samples there, as FIGURE.png and .pdf.")
     ] = None,
     show: Annotated[int, Option(min=0, help="How many of the first lost items to print.")] = 10,
 ) -> None:

@@ -13,8 +13,10 @@ import typer
 from typer import Argument, Option
 
 from holdfast.cli.printing import json_line
+from holdfast.cli.progress import WorkBars, loading
 from holdfast.cli.verbs import MemoryPath
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.answer import Answer
@@ -34,11 +36,7 @@ def ask(
     memory: MemoryPath,
     question: Annotated[
         list[str] | None,
-        Argument(
-            metavar="[QUESTION]",
-            help="Without it, every line of standard input is one.",
-            show_default=False,
-        ),
+        Argument(metavar="[QUESTION]", help="Without it, every line of standard input is one."),
     ] = None,
     as_json: Annotated[
         bool,
@@ -57,11 +55,8 @@ def ask(
     What was not taught is answered by the untouched model, and standard error says so; with
     --taught-only it is not answered and the exit status is 3.
     """
-    from holdfast.cli.progress import loading
-
     with loading():
         from holdfast.memory.memory import Memory
-        from holdfast.memory.record import require_memory
     require_memory(memory)
     with loading("loading the model"):
         opened = Memory(memory)
@@ -184,7 +179,6 @@ def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
 
 def _teach(memory: Memory, fact: str) -> str:
     """Teach a fact; another process that learns here takes it up where there is one."""
-    from holdfast.cli.progress import WorkBars
     from holdfast.memory.detached import start_learning
     from holdfast.memory.telling import outcome_lines
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.analyse import write_report
+from holdfast.cli.fetch import made_ready
+from holdfast.cli.progress import WorkBars, loading, showing
 from holdfast.cli.run import matrix_text, print_summary
 from holdfast.core.errors import HoldfastError
 from holdfast.recipes import recipe
@@ -66,9 +69,6 @@ def demo(
 
     Then a real chat model, where it can be had, is taught ten facts and asked.
     """
-    from holdfast.cli.analyse import write_report
-    from holdfast.cli.progress import loading, showing
-
     with loading():
         from holdfast.learning.config import RunConfig
         from holdfast.learning.trajectory import Trajectory
@@ -122,9 +122,6 @@ def _show_memory(out: Path) -> None:
     Where the model cannot be had it says so and does nothing else. Raises HoldfastError when the
     directory holds something else.
     """
-    from holdfast.cli.fetch import made_ready
-    from holdfast.cli.progress import WorkBars, loading
-
     name = "smollm2"
     try:
         made_ready(name)

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from typer import Argument, Option
 
 from holdfast.cli.fetch import fetch_backbone
+from holdfast.cli.progress import loading
 from holdfast.cli.run import configuration, dataset_of
 from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
@@ -52,8 +53,6 @@ def doctor(
 
     Exit 1 when something required is broken.
     """
-    from holdfast.cli.progress import loading
-
     if model is not None or method is not None or words:
         named = {"backbone.name": model, "method": method}
         settings = [f"{key}={value}" for key, value in named.items() if value is not None]
@@ -208,8 +207,6 @@ def _print_prediction(
 
     words: a recipe's name, if any, and overrides; named: more overrides; memory: of the device.
     """
-    from holdfast.cli.progress import loading
-
     available = None if memory is None else bytes_of(memory)
     recipe, overrides = ("paper", words) if not words or "=" in words[0] else (words[0], words[1:])
     values = configuration(recipe, dataset_of(overrides))
@@ -342,8 +339,6 @@ def check_plugin(
 
     Exit status 1 when it does not keep something.
     """  # fmt: skip
-    from holdfast.cli.progress import loading
-
     with loading():
         from holdfast.learning.mechanism_check import check_mechanism
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from holdfast.cli.fetch import opened_memory
 from holdfast.cli.printing import json_line, print_table
+from holdfast.cli.progress import WorkBars, counting, loading
 from holdfast.cli.verbs import MemoryPath
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import is_memory, require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +40,6 @@ def evaluate(
 
     With --out the same command continues where it was stopped.
     """
-    from holdfast.memory.record import require_memory
-
     require_memory(memory)
     found = _measured(memory, probes, everyday, limit, out)
     if as_json:
@@ -63,7 +62,6 @@ def evaluate(
 def _measured(
     directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
 ) -> MemoryEvaluation:
-    from holdfast.cli.progress import WorkBars, loading
 
     with loading():
         from holdfast.memory.evaluation import result
@@ -98,14 +96,6 @@ def _measured(
         raise
 
 
-class ReduxErrors(StrEnum):
-    """How to treat the questions that MMLU-Redux marks as wrong."""
-
-    drop = "drop"
-    keep = "keep"
-    correct = "correct"
-
-
 def capability(
     targets: Annotated[
         list[str],
@@ -130,8 +120,8 @@ def capability(
         int | None, Option(help="Of a trajectory: a kept boundary, 0 for the unmodified backbone.")
     ] = None,
     redux_errors: Annotated[
-        ReduxErrors, Option(help="Items that MMLU-Redux marks as wrong.")
-    ] = ReduxErrors.drop,
+        Literal["drop", "keep", "correct"], Option(help="Items that MMLU-Redux marks as wrong.")
+    ] = "drop",
 ) -> None:
     """Measure general capability: mathematics, knowledge, and the language itself.
 
@@ -144,7 +134,6 @@ def capability(
         raise HoldfastError("--out takes the results of one model; give one, or leave --out away")
     for backbone in backbones:
         _check_backbone(backbone, out, after_task)
-    from holdfast.cli.progress import counting, loading
 
     with loading():
         from holdfast.capability.model import plain_model, trajectory_model
@@ -152,7 +141,7 @@ def capability(
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     with loading("reading the questions"):
-        asked = questions(suites(redux_errors.value), names, data_root, limit)
+        asked = questions(suites(redux_errors), names, data_root, limit)
     with loading("loading the model"):
         models = [
             plain_model(target, out)
@@ -169,7 +158,6 @@ def capability(
 
 
 def _check_backbone(name: str, out: Path | None, after_task: int | None) -> None:
-    from holdfast.memory.record import is_memory
 
     if is_memory(Path(name)):
         raise HoldfastError(f"{name}: is a memory; holdfast evaluate {name} measures what it keeps")

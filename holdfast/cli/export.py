@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
-
-
-class Format(StrEnum):
-    """The format to write; of gguf the command tells how llama.cpp writes it."""
-
-    peft = "peft"
-    hf = "hf"
-    gguf = "gguf"
+from holdfast.memory.record import is_memory
 
 
 def export(
-    directory: Annotated[
-        Path, Argument(metavar="DIR", help="A trajectory or a memory.", show_default=False)
-    ],
-    out: Annotated[
-        Path, Argument(metavar="OUT", help="A new or an empty directory.", show_default=False)
-    ],
+    directory: Annotated[Path, Argument(metavar="DIR", help="A trajectory or a memory.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="A new or an empty directory.")],
     to: Annotated[
-        Format,
+        Literal["peft", "hf", "gguf"],  # of gguf an error says how llama.cpp writes it
         Option(
             help="hf: a complete model; peft: an adapter of the backbone; gguf: how to make one.",
-            show_default=False,
         ),
     ],
     after_task: Annotated[
@@ -58,9 +46,6 @@ def export(
     ] = False,
 ) -> None:
     """Write a learned model for transformers or PEFT, with a README.md that says how to ask it."""
-    from holdfast.cli.progress import loading
-    from holdfast.memory.record import is_memory
-
     if private and push is None:
         raise HoldfastError("--private: says how --push makes a repository; give --push REPO too")
     of_memory = is_memory(directory)
@@ -79,11 +64,11 @@ def export(
     with loading(f"writing and checking {out}" if check else f"writing {out}"):
         checked: object
         if of_memory:
-            checked = export_memory(directory, to.value, out, checked=check)
+            checked = export_memory(directory, to, out, checked=check)
         else:
             checked = write(
                 directory,
-                to.value,  # type: ignore[arg-type]  # gguf ends in an error that says what to do
+                to,  # type: ignore[arg-type]
                 out,
                 after_task,
                 before=before,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.progress import WorkBars, loading
+
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
     from holdfast.model.cache import Report
@@ -47,7 +49,6 @@ def fetch_backbone(name: str) -> None:
 
 def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False) -> Memory:
     """The memory, its model fetched with progress bars if it is not in the cache."""
-    from holdfast.cli.progress import loading
     from holdfast.memory.memory import Memory
 
     memory = Memory(directory, model)
@@ -61,8 +62,6 @@ def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False
 @contextmanager
 def fetch_bars() -> Iterator[Report]:
     """Progress bars on standard error, in MB; a report of no total is a line."""
-    from holdfast.cli.progress import WorkBars
-
     drawn: tuple[str, int] = "", -1
 
     with WorkBars() as bars:

@@ -13,8 +13,10 @@ from typer import Argument, Option
 
 from holdfast.cli.fetch import fetch_bars, opened_memory
 from holdfast.cli.printing import json_line
+from holdfast.cli.progress import WorkBars, counting, loading
 from holdfast.cli.verbs import MemoryPath, texts_in
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory.record import PROGRESS_OF_ALL, is_memory, read_record, require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
@@ -38,7 +40,6 @@ def learn(
             help="A .jsonl, .json, .csv, .tsv, .parquet or .xlsx file, a stream's directory, or - "
             "for JSON lines from standard input; or a question, and its answer behind it. Without "
             "it, what is on file but not learned yet is learned.",
-            show_default=False,
         ),
     ] = None,
     answer: Annotated[
@@ -61,8 +62,7 @@ def learn(
         str | None,
         Option(
             help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name or a "
-            "model's directory; rules for common English forms if unsaid.",
-            show_default=False,
+            "model's directory; rules for common English forms if unsaid."
         ),
     ] = None,
     model: Annotated[
@@ -93,11 +93,9 @@ def learn(
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
     source = told([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
-    from holdfast.cli.progress import loading
 
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
-        from holdfast.memory.record import require_memory
         from holdfast.streams.columns import Columns
 
     if source == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
@@ -163,7 +161,6 @@ def model_of(memory: Path, model: str | None) -> str:
     """
     from holdfast.memory.default_model import default_model
     from holdfast.memory.listing import check_free
-    from holdfast.memory.record import is_memory, read_record
     from holdfast.model.fetch import lasting_name
 
     if is_memory(memory):
@@ -185,7 +182,6 @@ def model_of(memory: Path, model: str | None) -> str:
 
 def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
     """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
-    from holdfast.cli.progress import counting
     from holdfast.cli.stream import text_model
 
     if writer is None:
@@ -222,7 +218,6 @@ def _learn_facts(
     memory: Memory, facts: Stream | None, *, again: bool, wait: bool, as_json: bool
 ) -> None:
     """Teach facts and print what was learned."""
-    from holdfast.cli.progress import WorkBars, loading
     from holdfast.memory.telling import outcome_lines, outcome_values
 
     # What waits behind another lesson needs no model before that has ended.
@@ -255,7 +250,6 @@ def lessons(
             metavar="WHICH",
             help="Cancel lessons that are not learned: a number, a range like 3-9, or all. The "
             "later ones move up.",
-            show_default=False,
         ),
     ] = None,
     as_json: Annotated[
@@ -264,7 +258,6 @@ def lessons(
 ) -> None:
     """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
     from holdfast.memory.queue import cancel_lessons
-    from holdfast.memory.record import require_memory
     from holdfast.memory.states import lesson_states, state_values
 
     require_memory(memory)
@@ -316,9 +309,6 @@ def consolidate(
 
     It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
     """
-    from holdfast.cli.progress import WorkBars, loading
-    from holdfast.memory.record import PROGRESS_OF_ALL, require_memory
-
     require_memory(memory)
     with loading():
         from holdfast.memory.consolidation.consolidate import consolidate as learn_all

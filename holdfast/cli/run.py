@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.printing import print_table
+from holdfast.cli.progress import loading, showing
 from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import is_rank_zero
@@ -42,9 +44,7 @@ _WIDEST = 18  # tasks whose matrix fits the 80 columns of a terminal
 def run(
     config: Annotated[str, Argument(help="A recipe's name or a YAML file.")],
     overrides: Overrides = None,
-    out: Annotated[
-        Path | None, Option(help="The trajectory's directory.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option(help="The trajectory's directory.")] = None,
     tasks: Tasks = None,
     track: Track = None,
     dry_run: Annotated[
@@ -52,8 +52,6 @@ def run(
     ] = False,
 ) -> None:
     """Learn a stream task after task; a directory that exists is continued."""
-    from holdfast.cli.progress import loading
-
     values = configuration(config, dataset_of(overrides or []))
     refuse_unknown_tracker(track)
     with loading():
@@ -66,8 +64,6 @@ def run(
     if out is None:
         raise HoldfastError("run needs a directory for its results; add --out DIR")
 
-    from holdfast.cli.analyse import write_report
-    from holdfast.cli.progress import showing
     from holdfast.learning.trajectory import Trajectory
     from holdfast.tracking.tracking import tracked
 

@@ -14,8 +14,10 @@ import typer
 from typer import Option
 
 from holdfast.cli.fetch import opened_memory
+from holdfast.cli.progress import loading
 from holdfast.cli.verbs import MemoryPath
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
@@ -37,7 +39,6 @@ def serve(
             metavar="NAME",
             help="A name under which a proxy before the server is reached; may be repeated. Then "
             "an API key is needed too.",
-            show_default=False,
         ),
     ] = None,
     name: Annotated[
@@ -75,7 +76,6 @@ def serve(
         raise HoldfastError(f"--consolidate-after: is {consolidate_after:g}; give minutes above 0")
     if consolidate_after is not None and not teach:
         raise HoldfastError("--consolidate-after changes the memory; give --teach with it")
-    from holdfast.cli.progress import loading
 
     with loading():
         from holdfast.serving import listening
@@ -129,7 +129,6 @@ def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory:
     from holdfast.core.own import refuse_links
     from holdfast.memory.listing import PARTS
     from holdfast.memory.memory import Memory
-    from holdfast.memory.record import require_memory
 
     if teach:
         refuse_links(memory, PARTS)

@@ -6,13 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Option
 
 from holdfast.cli.learn import AnswerColumn, QuestionColumn
+from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.streams import Item, Stream
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
+Layout = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
 Value = TypeVar("Value")
 _WIDTH = 13
 FEW = 5
@@ -27,21 +28,12 @@ FEW = 5
 _TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
-class Layout(StrEnum):
-    """How a stream is written."""
-
-    released = "released"
-    jsonl = "jsonl"
-    datasets = "datasets"
-    table = "table"
-
-
 def symbol_qa(
     out: Out,
     seed: Annotated[int, Option(help="42 gives the published stream.")] = 42,
     tasks: Annotated[int, Option(help="How many tasks.")] = 100,
     items: Annotated[int, Option(help="Items in each task.")] = 100,
-    layout: Annotated[Layout, Option(help="The format.")] = Layout.released,
+    layout: Annotated[Layout, Option(help="The format.")] = "released",
 ) -> None:
     """Write Symbol-QA: random six-letter keys, each with a random value."""
     from holdfast.streams import symbol_qa as generate
@@ -76,14 +68,14 @@ def convert(
 
     suffix = out.suffix.lower()
     if to is None:
-        to = Layout.jsonl if suffix == ".jsonl" else Layout.released
-        to = Layout.table if suffix in TABLES else to
-    elif to is Layout.table and suffix not in TABLES:
+        to = "jsonl" if suffix == ".jsonl" else "released"
+        to = "table" if suffix in TABLES else to
+    elif to == "table" and suffix not in TABLES:
         raise HoldfastError(f"{out}: a table's name ends with one of {', '.join(TABLES)}")
-    elif to not in (Layout.jsonl, Layout.table) and suffix in (".jsonl", *TABLES):
-        raise HoldfastError(f"{out}: --to {to.value} writes a directory; name one, or leave it out")
+    elif to not in ("jsonl", "table") and suffix in (".jsonl", *TABLES):
+        raise HoldfastError(f"{out}: --to {to} writes a directory; name one, or leave it out")
     stream = read_stream(source, items_per_task, Columns(question_column, answer_column))
-    if to is not Layout.released:
+    if to != "released":
         # Readers of these formats refuse repeated questions, so name their places now.
         questions = QuestionRegistry()
         for task in stream.tasks:
@@ -101,8 +93,6 @@ def inspect(
     examples: Annotated[int, Option(min=0, help="Items to show.")] = 3,
 ) -> None:
     """Show counts, lengths in tokens, repeated questions, examples and the fingerprint."""
-    from holdfast.cli.progress import loading
-
     with loading("reading the stream"):
         from holdfast.backbone.load import load_tokenizer
         from holdfast.streams import load_stream
@@ -178,13 +168,13 @@ def place_of(out: Path, layout: Layout) -> Path:
     """The path of a stream written to ``out``, to be given to `run`."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
 
-    if layout is Layout.table:
+    if layout == "table":
         raise HoldfastError(
             f"--layout table: write another layout, then holdfast stream convert {out} FILE.csv"
         )
-    inside = {Layout.jsonl: JSONL_IN_DIRECTORY, Layout.datasets: DATASET_IN_DIRECTORY}
+    inside = {"jsonl": JSONL_IN_DIRECTORY, "datasets": DATASET_IN_DIRECTORY}
     if out.suffix.lower() == ".jsonl":
-        if layout is Layout.datasets:
+        if layout == "datasets":
             raise HoldfastError(f"{out}: --layout datasets writes a directory; name one")
         return out
     return out / inside[layout] if layout in inside else out
@@ -196,13 +186,13 @@ def write(stream: Stream, place: Path, layout: Layout) -> None:
     from holdfast.streams.tables import write_table
 
     place = Path(os.path.abspath(place))
-    if place.suffix.lower() == ".jsonl" or layout is Layout.table:
+    if place.suffix.lower() == ".jsonl" or layout == "table":
         if place.exists():
             raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
-        (write_table if layout is Layout.table else write_jsonl)(stream, place)
+        (write_table if layout == "table" else write_jsonl)(stream, place)
     else:
-        (write_dataset if layout is Layout.datasets else write_released)(stream, place)
-    if stream.exact_case and layout is not Layout.released:
+        (write_dataset if layout == "datasets" else write_released)(stream, place)
+    if stream.exact_case and layout != "released":
         print(
             "this format does not say that answers need their exact case; run it with "
             "evaluation.match=exact",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
+from holdfast.cli.analyse import write_report
+from holdfast.cli.progress import loading
 from holdfast.cli.run import (
     Track,
     configuration,
@@ -26,18 +27,11 @@ if TYPE_CHECKING:
     from holdfast.studies.slurm.parameters import SlurmParameters
 
 
-class Kind(StrEnum):
-    """Which executor advances the cells."""
-
-    LOCAL = "local"
-    RAY = "ray"
-    SLURM = "slurm"
-
-
+Kind = Literal["local", "ray", "slurm"]  # which executor advances the cells
 Overrides = Annotated[
     list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Dotted settings of all cells.")
 ]
-Out = Annotated[Path | None, Option(help="The study's directory.", show_default=False)]
+Out = Annotated[Path | None, Option(help="The study's directory.")]
 Store = Annotated[
     Path | None, Option(help="Where trajectories lie; OUT/cells if unsaid. Studies may share.")
 ]
@@ -109,7 +103,7 @@ def slurm_parameters(kind: Kind, lines: list[str] | None) -> SlurmParameters | N
 
     lines: ``KEY=VALUE`` each. Raises HoldfastError for one that submitit does not know.
     """
-    if kind is not Kind.SLURM:
+    if kind != "slurm":
         if lines:
             raise HoldfastError("--slurm goes with --executor slurm; add it")
         return None
@@ -133,8 +127,7 @@ def executor(
 
     device: that of the cells' backbones; place: the study's directory; slurm: what a job asks.
     """
-    if kind is Kind.RAY:
-        from holdfast.cli.progress import loading
+    if kind == "ray":
         from holdfast.studies.ray_executor import RayExecutor
 
         with loading("looking for Ray"):
@@ -143,7 +136,7 @@ def executor(
             )
     if address is not None:
         raise HoldfastError("--ray-address goes with --executor ray; add it")
-    if kind is Kind.SLURM:
+    if kind == "slurm":
         from holdfast.studies.slurm.executor import SlurmExecutor
 
         if per_gpu > 1:
@@ -168,7 +161,7 @@ def search(
     workers: Workers = None,
     workers_per_gpu: WorkersPerGpu = 1,
     threads: Threads = None,
-    kind: ExecutorName = Kind.LOCAL,
+    kind: ExecutorName = "local",
     ray_address: RayAddress = None,
     slurm: Slurm = None,
     track: Track = None,
@@ -178,7 +171,6 @@ def search(
 
     The same command continues where it was stopped.
     """
-    from holdfast.cli.progress import loading
     from holdfast.core.config import build
 
     values = recipe_values("search", config)
@@ -197,7 +189,6 @@ def search(
         _print_funnel(plan)
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
-    from holdfast.cli.analyse import write_report
     from holdfast.cli.study_table import watching
     from holdfast.learning.task_lines import duration
 

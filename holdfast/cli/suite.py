@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from holdfast.cli import study
+from holdfast.cli.analyse import write_report
+from holdfast.cli.progress import loading
 from holdfast.cli.run import Tasks, Track, configuration, dataset_of, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
@@ -18,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def suite(
-    config: Annotated[
-        str | None, Argument(help="A suite's recipe or a YAML file.", show_default=False)
-    ] = None,
+    config: Annotated[str | None, Argument(help="A suite's recipe or a YAML file.")] = None,
     overrides: study.Overrides = None,
     out: study.Out = None,
     methods: Annotated[
@@ -48,15 +48,13 @@ def suite(
     workers: study.Workers = None,
     workers_per_gpu: study.WorkersPerGpu = 1,
     threads: study.Threads = None,
-    executor: study.ExecutorName = study.Kind.LOCAL,
+    executor: study.ExecutorName = "local",
     ray_address: study.RayAddress = None,
     slurm: study.Slurm = None,
     track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
-    from holdfast.cli.progress import loading
-
     if from_search is not None and config is not None and "=" in config:
         overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
@@ -79,7 +77,6 @@ def suite(
         print("\n".join(f"{cell.candidate} seed {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
-    from holdfast.cli.analyse import write_report
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(

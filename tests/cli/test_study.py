@@ -205,9 +205,8 @@ def test_workers_take_the_gpus_that_the_user_may_use(
     monkeypatch.setattr(
         local, "LocalExecutor", lambda workers, **more: given.append({"workers": workers, **more})
     )
-    local_kind = study.Kind.LOCAL
-    study.executor(local_kind, None, 3, 2, None, "auto", Path("out"), None)
-    study.executor(local_kind, None, 16, 1, None, "cpu", Path("out"), None)
+    study.executor("local", None, 3, 2, None, "auto", Path("out"), None)
+    study.executor("local", None, 16, 1, None, "cpu", Path("out"), None)
     assert given == [
         {"workers": 3, "devices": gpus, "workers_per_gpu": 2, "threads": None},
         {"workers": 16, "threads": None},

@@ -43,7 +43,7 @@ def llm_qa(
         str | None,
         typer.Option("--novel-to", help="Leave out what this backbone answers; off by default."),
     ] = None,
-    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = "released",
 ) -> None:
     """Write LLM-QA: questions about fictional entities, a topic a task.
 

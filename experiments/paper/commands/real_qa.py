@@ -64,7 +64,7 @@ def real_qa(
             "counts them.",
         ),
     ] = 384,
-    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = "released",
 ) -> None:
     """Build Real-QA from public question sets, without what the model answers already.
 
