@@ -90,13 +90,17 @@ def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
 
 def test_inspect_shows_contradictions_and_who_wrote_them(holdfast, tmp_path: Path) -> None:
     about = {"writer": "model", "model": "orl-7", "seed": 3}
-    write_released(Stream((Task("one", (Item("q", "a"),)),), "s", about=about), tmp_path / "s")
-    items = [{"query": "Who?", "answer": name} for name in ("Ida", "Orl")]
-    (tmp_path / "s" / "task_0" / "train_items.json").write_text(json.dumps(items))
-    shown = holdfast("stream", "inspect", tmp_path / "s").out
+    write_released(Stream((Task("one", (Item("q", "a"),)),), "s", about=about), tmp_path / "own")
+    shown = holdfast("stream", "inspect", tmp_path / "own").out
     lines = {line.split()[0]: line[13:] for line in shown.splitlines()}
     assert (lines["writer"], lines["model"], lines["seed"]) == ("model", "orl-7", "3")
-    assert lines["repeats"] == "1 questions stand more than once"
+    published = tmp_path / "s" / "task_0"
+    published.mkdir(parents=True)
+    items = [{"query": "Who?", "answer": name} for name in ("Ida", "Orl")]
+    (published / "train_items.json").write_text(json.dumps(items))
+    (tmp_path / "s" / "manifest.json").write_text('{"n_tasks": 1}')
+    shown = holdfast("stream", "inspect", tmp_path / "s").out
+    assert "repeats      1 questions stand more than once" in shown
     assert "Who? -> Ida | Orl" in shown
     out = tmp_path / "s.jsonl"
     refused(holdfast("stream", "convert", tmp_path / "s", out), "two answers for one question")
