@@ -19,6 +19,8 @@ from tests.studies.inline import Inline
 
 TABLES = ("trace.csv", "trace.json", "leaderboard.csv", "leaderboard.json")
 MARK = "HOLDFAST_TEST_MARK"  # of a process and all that it starts
+# Ray's workers are nice; beside other tests they would hardly ever run.
+NICENESS = {"RAY_worker_niceness": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def undisturbed(recipe: Path, out: Path) -> None:
 def begun(recipe: Path, out: Path, *options: str, tasks: int, **more: str) -> Forked:
     """The search in a process of its own, whose cells have learned so many tasks together."""
     arguments = ["search", recipe, "--out", out, *options]
-    process = Forked(arguments, stderr="pipe", environment={**os.environ, **more})
+    process = Forked(arguments, stderr="pipe", environment={**os.environ, **NICENESS, **more})
     deadline = time.monotonic() + 300  # starting Ray and workers takes what the machine has left
     while sum(len(log.read_bytes().splitlines()) for log in out.rglob("log.jsonl")) < tasks:
         assert process.poll() is None, process.communicate()
@@ -97,8 +99,9 @@ def cluster() -> Iterator[object]:
     from ray.cluster_utils import Cluster
 
     size = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
-    nodes = Cluster(initialize_head=True, head_node_args=size)
-    nodes.other = nodes.add_node(**size)
+    with patch.dict(os.environ, NICENESS):
+        nodes = Cluster(initialize_head=True, head_node_args=size)
+        nodes.other = nodes.add_node(**size)
     yield nodes
     nodes.shutdown()
 
