@@ -71,7 +71,7 @@ def test_the_memory_of_the_readme(
     said = []
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
-        if words != ["ask", "memory"]:  # a conversation: tests/cli/test_chat_conversation.py
+        if words != ["ask", "memory"]:  # a conversation: tests/cli/test_ask.py
             said.append(CliRunner().invoke(app, words))
     learned, other_words, own, only, more = said
     assert learned.stdout.startswith("lesson 1: 1 of 1 facts answered from the weights")

@@ -1,37 +1,42 @@
-"""`holdfast analyse`: the tables and figures of a study."""
+"""`holdfast analyse`, `report`, `items`: tables, figures and pages of what was learned."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from holdfast.analysis.study import Study
     from holdfast.analysis.tables import Analysis, Table
     from holdfast.report.figures import Figures, StudyFigures
 
 Directories = Annotated[
     list[Path],
-    typer.Argument(metavar="DIR...", help="What run, suite or search wrote, or a folder of these."),
+    Argument(metavar="DIR...", help="What run, suite or search wrote, or a folder of these."),
 ]
-
-
-Out = Annotated[Path | None, typer.Option("--out", help="For the results; DIR/analysis if unsaid.")]
-Drawn = Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")]
+Out = Annotated[Path | None, Option(help="For the results; DIR/analysis if unsaid.")]
+Drawn = Annotated[bool, Option("--figures/--no-figures", help="Draw the figures too.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
+    Option(
         metavar="KEY=VALUE",
         help="Of a sweep, only runs with this setting, such as optim.lr=1e-3; repeatable.",
     ),
 ]
+
+_MANIFEST = "written.json"  # the names of all files here
+_PATHS = ("study", "path")
+# A row per age, per metric, per pair, per task: for figures, not for reading.
+_LONG = ("survival", "means", "differences", "samples", "samples_by_age")
 
 
 def analyse(
@@ -52,10 +57,9 @@ def write_analysis(
     figures: Figures,
 ) -> None:
     """Write the wanted tables and figures of a study, and print what is not there."""
-    from holdfast.cli.progress import loading
     from holdfast.results.description import is_described
 
-    place = out or _beside(directories)
+    place = out or _beside(directories, "analysis")
     if is_described(place) or (place / "study.json").is_file():
         # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
@@ -68,10 +72,8 @@ def write_analysis(
         study = read_study(*directories, where=_dotted(where))
         analysis = make_tables(study, tables)
         drawn = study_figures(study, analysis, figures)
-        absent = {
-            **analysis.absent,
-            **{f"figure {name}": why for name, why in drawn.absent.items()},
-        }
+        absent = dict(analysis.absent)
+        absent.update((f"figure {name}", why) for name, why in drawn.absent.items())
         _take(place, analysis, drawn)
         _write(place, study, analysis)
         for name, figure in drawn.figures.items():
@@ -97,10 +99,10 @@ def _dotted(lines: list[str]) -> dict[str, Any]:
     return values
 
 
-def _beside(directories: list[Path]) -> Path:
+def _beside(directories: Sequence[Path], name: str) -> Path:
     if len(directories) > 1:
-        raise HoldfastError("several directories: say with --out where the results go")
-    return directories[0] / "analysis"
+        raise HoldfastError("several directories: say with --out where the result goes")
+    return directories[0] / name
 
 
 def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
@@ -108,9 +110,8 @@ def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
     from holdfast.core.manifest import take_place
 
     def files(tables: Iterable[str], figures: Iterable[str]) -> list[str]:
-        return [f"{name}.{kind}" for name in tables for kind in ("csv", "json")] + [
-            f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")
-        ]
+        written = [f"{name}.{kind}" for name in tables for kind in ("csv", "json")]
+        return written + [f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")]
 
     names = ["analysis.md", *files([*analysis.tables, "cells"], drawn.figures)]
     take_place(place, _MANIFEST, names, stale=files(analysis.absent, drawn.absent))
@@ -131,19 +132,91 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     for name, table in analysis.tables.items():
         if name not in _LONG:
             parts.append(f"\n## {name.replace('_', ' ')}\n\n{markdown(table)}")
-    parts += _listed("Missing", dict.fromkeys(study.missing, ""))
-    parts += _listed("Not made", analysis.absent)
+    if study.missing:
+        parts += ["\n## Missing\n\n", *(f"- {line}\n" for line in study.missing)]
+    if analysis.absent:
+        parts += [
+            "\n## Not made\n\n",
+            *(f"- {name}: {why}\n" for name, why in analysis.absent.items()),
+        ]
     write_text_atomically(place / "analysis.md", "".join(parts))
 
 
-_MANIFEST = "written.json"  # the names of all files here
-_PATHS = ("study", "path")
-# A row per age, per metric, per pair, per task: for figures, not for reading.
-_LONG = ("survival", "means", "differences", "samples", "samples_by_age")
+def report(
+    directories: Directories,
+    out: Annotated[Path | None, Option(help="The page; DIR/report.html if unsaid.")] = None,
+    title: Annotated[str | None, Option(help="Its title.")] = None,
+) -> None:
+    """Write one HTML page that works offline: tables, matrices, curves, provenance."""
+    print(write_report(*directories, out=out or _beside(directories, "report.html"), title=title))
 
 
-def _listed(title: str, lines: Mapping[str, str]) -> list[str]:
-    if not lines:
-        return []
-    items = [f"- {name}: {why}\n" if why else f"- {name}\n" for name, why in lines.items()]
-    return [f"\n## {title}\n\n", *items]
+def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
+    """Write the page of a study, by default into its first directory; return its path."""
+    with loading("making the page"):
+        from holdfast.analysis.study import read_study
+        from holdfast.core.files import make_folder
+        from holdfast.report.page import write_page
+
+        study = read_study(*directories)
+        if out is None:
+            out = directories[0] / "report.html"
+        else:
+            make_folder(out.parent, parents=True)
+        return write_page(study, out, title=title)
+
+
+def items(
+    run: Annotated[
+        Path, Argument(metavar="RUN", help="A run with evaluation.items or sampling.keep.")
+    ],
+    out: Annotated[Path | None, Option(help="Write every verdict there, as CSV.")] = None,
+    figure: Annotated[
+        Path | None, Option(help="Draw who is in the samples there, as FIGURE.png and .pdf.")
+    ] = None,
+    show: Annotated[int, Option(min=0, help="How many of the first lost items to print.")] = 10,
+) -> None:
+    """Recall by item: by age, by length, by rehearsal, and which facts went first."""
+    from holdfast.analysis.items import read_items
+    from holdfast.analysis.samples import sampled
+    from holdfast.analysis.tables import markdown
+    from holdfast.core.files import write_text_atomically
+
+    found = read_items(run)
+    frame = found.to_frame()
+    if len(frame):
+        _print_recall(frame, show)
+    if found.samples:
+        print(f"the samples before each task:\n{markdown(sampled(found))}")
+    if figure is not None:
+        from holdfast.analysis.item_tables import item_tables
+        from holdfast.analysis.study import read_study
+        from holdfast.report.bars import plot_samples
+        from holdfast.report.figures import save
+
+        kept = item_tables(read_study(run).cells)
+        save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
+        print(figure.with_suffix(".png"))
+    if out is not None:
+        write_text_atomically(out, frame.to_csv(index=False), parents=True)
+        print(out)
+
+
+def _print_recall(frame: pd.DataFrame, show: int) -> None:
+    from holdfast.analysis import items as tables
+    from holdfast.analysis.tables import markdown
+
+    print(f"recalled, by tasks learned since:\n{markdown(tables.by_age(frame))}")
+    last = frame["after_task"].max()
+    by = {
+        "characters of question and answer": tables.by_length(frame),
+        "samples that asked it": tables.by_rehearsal(frame),
+    }
+    for what, table in by.items():
+        if len(table):
+            print(f"after task {last}, by {what}:\n{markdown(table)}")
+    lives = tables.lives(frame)
+    lost = lives[lives["lost_after"].notna()]
+    if show and len(lost):
+        columns = ["on_task", "question", "answer", "life", "lost_after"]
+        print(f"lost first, of {len(lost)} lost:\n{markdown(lost[columns].head(show))}")

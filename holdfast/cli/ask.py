@@ -1,4 +1,4 @@
-"""`holdfast ask`: ask a memory."""
+"""`holdfast ask`: ask a memory, once, line by line, or in a conversation in a terminal."""
 
 from __future__ import annotations
 
@@ -7,43 +7,47 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from holdfast.cli.printing import json_line
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.progress import WorkBars, loading
+from holdfast.cli.verbs import MemoryPath
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.answer import Answer
     from holdfast.memory.memory import Memory
 
 NOT_TAUGHT = 3  # the exit status
+_SHOWN = 20
+_HELP = """\
+Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
+  /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
+  /forgotten                what was taught and comes from the list, since the weights give something else
+  /help                     this
+Up and down go through the lines of this conversation; Ctrl-D ends it."""  # noqa: E501
 
 
 def ask(
-    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
+    memory: MemoryPath,
     question: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[QUESTION]",
-            help="Without it, every line of standard input is one.",
-            show_default=False,
-        ),
+        Argument(metavar="[QUESTION]", help="Without it, every line of standard input is one."),
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--json",
             help="Print one JSON object for each question: answer, where it comes from, "
             "taught or not, seconds.",
         ),
     ] = False,
     taught_only: Annotated[
-        bool,
-        typer.Option("--taught-only", help="Answer only what was taught; status 3 for all else."),
+        bool, Option("--taught-only", help="Answer only what was taught; status 3 for all else.")
     ] = False,
 ) -> None:
     """Ask a memory what it has learned; print the answer and nothing else.
@@ -51,74 +55,61 @@ def ask(
     What was not taught is answered by the untouched model, and standard error says so; with
     --taught-only it is not answered and the exit status is 3.
     """
-    from holdfast.cli.progress import loading
-
     with loading():
         from holdfast.memory.memory import Memory
-        from holdfast.memory.record import require_memory
     require_memory(memory)
     with loading("loading the model"):
         opened = Memory(memory)
         opened.load()
-    say = Asker(opened, as_json=as_json, taught_only=taught_only)
     if question:
-        answer, taught = say(" ".join(question))
+        answer, fits = _answer(opened, " ".join(question), as_json, taught_only)
         if answer is not None:
             print(answer)
-        if taught is False:
+        if not fits:
             raise typer.Exit(NOT_TAUGHT)
     elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
-        from holdfast.cli.conversation import converse
-
-        converse(opened, taught_only=taught_only)
+        _converse(opened, taught_only=taught_only)
     else:
-        with contextlib.suppress(KeyboardInterrupt):
-            for line in _lines():
-                _print_answer(line, say)
+        _answer_lines(opened, as_json, taught_only)
 
 
-def _lines() -> Iterable[str]:
-    """Yield the lines of standard input; a line that is not UTF-8 does not affect the others."""
+def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> None:
+    """Answer each line of standard input with one line; an error does not end the command."""
     if isinstance(sys.stdin, io.TextIOWrapper):
+        # A line that is not UTF-8 does not affect the others.
         sys.stdin.reconfigure(errors="surrogateescape")
-    # Some editors begin a file with a byte order mark.
-    return (line.removeprefix("\ufeff") for line in sys.stdin or ())
+    with contextlib.suppress(KeyboardInterrupt):
+        for line in sys.stdin or ():
+            question = line.removeprefix("\ufeff")  # some editors begin a file with this mark
+            answer: str | None = None
+            try:
+                if question.strip():
+                    answer, _ = _answer(memory, question, as_json, taught_only)
+            except HoldfastError as error:
+                print(f"holdfast: {error}", file=sys.stderr)
+            # JSON has no line feed, so it stays exact.
+            print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)
 
 
-class Asker:
-    """Asks a memory, and says on standard error what else there is to say of an answer."""
+def _answer(
+    memory: Memory, question: str, as_json: bool, taught_only: bool
+) -> tuple[str | None, bool]:
+    """What to print for a question, and whether it may end with status 0; remarks are printed."""
+    from holdfast.memory.telling import answer_values
 
-    def __init__(self, memory: Memory, *, as_json: bool, taught_only: bool) -> None:
-        self._memory = memory
-        self._as_json = as_json
-        self._taught_only = taught_only
-
-    def __call__(self, question: str) -> tuple[str | None, bool]:
-        """What to print for a question, and whether it may end with status 0."""
-        begin = time.perf_counter()
-        answer = self._memory.reply(question)
-        if self._as_json:
-            return self._json(answer, time.perf_counter() - begin), self._fits(answer)
-        if not self._fits(answer):
-            print(f"holdfast: {untaught_line(self._memory, answer)}", file=sys.stderr)
-            return None, False
-        if remark := source_line(answer):
-            print(f"holdfast: {remark}", file=sys.stderr)
-        return answer.text, True
-
-    def _fits(self, answer: Answer) -> bool:
-        return answer.taught or not self._taught_only
-
-    def _json(self, answer: Answer, seconds: float) -> str:
-        from holdfast.memory.telling import answer_values
-
-        values: dict[str, Any] = answer_values(self._memory, answer)
-        if not self._fits(answer):
-            values = {**values, "answer": None, "would_say": answer.text}
-        return json_line({**values, "seconds": round(seconds, 3)})
+    begin = time.perf_counter()
+    answer = memory.reply(question)
+    fits = answer.taught or not taught_only
+    if as_json:
+        seconds = round(time.perf_counter() - begin, 3)
+        hidden = {} if fits else {"answer": None, "would_say": answer.text}
+        return json_line({**answer_values(memory, answer), **hidden, "seconds": seconds}), fits
+    if remark := _source_line(answer) if fits else _untaught_line(memory, answer):
+        print(f"holdfast: {remark}", file=sys.stderr)
+    return answer.text if fits else None, fits
 
 
-def source_line(answer: Answer) -> str:
+def _source_line(answer: Answer) -> str:
     """A remark on an answer that the weights do not give; empty for one that they do."""
     if answer.waiting:
         return "from the list of facts; its lesson is not learned yet"
@@ -129,7 +120,7 @@ def source_line(answer: Answer) -> str:
     }[answer.source]
 
 
-def untaught_line(memory: Memory, answer: Answer) -> str:
+def _untaught_line(memory: Memory, answer: Answer) -> str:
     """Why a question is not answered, what the model would say, and what is like it."""
     from holdfast.streams.item import quoted
 
@@ -138,13 +129,69 @@ def untaught_line(memory: Memory, answer: Answer) -> str:
     return said + (f"; taught and like it: {like}" if like else "")
 
 
-def _print_answer(line: str, say: Asker) -> None:
-    """Answer a line with one line; an error is printed and does not end the command."""
-    answer: str | None = None
+def _converse(memory: Memory, *, taught_only: bool) -> None:
+    """Ask and teach until the user ends it; an error is printed and ends nothing."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+
+    commands = WordCompleter(["/teach", "/forgotten", "/help"], sentence=True)
+    session: PromptSession[str] = PromptSession(completer=commands, complete_while_typing=False)
+    print("Ctrl-D ends, /help explains")
+    while True:
+        try:
+            line = session.prompt("? ")
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            if said := respond(memory, line, taught_only=taught_only):
+                print(said, flush=True)
+        except HoldfastError as error:
+            print(f"holdfast: {error}", file=sys.stderr)
+
+
+def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
+    """What the memory says to a line of a conversation: a question, or a command.
+
+    Raises HoldfastError for an unknown command or a bad fact.
+    """
+    text = line.strip()
+    command, _, rest = text.partition(" ")
+    if command == "/help":
+        return _HELP
+    if command == "/forgotten":
+        missed = [item.question for item in memory.missed()]
+        more = [f"and {len(missed) - _SHOWN} more"] if len(missed) > _SHOWN else []
+        nothing = f"nothing; all {len(memory.learned)} facts are answered from the weights"
+        return "\n".join([*missed[:_SHOWN], *more]) or nothing
+    if command == "/teach":
+        return _teach(memory, rest)
+    if text.startswith("/"):
+        raise HoldfastError(f"{command} is no command; /help lists them")
+    if not text:
+        return ""
+    memory.refresh()  # another process may have taught it meanwhile
+    answer = memory.reply(text)
+    if taught_only and not answer.taught:
+        return _untaught_line(memory, answer)
+    remark = _source_line(answer)
+    return f"{answer.text}\n  ({remark})" if remark else answer.text
+
+
+def _teach(memory: Memory, fact: str) -> str:
+    """Teach a fact; another process that learns here takes it up where there is one."""
+    from holdfast.memory.detached import start_learning
+    from holdfast.memory.telling import outcome_lines
+
+    question, mark, answer = (part.strip() for part in fact.partition("?"))
+    question += mark
+    if not answer:
+        question, _, answer = (part.strip() for part in fact.partition("="))
+    if not question or not answer:
+        raise HoldfastError("/teach takes a question and its answer: /teach Who rings? Ada")
     try:
-        if line.strip():
-            answer, _ = say(line)
-    except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
-    # JSON has no line feed, so it stays exact.
-    print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)
+        with WorkBars() as report:
+            return "\n".join(outcome_lines(memory.learn([(question, answer)], report=report)))
+    except InUseError:
+        memory.write_facts([(question, answer)])
+        start_learning(memory.directory)
+        return "another process learns here; this fact is on file and learned next"

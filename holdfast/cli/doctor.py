@@ -1,68 +1,68 @@
-"""`holdfast doctor`: what this machine can run, what is missing, and what a run would take."""
+"""`holdfast doctor`: what this machine can run, and what a run would take; `check-plugin`."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shlex
 from collections import defaultdict
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from packaging.requirements import Requirement
+from typer import Argument, Option
+
+from holdfast.cli.fetch import fetch_backbone
+from holdfast.cli.progress import loading
+from holdfast.cli.run import configuration, dataset_of
+from holdfast.cli.verbs import Overrides
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
+    from holdfast.learning.config import RunConfig
 
 _WIDTH = 17  # of the longest name, and a space
+_UNITS = {"": 2**30, "g": 2**30, "gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
+_CUDA = 512 * 2**20  # bytes that CUDA itself takes, assumed
+_SLACK = 0.1  # what an allocator holds beyond the tensors, as a share of them, assumed
 
 
 def doctor(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="As for run; the recipe paper."),
+        Argument(metavar="[RECIPE] [KEY=VALUE]...", help="As for run; the recipe paper."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="Predict what a run on this model takes."),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="TAG", help="Predict for this method.")
-    ] = None,
+    model: Annotated[str | None, Option(help="Predict what a run on this model takes.")] = None,
+    method: Annotated[str | None, Option(metavar="TAG", help="Predict for this method.")] = None,
     device: Annotated[
-        str | None,
-        typer.Option("--device", help="cpu or cuda, which need not be here; that of this machine."),
+        str | None, Option(help="cpu or cuda, which need not be here; that of this machine.")
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option("--memory", help="Of the device, such as 24GiB; that of this machine."),
+        str | None, Option(help="Of the device, such as 24GiB; that of this machine.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the prediction as JSON, in bytes and seconds.")
+        bool, Option("--json", help="Print the prediction as JSON, in bytes and seconds.")
     ] = False,
 ) -> None:
     """Print what this machine can run and what is missing; with a model, what a run takes.
 
     Exit 1 when something required is broken.
     """
-    from holdfast.cli.progress import loading
-
     if model is not None or method is not None or words:
-        from holdfast.cli.predicted import print_prediction
-
-        chosen = {"backbone.name": model, "method": method}
-        print_prediction(words or [], chosen, device, memory, as_json=as_json)
+        named = {"backbone.name": model, "method": method}
+        settings = [f"{key}={value}" for key, value in named.items() if value is not None]
+        _print_prediction(words or [], settings, device, memory, as_json=as_json)
         return
-    _refuse_without_a_run(
-        {
-            "--device": device,
-            "--memory": memory,
-            "--json": as_json or None,
-        }
-    )
+    for option, value in (("--device", device), ("--memory", memory), ("--json", as_json or None)):
+        if value is not None:  # ignored, it would look as if it had counted
+            raise HoldfastError(
+                f"{option} is for a prediction; name what to predict: --model, --method or a recipe"
+            )
     _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")
     required, extras = _requirements()
     complaints = [complaint for one in required if (complaint := _complaint(one))]
@@ -81,17 +81,6 @@ def doctor(
         raise typer.Exit(1)
     _print_fast_paths(embedded)
     _print_models()
-
-
-def _refuse_without_a_run(options: dict[str, object]) -> None:
-    """Refuse what only a prediction takes: ignored, it would look as if it had counted."""
-    given = next((option for option, value in options.items() if value is not None), None)
-    if given is not None:
-        from holdfast.core.errors import HoldfastError
-
-        raise HoldfastError(
-            f"{given} is for a prediction; name what to predict: --model, --method or a recipe"
-        )
 
 
 def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
@@ -134,7 +123,6 @@ def _extra(members: list[Requirement]) -> str:
 def _print_plugins() -> None:
     """Print what other packages add, and what of it cannot be loaded."""
     from holdfast.core import plugins
-    from holdfast.core.errors import HoldfastError
 
     for group in (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS):
         for entry in plugins.installed(group):
@@ -161,7 +149,6 @@ def _print_devices() -> None:
 def _embedded() -> Backbone | None:
     """The embedded backbone, loaded as a run would; None when it is broken."""
     from holdfast.backbone.load import load_backbone
-    from holdfast.core.errors import HoldfastError
 
     try:
         backbone = load_backbone()
@@ -169,15 +156,12 @@ def _embedded() -> Backbone | None:
         _say("embedded", f"BROKEN: {error}")
         return None
     count = sum(parameter.numel() for parameter in backbone.model.parameters())
-    with (files("holdfast.backbone") / "embedded" / "model.safetensors").open("rb") as weights:
-        size = os.fstat(weights.fileno()).st_size / 2**20
-    _say("embedded", f"{count / 1e6:.1f} M parameters, {size:.1f} MiB, answers")
+    _say("embedded", f"{count / 1e6:.1f} M parameters, answers")
     return backbone
 
 
 def _print_models() -> None:
     """Print, of each model with a short name, whether it is in the cache."""
-    from holdfast.core.errors import HoldfastError
     from holdfast.model.catalogue import CATALOGUE
     from holdfast.model.fetch import find
 
@@ -196,9 +180,12 @@ def _print_fast_paths(backbone: Backbone) -> None:
     import torch
 
     from holdfast.backbone.generation.steps import can_cache
+    from holdfast.backbone.load import bfloat16_time
 
     if backbone.device.type != "cuda":
-        _say("bfloat16", _bfloat16_on_the_processor())
+        cost = f"products take {bfloat16_time():.2g} of float32's time on this processor"
+        faster = "backbone.precision=fastest uses what is faster, which changes numbers"
+        _say("bfloat16", f"{cost}; {faster}")
     elif torch.cuda.is_bf16_supported(including_emulation=False):
         _say("bfloat16", "used")
     else:
@@ -209,12 +196,156 @@ def _print_fast_paths(backbone: Backbone) -> None:
     _say("generation", cache)
 
 
-def _bfloat16_on_the_processor() -> str:
-    from holdfast.backbone.load import bfloat16_time
-
-    told = f"products take {bfloat16_time():.2g} of float32's time on this processor"
-    return f"{told}; backbone.precision=fastest uses what is faster, which changes numbers"
-
-
 def _say(what: str, text: str) -> None:
     print(f"{what:<{_WIDTH}}{text}")
+
+
+def _print_prediction(
+    words: list[str], named: list[str], device: str | None, memory: str | None, *, as_json: bool
+) -> None:
+    """Print memory by phase, time and disk of a run; HoldfastError for what a run would refuse.
+
+    words: a recipe's name, if any, and overrides; named: more overrides; memory: of the device.
+    """
+    available = None if memory is None else bytes_of(memory)
+    recipe, overrides = ("paper", words) if not words or "=" in words[0] else (words[0], words[1:])
+    values = configuration(recipe, dataset_of(overrides))
+    with loading():
+        from holdfast.learning.config import RunConfig
+
+        config = RunConfig.of(values, named + overrides)
+        found = _predicted(config, device or config.backbone.device, available)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print_numbers(found)
+
+
+def bytes_of(text: str) -> int:
+    """The bytes that ``24GiB``, ``24GB`` or ``24`` (GiB) name; HoldfastError for other text."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in _UNITS:
+        raise HoldfastError(f"--memory {text}: is no size; write for example 24GiB or 80GB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _predicted(config: RunConfig, device: str, available: int | None) -> dict[str, Any]:
+    """All numbers, in bytes and seconds; None where something is not known."""
+    import torch
+
+    from holdfast.backbone.load import load_tokenizer, resolved_precision
+    from holdfast.learning.progress import peak_memory
+    from holdfast.learning.stream import check_without_weights, stream_of
+    from holdfast.prediction.disk import at_end, written
+    from holdfast.prediction.memory import Memory
+    from holdfast.prediction.seconds import Seconds
+    from holdfast.prediction.workload import Workload
+
+    gpu, named = torch.cuda.is_available(), config.backbone
+    kind = ("cuda" if gpu else "cpu") if device == "auto" else device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise HoldfastError(f"--device {device}: is not predicted; use cpu or cuda")
+    fetch_backbone(named.name)
+    stream = stream_of(config)
+    check_without_weights(config, replace(stream, tasks=stream.tasks[:1]))
+    if available is None and kind == "cpu":
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    elif available is None and gpu:
+        available = torch.cuda.get_device_properties(0).total_memory
+    work = Workload.of(config, stream, load_tokenizer(named.name, named.revision))
+    chosen: dict[str, Any] = {"device": "cpu"}
+    if named.precision in ("auto", "fastest") and kind == "cuda":
+        chosen["precision"] = "bfloat16"
+    precision = resolved_precision(named.model_copy(update=chosen))
+    memory = Memory(work, precision, available)
+    tensors = max(sum(parts.values()) for parts in memory.phases.values())
+    libraries = _CUDA if kind == "cuda" else peak_memory(torch.device("cpu"))
+    needed = tensors + libraries + round(_SLACK * tensors)
+    fits = None if available is None else needed <= available
+    measured = fits and (gpu or kind == "cpu")
+    time = Seconds.measured(memory, torch.device(kind)) if measured else None
+    return {
+        "model": named.name,
+        "method": config.method,
+        "device": kind,
+        "precision": memory.precision,
+        "parameters": memory.parameters,
+        "trainable": memory.trainable,
+        "stream": [config.stream.name, work.tasks, work.items],
+        "tokens": {"item": work.mean, "longest": work.lengths[-1], "sample": memory.sample},
+        "memory": memory.phases,
+        "beside": needed - tensors,
+        "needed": needed,
+        "available": available,
+        "fits": fits,
+        "time": time and {"task": time.of_task(work.tasks), "stream": time.whole()},
+        "disk": {"end": at_end(memory), "last commit": written(memory, work.tasks)},
+    }
+
+
+def _print_numbers(found: dict[str, Any]) -> None:
+    from holdfast.learning.task_lines import duration
+
+    device, tokens, fits, time = (found[key] for key in ("device", "tokens", "fits", "time"))
+    name, tasks, items = found["stream"]
+    parameters = f"{found['parameters'] / 1e6:,.0f} M parameters in {found['precision']}"
+    _say("model", f"{found['model']}: {parameters}, {found['trainable'] / 1e6:.1f} M trainable")
+    _say("run", f"{found['method']}, {tasks} tasks of {items} items of {name}")
+    lengths = f"{tokens['item']:.0f} tokens an item, the longest {tokens['longest']}"
+    _say("lengths", f"{lengths}; {tokens['sample']} a sample, if it is whole")
+    _say("memory", f"of the {device} by phase, at most:")
+    for phase, parts in found["memory"].items():
+        _say(f"  {phase}", _parts(parts))
+    beside = f"{_size(found['beside'])} for libraries and the allocator"
+    _say("needed", f"{_size(found['needed'])}, with {beside}")
+    if fits is None:
+        _say("fits", "say --memory of that device, such as 24GiB")
+    else:
+        answer = f"into {_size(found['available'])}"
+        smaller = "try backbone.checkpointing=true, a smaller optim.batch_size"
+        _say("fits", f"yes, {answer}" if fits else f"NO, not {answer}; {smaller}")
+    if time is None:
+        here = "it does not fit" if fits is False else f"no {device} is here"
+        _say("time", f"not said: {here}, and seconds are measured, not modelled")
+    else:
+        _say("time", "of the last task, longer beside other programs:")
+        for phase, seconds in time["task"].items():
+            _say(f"  {phase}", duration(seconds))
+        _say("  whole stream", f"{duration(time['stream'])}, if no answer is decoded")
+    _say("disk", f"{_parts(found['disk']['end'])} at the end")
+    _say("  last commit", _parts(found["disk"]["last commit"]))
+
+
+def _parts(parts: dict[str, int]) -> str:
+    """The sum, and the parts from the largest on."""
+    ordered = sorted(((one, name) for name, one in parts.items() if one), reverse=True)
+    texts = ", ".join(f"{name} {_size(count)}" for count, name in ordered)
+    return f"{_size(sum(parts.values()))}: {texts}"
+
+
+def _size(count: float) -> str:
+    """Bytes in a unit that leaves a readable number."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= factor:
+            return f"{count / factor:,.{1 if count < 100 * factor else 0}f} {unit}"
+    return f"{count / 2**10:,.0f} KiB"
+
+
+def check_plugin(
+    name: Annotated[str, Argument(metavar="NAME", help="As a method's tag has it.")],
+    overrides: Overrides = None,
+) -> None:
+    """Learn three short tasks with a mechanism, and check what every mechanism has to keep.
+
+    Exit status 1 when it does not keep something.
+    """  # fmt: skip
+    with loading():
+        from holdfast.learning.mechanism_check import check_mechanism
+
+    broken = False
+    for found in check_mechanism(name, overrides or []):
+        broken |= not found.kept
+        told = "kept  " if found.kept else "BROKEN"
+        print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
+    if broken:
+        raise typer.Exit(1)

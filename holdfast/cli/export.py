@@ -2,97 +2,80 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
-
-class Format(StrEnum):
-    """The format to write; of gguf the command tells how llama.cpp writes it."""
-
-    peft = "peft"
-    hf = "hf"
-    gguf = "gguf"
+from holdfast.cli.progress import loading
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import is_memory
 
 
 def export(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A trajectory or a memory.", show_default=False)
-    ],
-    out: Annotated[
-        Path,
-        typer.Argument(metavar="OUT", help="A new or an empty directory.", show_default=False),
-    ],
+    directory: Annotated[Path, Argument(metavar="DIR", help="A trajectory or a memory.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="A new or an empty directory.")],
     to: Annotated[
-        Format,
-        typer.Option(
-            "--to",
+        Literal["peft", "hf", "gguf"],  # of gguf an error says how llama.cpp writes it
+        Option(
             help="hf: a complete model; peft: an adapter of the backbone; gguf: how to make one.",
-            show_default=False,
         ),
     ],
     after_task: Annotated[
-        int | None,
-        typer.Option("--after-task", help="A kept boundary; the last one by default."),
+        int | None, Option(help="A kept boundary; the last one by default.")
     ] = None,
     before: Annotated[
-        str | None,
-        typer.Option("--before", help="The boundary before a task: its number or name."),
+        str | None, Option(help="The boundary before a task: its number or name.")
     ] = None,
     after: Annotated[
-        str | None,
-        typer.Option("--after", help="The boundary after a task: its number or name."),
+        str | None, Option(help="The boundary after a task: its number or name.")
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--check/--no-check",
             help="Load what was written without Holdfast and compare logits and answers.",
         ),
     ] = True,
     push: Annotated[
         str | None,
-        typer.Option(
-            "--push", metavar="REPO", help="Upload it to this repository of the Hugging Face hub."
-        ),
+        Option(metavar="REPO", help="Upload it to this repository of the Hugging Face hub."),
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Make the repository private, if it is new.")
+        bool, Option("--private", help="Make the repository private, if it is new.")
     ] = False,
 ) -> None:
     """Write a learned model for transformers or PEFT, with a README.md that says how to ask it."""
-    from holdfast.cli.progress import loading
-    from holdfast.core.errors import HoldfastError
-    from holdfast.memory.record import is_memory
-
     if private and push is None:
         raise HoldfastError("--private: says how --push makes a repository; give --push REPO too")
-    if is_memory(directory):
-        kept = {"--after-task": after_task, "--before": before, "--after": after, "--push": push}
-        if given := [name for name, value in kept.items() if value is not None]:
-            raise HoldfastError(f"{given[0]}: is for trajectories; leave it out")
-        _export_memory(directory, to.value, out, check=check)
-        return
+    of_memory = is_memory(directory)
+    only = {"--after-task": after_task, "--before": before, "--after": after, "--push": push}
+    given = [name for name, value in only.items() if value is not None]
+    if of_memory and given:
+        raise HoldfastError(f"{given[0]}: is for trajectories; leave it out")
     with loading():
         from holdfast.exports.export import export as write
+        from holdfast.exports.memory import export_memory
         from holdfast.exports.push import check_repository
         from holdfast.exports.push import push as upload
 
     if push is not None:
         check_repository(push)
-    with loading(f"writing {out}" if not check else f"writing and checking {out}"):
-        checked = write(
-            directory,
-            to.value,  # type: ignore[arg-type]  # gguf ends in an error that says what to do
-            out,
-            after_task,
-            before=before,
-            after=after,
-            checked=check,
-            repository=push,
-        )
+    with loading(f"writing and checking {out}" if check else f"writing {out}"):
+        checked: object
+        if of_memory:
+            checked = export_memory(directory, to, out, checked=check)
+        else:
+            checked = write(
+                directory,
+                to,  # type: ignore[arg-type]
+                out,
+                after_task,
+                before=before,
+                after=after,
+                checked=check,
+                repository=push,
+            )
     if checked is not None:
         print(checked)
     print(out)
@@ -100,16 +83,3 @@ def export(
         with loading(f"uploading {out} to {push}"):
             address = upload(out, push, private=private)
         print(address)
-
-
-def _export_memory(directory: Path, to: str, out: Path, *, check: bool) -> None:
-    """Write what a memory has learned in one adapter."""
-    from holdfast.cli.progress import loading
-
-    with loading():
-        from holdfast.exports.memory import export_memory
-    with loading(f"writing and checking {out}" if check else f"writing {out}"):
-        checked = export_memory(directory, to, out, checked=check)
-    if checked is not None:
-        print(checked)
-    print(out)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.progress import WorkBars, loading
+
 if TYPE_CHECKING:
+    from holdfast.memory.memory import Memory
     from holdfast.model.cache import Report
 
 _MB = 1_000_000  # bytes
@@ -24,28 +28,40 @@ def fetch(
     ],
 ) -> None:
     """Download a model if it is not here, convert it once, and print its directory."""
+    print(made_ready(name))
+
+
+def made_ready(name: str) -> Path:
+    """The directory of a model, fetched with progress bars if it is not in the cache."""
     from holdfast.model.fetch import fetch as make_ready
 
     with fetch_bars() as report:
-        directory = make_ready(name, report)
-    print(directory)
+        return make_ready(name, report)
 
 
 def fetch_backbone(name: str) -> None:
     """Show how a backbone with a short name is fetched, which loading it would do in silence."""
-    from holdfast.model.fetch import fetch as make_ready
     from holdfast.model.fetch import has_short_name
 
     if has_short_name(name):
-        with fetch_bars() as report:
-            make_ready(name, report)
+        made_ready(name)
+
+
+def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False) -> Memory:
+    """The memory, its model fetched with progress bars if it is not in the cache."""
+    from holdfast.memory.memory import Memory
+
+    memory = Memory(directory, model)
+    made_ready(memory.model)
+    if load:
+        with loading(f"loading {memory.model}"):
+            memory.load()
+    return memory
 
 
 @contextmanager
 def fetch_bars() -> Iterator[Report]:
     """Progress bars on standard error, in MB; a report of no total is a line."""
-    from holdfast.cli.memories import WorkBars
-
     drawn: tuple[str, int] = "", -1
 
     with WorkBars() as bars:

@@ -1,57 +1,58 @@
-"""`holdfast learn`: teach a memory new facts."""
+"""`holdfast learn`, `lessons`, `consolidate`: what a memory is taught, and how far it is."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from holdfast.cli.memories import WorkBars, opened_memory
+from holdfast.cli.fetch import fetch_bars, opened_memory
 from holdfast.cli.printing import json_line
-from holdfast.cli.taught import told
-from holdfast.cli.verbs import texts_in
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.progress import WorkBars, counting, loading
+from holdfast.cli.verbs import MemoryPath, texts_in
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory.record import PROGRESS_OF_ALL, is_memory, read_record, require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
+    from holdfast.memory.states import LessonState
     from holdfast.streams import Stream
+
+QuestionColumn = Annotated[
+    str | None, Option(help="Which column or key of the facts holds questions.")
+]
+AnswerColumn = Annotated[str | None, Option(help="Which column or key of the facts holds answers.")]
+_SOURCES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 
 
 def learn(
     ctx: typer.Context,
-    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
+    memory: MemoryPath,
     facts: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[FACTS]",
             help="A .jsonl, .json, .csv, .tsv, .parquet or .xlsx file, a stream's directory, or - "
             "for JSON lines from standard input; or a question, and its answer behind it. Without "
             "it, what is on file but not learned yet is learned.",
-            show_default=False,
         ),
     ] = None,
     answer: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ANSWER]", help="The answer, if FACTS is a question."),
+        list[str] | None, Argument(metavar="[ANSWER]", help="The answer, if FACTS is a question.")
     ] = None,
-    question_column: Annotated[
-        str | None,
-        typer.Option("--question-column", help="Which column or key of FACTS holds questions."),
-    ] = None,
-    answer_column: Annotated[
-        str | None,
-        typer.Option("--answer-column", help="Which column or key of FACTS holds answers."),
-    ] = None,
+    question_column: QuestionColumn = None,
+    answer_column: AnswerColumn = None,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="Learn once more what was forgotten, of FACTS or of all."),
+        bool, Option("--again", help="Learn once more what was forgotten, of FACTS or of all.")
     ] = False,
     paraphrases: Annotated[
         int,
-        typer.Option(
-            "--paraphrases",
+        Option(
             min=0,
             help="Learn each fact also under so many other wordings of its question, and ask one "
             "more that is not learned.",
@@ -59,17 +60,14 @@ def learn(
     ] = 0,
     writer: Annotated[
         str | None,
-        typer.Option(
-            "--writer",
+        Option(
             help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name or a "
-            "model's directory; rules for common English forms if unsaid.",
-            show_default=False,
+            "model's directory; rules for common English forms if unsaid."
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
+        Option(
             help="Of a new memory: smollm2, a hub name, a directory, a .gguf file; or embedded, a "
             "toy for tests.",
             show_default="smollm2",
@@ -77,47 +75,83 @@ def learn(
     ] = None,
     detach: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--detach",
             help="Put the facts on file, start the lesson in the background, and return; "
             "`holdfast lessons MEMORY` says how far it is.",
         ),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another process that teaches this memory.")
+        bool, Option("--wait", help="Wait for another process that teaches this memory.")
     ] = False,
     existing: Annotated[
-        bool, typer.Option("--existing", help="Make no new memory; refuse where there is none.")
+        bool, Option("--existing", help="Make no new memory; refuse where there is none.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was learned as one JSON object.")
+        bool, Option("--json", help="Print what was learned as one JSON object.")
     ] = False,
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
-    given = [] if facts is None else [facts, *(answer or [])]
-    source = told(given, texts_in(ctx))
-    from holdfast.cli.progress import loading
+    source = told([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
 
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
-        from holdfast.memory.record import require_memory
         from holdfast.streams.rows import Columns
 
     if source == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty():
-        typer.echo("reading facts as lines of JSON; Ctrl-D ends them", err=True)
+        print("reading facts as lines of JSON; Ctrl-D ends them", file=sys.stderr)
     if existing:
         require_memory(memory)
-    columns = Columns(question_column, answer_column)
-    stream = None if source is None else stream_from(source, columns)
-    if stream is None and (paraphrases or writer):
+    stream = None
+    if source is not None:
+        stream = stream_from(source, Columns(question_column, answer_column))
+    elif paraphrases or writer:
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     opened = opened_memory(memory, model_of(memory, model))
     if stream is not None:
         stream = _worded(opened, stream, paraphrases, writer)
     if detach:
-        file_facts(opened, stream, again=again, as_json=as_json)
+        _file_facts(opened, stream, again=again, as_json=as_json)
     else:
-        learn_facts(opened, stream, again=again, wait=wait, as_json=as_json)
+        _learn_facts(opened, stream, again=again, wait=wait, as_json=as_json)
+
+
+def told(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:
+    """The source, or a question and its answer: ``[FACTS | QUESTION ANSWER]``.
+
+    texts: how many of the last stood behind ``--``; they are no files. Raises HoldfastError for
+    a question without an answer, and for what is none of these.
+    """
+    if not arguments:
+        return None
+    first, *rest = arguments
+    is_text = texts >= len(arguments)
+    source = _is_source(first) and not is_text
+    if len(rest) > 1:
+        raise HoldfastError(
+            f"{rest[1]!r:.60}: one question and one answer are expected; put each in quotes"
+        )
+    if rest and source:
+        raise HoldfastError(f"{rest[0]!r:.60}: {first} is a source of facts, and takes no answer")
+    if rest and first.endswith(_SOURCES) and not is_text:
+        raise HoldfastError(f"{first}: no such file; behind -- it is text")
+    if rest:
+        return [(first, rest[0])]
+    looks_asked = ("?" in first or " " in first.strip()) and not Path(first).suffix
+    if is_text or (looks_asked and not source):
+        raise HoldfastError(
+            f"{first!r:.60} is no file; to teach it as a question, put its answer behind it: "
+            'holdfast learn MEMORY "Question?" "Answer"'
+        )
+    return first
+
+
+def _is_source(text: str) -> bool:
+    """Whether facts can be read there: standard input, or what exists."""
+    try:
+        return text == "-" or Path(text).exists()
+    except (OSError, ValueError):  # too long for a path, or no text for one
+        return False
 
 
 def model_of(memory: Path, model: str | None) -> str:
@@ -125,10 +159,8 @@ def model_of(memory: Path, model: str | None) -> str:
 
     Raises HoldfastError where the memory has another than the given one.
     """
-    from holdfast.cli.fetch import fetch_bars
     from holdfast.memory.default_model import default_model
     from holdfast.memory.listing import check_free
-    from holdfast.memory.record import is_memory, read_record
     from holdfast.model.fetch import lasting_name
 
     if is_memory(memory):
@@ -143,35 +175,49 @@ def model_of(memory: Path, model: str | None) -> str:
         with fetch_bars() as report:
             model, reason = default_model(report)
         if reason:
-            typer.echo(f"model: {model}, a toy of 3 million parameters, since {reason}", err=True)
+            line = f"model: {model}, a toy of 3 million parameters, since {reason}"
+            print(line, file=sys.stderr)
     return model
 
 
-def file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
+def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
+    """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
+    from holdfast.cli.stream import text_model
+
+    if writer is None:
+        return memory.worded(facts, count)
+    if not count:
+        raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
+    from holdfast.builders.paraphrases import ModelParaphraser
+
+    model = text_model(writer, writer if "://" in writer else None, None, None)
+    with counting("other wordings") as report:
+        return memory.worded(facts, count, ModelParaphraser(model, memory.seed), report)
+
+
+def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
     """Put facts on file, start to learn what waits there, and print the lessons' numbers."""
     from holdfast.memory.detached import start_learning
 
-    filed = memory.write_facts(facts, again=again)
-    if filed.lessons:
+    numbers = memory.write_facts(facts, again=again).lessons
+    if numbers:
         start_learning(memory.directory)
     if as_json:
-        state = "waiting" if filed.lessons else "learned"
-        print(json_line({"lessons": list(filed.lessons), "state": state}))
+        state = "waiting" if numbers else "learned"
+        print(json_line({"lessons": list(numbers), "state": state}))
         return
-    for number in filed.lessons:
+    for number in numbers:
         print(f"lesson {number}")
-    if not filed.lessons:
-        print("nothing new; all facts are learned already")
-    else:
+    if numbers:
         print(f"holdfast lessons {memory.directory} says how far it is", file=sys.stderr)
+    else:
+        print("nothing new; all facts are learned already")
 
 
-def learn_facts(
+def _learn_facts(
     memory: Memory, facts: Stream | None, *, again: bool, wait: bool, as_json: bool
 ) -> None:
     """Teach facts and print what was learned."""
-    from holdfast.cli.progress import loading
-    from holdfast.core.errors import InUseError
     from holdfast.memory.telling import outcome_lines, outcome_values
 
     # What waits behind another lesson needs no model before that has ended.
@@ -191,24 +237,102 @@ def learn_facts(
         raise
     if as_json:
         print(json_line(outcome_values(outcome)))
+    else:
+        print("\n".join(outcome_lines(outcome)))
+        print(memory.directory)
+
+
+def lessons(
+    memory: MemoryPath,
+    cancel: Annotated[
+        str | None,
+        Option(
+            metavar="WHICH",
+            help="Cancel lessons that are not learned: a number, a range like 3-9, or all. The "
+            "later ones move up.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="Print one JSON object for each lesson.")
+    ] = False,
+) -> None:
+    """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
+    from holdfast.memory.queue import cancel_lessons
+    from holdfast.memory.states import lesson_states, state_values
+
+    require_memory(memory)
+    states = lesson_states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))
+    for state in states:
+        if as_json:
+            print(json_line(state_values(state)))
+        else:
+            print(("cancelled " if cancel else "") + _state_line(memory, state))
+
+
+def _numbers(which: str) -> range | None:
+    """The lessons of ``--cancel``; None for all that are not learned."""
+    if which == "all":
+        return None
+    first, dash, last = which.partition("-")
+    numbers = (first, last if dash else first)
+    if all(one.isascii() and one.isdecimal() for one in numbers) and int(first) <= int(numbers[1]):
+        return range(int(first), int(numbers[1]) + 1)
+    raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")
+
+
+def _state_line(memory: Path, state: LessonState) -> str:
+    from holdfast.streams.item import quoted
+
+    count = f"{state.facts} fact{'' if state.facts == 1 else 's'}"
+    name = "" if state.name == str(state.number) else f" {quoted(state.name)}"
+    how = {
+        "learned": f"learned, {state.learned} of {count} answered from the weights",
+        "learning": f"learning, {state.learned} of {count} so far",
+        "waiting": f"waiting, {count}",
+        "failed": f"failed: {state.reason}; holdfast learn {memory} tries again",
+    }
+    return f"lesson {state.number}{name}: {how[state.state]}"
+
+
+def consolidate(
+    memory: MemoryPath,
+    mergeable: Annotated[
+        bool,
+        Option(
+            "--mergeable",
+            help="Into neurons that export makes part of the model; the lessons' adapters stay.",
+        ),
+    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Learn all facts of a memory at once, into one adapter in place of the lessons'.
+
+    It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
+    """
+    require_memory(memory)
+    with loading():
+        from holdfast.memory.consolidation.consolidate import consolidate as learn_all
+        from holdfast.memory.consolidation.name_neurons import NeuronSettings
+        from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+
+    opened = opened_memory(memory, load=True)
+    try:
+        with WorkBars() as report:
+            settings = NeuronSettings() if mergeable else ConsolidationSettings()
+            outcome = learn_all(opened, settings, report)
+    except KeyboardInterrupt as stop:
+        if (memory / PROGRESS_OF_ALL).exists():
+            stop.add_note("what was learned is kept")
+        raise
+    if as_json:
+        print(json_line(asdict(outcome)))
         return
-    print("\n".join(outcome_lines(outcome)))
-    print(memory.directory)
-
-
-def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
-    """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
-    from holdfast.cli.progress import counting
-    from holdfast.cli.stream.model import text_model
-
-    if writer is None:
-        return memory.worded(facts, count)
-    if not count:
-        raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
-    from holdfast.builders.paraphrases import ModelParaphraser
-
-    url = writer if "://" in writer else None
-    model = text_model(writer, url, None, None)
-    with counting("other wordings") as report:
-        paraphraser = ModelParaphraser(model, memory.seed)
-        return memory.worded(facts, count, paraphraser, report)
+    if not outcome.is_new:
+        print("nothing new since it was done before")
+    print(f"{outcome.answered} of {outcome.facts} facts answered from one set of weights")
+    if mergeable:
+        print(f"holdfast export {memory} OUT --to hf merges them into a model", file=sys.stderr)
+    if outcome.lessons_kept:
+        kept = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
+        print(f"{kept} keep their own adapter, which answers more of their facts")
+    print(memory)

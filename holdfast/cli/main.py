@@ -1,4 +1,4 @@
-"""The `holdfast` command. Each verb has a file; none imports torch before it runs.
+"""The `holdfast` command. Each verb imports torch, if it needs it, when it runs.
 
 Exit status: 0 done, 1 internal error or failed check, 2 user error, 130 interrupted, 141 broken
 pipe, 143 stopped by SIGTERM.
@@ -20,26 +20,18 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 try:
     import typer
 
-    from holdfast.cli.analyse import analyse
+    from holdfast.cli.analyse import analyse, items, report
     from holdfast.cli.ask import ask
-    from holdfast.cli.capability import capability
-    from holdfast.cli.check_plugin import check_plugin
-    from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
-    from holdfast.cli.doctor import doctor
-    from holdfast.cli.evaluate import evaluate
+    from holdfast.cli.doctor import check_plugin, doctor
+    from holdfast.cli.evaluate import capability, evaluate
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
-    from holdfast.cli.items import items
-    from holdfast.cli.learn import learn
-    from holdfast.cli.lessons import lessons
-    from holdfast.cli.moved import ANY_OPTIONS, moved
-    from holdfast.cli.recipes import recipes
-    from holdfast.cli.report import report
-    from holdfast.cli.run import run
-    from holdfast.cli.search import search
+    from holdfast.cli.learn import consolidate, learn, lessons
+    from holdfast.cli.run import recipes, run
     from holdfast.cli.serve import serve
-    from holdfast.cli.stream import stream
+    from holdfast.cli.stream import convert, inspect, symbol_qa
+    from holdfast.cli.study import search
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
 except KeyboardInterrupt:  # before any verb runs
@@ -53,29 +45,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+stream = typer.Typer(
+    name="stream", help="Make a stream of tasks, convert one, look at one.", no_args_is_help=True
+)
 for _verb in (
-    run,
-    learn,
-    lessons,
-    consolidate,
-    ask,
-    serve,
-    suite,
-    search,
-    analyse,
-    report,
-    items,
-    capability,
-    evaluate,
-    export,
-    fetch,
-    recipes,
-    check_plugin,
-    doctor,
-    demo,
+    *(run, learn, lessons, consolidate, ask, serve),
+    *(suite, search, analyse, report, items),
+    *(capability, evaluate, export, fetch, recipes, check_plugin, doctor, demo),
 ):
     app.command(cls=Verb)(_verb)
-app.command("compare", cls=Verb, hidden=True, context_settings=ANY_OPTIONS)(moved("compare"))
+stream.command(cls=Verb)(symbol_qa)
+stream.command(cls=Verb)(convert)
+stream.command(cls=Verb)(inspect)
 app.add_typer(stream)
 
 

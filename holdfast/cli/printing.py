@@ -45,15 +45,22 @@ def cannot_show(error: UnicodeEncodeError) -> HoldfastError:
     )
 
 
-class StrictStream:
-    """A text stream that writes to another; a character that it lacks is the caller's mistake."""
+class SafeStream:
+    """A text stream that writes :func:`escaped` text to another, or, ``drawn``, all as it is.
 
-    def __init__(self, stream: TextIO) -> None:
+    A character that the other lacks is the caller's mistake.
+    """
+
+    def __init__(self, stream: TextIO, *, drawn: bool = False) -> None:
         self.raw = stream
+        self._drawn = drawn
 
     def write(self, text: str) -> int:
+        # Progress bars of libraries begin so; at the begin of a line it does nothing.
+        begin = "\r" if text.startswith("\r") and self.raw is sys.__stderr__ else ""
+        shown = text if self._drawn else begin + escaped(text.removeprefix(begin))
         try:
-            self.raw.write(text)
+            self.raw.write(shown)
         except UnicodeEncodeError as error:
             raise cannot_show(error) from None
         return len(text)
@@ -66,26 +73,13 @@ class StrictStream:
         return getattr(self.raw, name)
 
 
-class SafeStream(StrictStream):
-    """A text stream that writes :func:`escaped` text to another."""
-
-    def write(self, text: str) -> int:
-        # Progress bars of libraries begin so; at the begin of a line it does nothing.
-        begin = "\r" if text.startswith("\r") and self.raw is sys.__stderr__ else ""
-        super().write(begin + escaped(text.removeprefix(begin)))
-        return len(text)
-
-
 @contextmanager
 def safe_output() -> Iterator[None]:
     """Within the block all that is printed is safe; what a library draws goes past it."""
-    with redirect_stdout(_safe(sys.stdout)), redirect_stderr(_safe(sys.stderr)):
+    # A stream is None where the program has none.
+    out, err = (cast(TextIO, one and SafeStream(one)) for one in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
         yield
-
-
-def _safe(stream: TextIO | None) -> TextIO:
-    # None where the program has no such stream.
-    return cast(TextIO, stream and SafeStream(stream))
 
 
 class SafeConsole(Console):
@@ -93,7 +87,7 @@ class SafeConsole(Console):
 
     def __init__(self, *, stderr: bool = False, highlight: bool = True) -> None:
         stream: Any = sys.stderr if stderr else sys.stdout
-        drawn = cast(TextIO, StrictStream(getattr(stream, "raw", stream)))
+        drawn = cast(TextIO, SafeStream(getattr(stream, "raw", stream), drawn=True))
         super().__init__(file=drawn, highlight=highlight)
 
     def render(
@@ -104,3 +98,18 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment(escaped(segment.text), segment.style)
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table: texts to the left in its first column, which folds, numbers to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    first, *numbers = headings
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, *cells in rows:
+        table.add_row(Text(label), *map(Text, cells))
+    SafeConsole(highlight=False).print(table)

@@ -6,14 +6,13 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
-from rich.text import Text
 
 from holdfast.cli.printing import SafeConsole
 from holdfast.core.collecting import nothing_to_collect
@@ -51,13 +50,6 @@ class TaskBars(Progress):
         self._bars.update(self._tasks, total=horizon, completed=task, note=recalled(matrix))
 
 
-class _Left(ProgressColumn):
-    """A column with the time left, which counts down between two tasks."""
-
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields["pace"]), style="cyan")
-
-
 @contextmanager
 def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator[Progress]:
     """Show progress during the block: bars if standard error is a terminal, else lines.
@@ -85,7 +77,7 @@ def bars_on(console: Console) -> Bars:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("[dim]{task.fields[note]}"),
-        _Left(),
+        TextColumn("[cyan]{task.fields[pace]}"),  # counts down between two tasks
         console=console,
         transient=True,
         refresh_per_second=4,
@@ -130,3 +122,23 @@ def counting(
             bars.update(bar, completed=done, total=total, note=escape(note))
 
         yield draw
+
+
+class WorkBars(ExitStack):
+    """A progress bar on standard error for each piece of work that is reported."""
+
+    _what: str | None = None
+    _draw: Callable[[int, int, str], None]
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` of the work ``what`` are done."""
+        if what != self._what:
+            self.close()
+            self._what = what
+            self._draw = self.enter_context(counting(what))
+        self._draw(done, total, "")
+
+    def close(self) -> None:
+        """End the bar that is shown; the next report begins one."""
+        super().close()
+        self._what = None

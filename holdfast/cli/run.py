@@ -1,43 +1,57 @@
-"""`holdfast run`: learn a stream, or continue."""
+"""`holdfast run`: learn a stream, or continue; `holdfast recipes`: the included configurations."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import fetch_backbone
-from holdfast.cli.track import Track, refuse_unknown_tracker
+from holdfast.cli.printing import print_table
+from holdfast.cli.progress import loading, showing
+from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import is_rank_zero
-from holdfast.recipes import on_dataset, recipe, recipe_names
+from holdfast.recipes import describe, on_dataset, recipe, recipe_names, recipe_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from holdfast.learning.config import RunConfig
+    from holdfast.results import RecallMatrix
+
+Tasks = Annotated[int | None, Option(help="Stop after so many tasks; all by default.")]
+Track = Annotated[
+    str | None,
+    Option(
+        metavar="TRACKER",
+        help="Send what is learned to tensorboard, wandb, mlflow or trackio meanwhile.",
+    ),
+]
+_COLUMNS = {
+    "Final": "final",
+    "Diag": "diag",
+    "Forget": "forget",
+    "W(10)": "w10",
+    "transfer": "forward_transfer",
+}
+_WIDEST = 18  # tasks whose matrix fits the 80 columns of a terminal
 
 
 def run(
-    config: Annotated[str, typer.Argument(help="A recipe's name or a YAML file.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The trajectory's directory.", show_default=False)
-    ] = None,
-    tasks: Annotated[
-        int | None, typer.Option("--tasks", help="Stop after so many tasks; all by default.")
-    ] = None,
+    config: Annotated[str, Argument(help="A recipe's name or a YAML file.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, Option(help="The trajectory's directory.")] = None,
+    tasks: Tasks = None,
     track: Track = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved configuration, train nothing.")
+        bool, Option("--dry-run", help="Print the resolved configuration, train nothing.")
     ] = False,
 ) -> None:
     """Learn a stream task after task; a directory that exists is continued."""
-    from holdfast.cli.progress import loading
-
     values = configuration(config, dataset_of(overrides or []))
     refuse_unknown_tracker(track)
     with loading():
@@ -50,28 +64,33 @@ def run(
     if out is None:
         raise HoldfastError("run needs a directory for its results; add --out DIR")
 
-    from holdfast.cli.progress import showing
-    from holdfast.cli.report import write_report
-    from holdfast.cli.summary import LearnedRun, print_summary
     from holdfast.learning.trajectory import Trajectory
     from holdfast.tracking.tracking import tracked
 
     trajectory = Trajectory(resolved, out)
+    method, learned = resolved.method, trajectory.horizon
     planned = len(trajectory.stream.tasks) if tasks is None else tasks
-    if is_rank_zero() and trajectory.horizon < planned:
+    if not is_rank_zero():
+        track = None
+    elif learned < planned:
         fetch_backbone(resolved.backbone.name)
     with (
-        showing(resolved.method, trajectory.horizon, planned, out) as progress,
-        tracked(
-            track if is_rank_zero() else None, resolved, out, trajectory.horizon, progress
-        ) as listener,
+        showing(method, learned, planned, out) as progress,
+        tracked(track, resolved, out, learned, progress) as listener,
     ):
         matrix = trajectory.advance(tasks, listener)
-    if not is_rank_zero():
-        return
-    print_summary({resolved.method: LearnedRun(matrix, out)})
-    print(f"report: {write_report(out)}")
-    print(out)
+    if is_rank_zero():
+        print_summary({method: (matrix, out)})
+        print(f"report: {write_report(out)}")
+        print(out)
+
+
+def refuse_unknown_tracker(track: str | None) -> None:
+    """Raise HoldfastError unless it is None, or a tracker whose client is installed."""
+    if track is not None:
+        from holdfast.tracking.tracking import check_tracker
+
+        check_tracker(track)
 
 
 def dataset_of(overrides: Iterable[str]) -> str | None:
@@ -85,15 +104,21 @@ def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
 
     dataset: apply what it sets otherwise on the data set of this name, if anything.
     """
+    names = recipe_names()
+    if name in names:
+        return recipe(name, dataset)
+    return on_dataset(values_of_file(name, "a recipe", names), dataset)
+
+
+def values_of_file(name: str, recipes: str, known: list[str]) -> dict[str, Any]:
+    """The values of a YAML file; HoldfastError when it is none, nor one of the known recipes."""
     from holdfast.core.config import read_yaml
 
-    if name in recipe_names():
-        return recipe(name, dataset)
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.exists():
-        return on_dataset(read_yaml(path), dataset)
+        return read_yaml(path)
     raise HoldfastError(
-        f'"{name}" is neither a recipe nor a YAML file; {did_you_mean(name, recipe_names())}'
+        f'"{name}" is neither {recipes} nor a YAML file; {did_you_mean(name, known)}'
     )
 
 
@@ -124,5 +149,59 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     print(f"# settings {sha256_of(config.numbers())}")
     if unchecked:
         print(f"# maps and lengths are not checked: {unchecked}")
-    if trajectory and trajectory.horizon:
-        print(f"# continues {out}, where {trajectory.horizon} tasks are learned")
+    if learned:
+        print(f"# continues {out}, where {learned} tasks are learned")
+
+
+def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
+    """Print a row of metrics for each run: its label, its matrix, its trajectory's directory."""
+    from holdfast.results import summarise
+    from holdfast.results.record import task_seconds
+
+    rows = []
+    for label, (matrix, directory) in learned.items():
+        metrics = summarise(matrix)
+        shown = [metrics[key] for key in _COLUMNS.values()]
+        cells = ["-" if value is None else f"{value:.3f}" for value in shown]
+        # Of learning, without interruptions and repeated calls.
+        seconds = sum(task_seconds(directory, matrix.horizon))
+        rows.append(
+            [label, str(matrix.horizon), *cells, half_life_words(metrics), f"{seconds:.0f}"]
+        )
+    # The longest tag of the paper just fits 80 columns; a longer one is folded, never cut.
+    print_table(["method", "tasks", *_COLUMNS, "half-life", "seconds"], rows)
+
+
+def matrix_text(matrix: RecallMatrix) -> str:
+    """The matrix in per cent, one line per row; a note where it is too wide for a terminal."""
+    tasks = matrix.horizon
+    if tasks > _WIDEST:
+        return f"  {tasks} tasks are too many for a terminal; see the figure"
+    lines = ["  after task" + "".join(f"{task:4}" for task in range(1, tasks + 1)) + "  on task"]
+    for after_task in range(1, tasks + 1):
+        row = (matrix[after_task, on_task] for on_task in range(1, after_task + 1))
+        cells = "".join("   -" if math.isnan(share) else f"{100 * share:4.0f}" for share in row)
+        lines.append(f"{after_task:12}{cells}")
+    return "\n".join(lines)
+
+
+def half_life_words(metrics: Mapping[str, Any]) -> str:
+    """The half-life; ``>9`` when R(a) stays above half of R(0) at every age."""
+    if metrics["half_life"] is not None:
+        return str(metrics["half_life"])
+    retention = metrics["retention_by_age"]
+    if not retention or None in retention or retention[0] == 0:
+        return "-"
+    return f">{len(retention) - 1}"
+
+
+def recipes(
+    name: Annotated[str | None, Argument(help="Print this recipe as YAML.")] = None,
+) -> None:
+    """List the recipes, or print one."""
+    if name is not None:
+        print(recipe_text(name), end="")
+        return
+    width = max(map(len, recipe_names()))
+    for known in recipe_names():
+        print(f"{known:<{width}}  {describe(known)}")

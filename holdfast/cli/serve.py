@@ -5,54 +5,49 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
+from holdfast.cli.fetch import opened_memory
+from holdfast.cli.progress import loading
+from holdfast.cli.verbs import MemoryPath
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
-    from holdfast.serving.idle import IdleConsolidation
-    from holdfast.serving.served_memory import ServedMemory
 
 
 def serve(
-    memory: Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")],
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")
-    ] = 8000,
+    memory: MemoryPath,
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     host: Annotated[
         str,
-        typer.Option(
-            "--host",
+        Option(
             help="The address to listen on; any but a loopback address needs an API key, of "
-            "HOLDFAST_API_KEY or made now.",
+            "HOLDFAST_API_KEY or made now."
         ),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--allow-host",
+        Option(
             metavar="NAME",
             help="A name under which a proxy before the server is reached; may be repeated. Then "
             "an API key is needed too.",
-            show_default=False,
         ),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", help="The model's name for clients.", show_default="the directory's"
-        ),
+        str | None, Option(help="The model's name for clients.", show_default="the directory's")
     ] = None,
-    teach: Annotated[bool, typer.Option("--teach", help="Let clients teach facts.")] = False,
+    teach: Annotated[bool, Option("--teach", help="Let clients teach facts.")] = False,
     consolidate_after: Annotated[
         float | None,
-        typer.Option(
-            "--consolidate-after",
+        Option(
             metavar="MINUTES",
             help="With --teach: consolidate when nobody has asked for so long. Saves disk and "
             "memory; other wordings of the facts are answered worse.",
@@ -61,16 +56,14 @@ def serve(
     ] = None,
     taught_only: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--taught-only",
             help='Answer only what was taught, and all else with "I was not taught that.".',
         ),
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model", help="Of a new memory, with --teach: as of learn.", show_default="smollm2"
-        ),
+        Option(help="Of a new memory, with --teach: as of learn.", show_default="smollm2"),
     ] = None,
 ) -> None:
     """Serve a memory as an OpenAI-compatible endpoint, with a page to ask, teach and look at it.
@@ -79,11 +72,16 @@ def serve(
     """  # fmt: skip
     if None in map(importlib.util.find_spec, ("fastapi", "uvicorn")):
         raise HoldfastError('serving needs FastAPI and uvicorn; pip install "holdfast[serve]"')
-    _check_idle(consolidate_after, teach=teach)
-    from holdfast.cli.progress import loading
+    if consolidate_after is not None and not consolidate_after > 0:
+        raise HoldfastError(f"--consolidate-after: is {consolidate_after:g}; give minutes above 0")
+    if consolidate_after is not None and not teach:
+        raise HoldfastError("--consolidate-after changes the memory; give --teach with it")
 
     with loading():
         from holdfast.serving import listening
+        from holdfast.serving.idle import IdleConsolidation
+        from holdfast.serving.served_memory import ServedMemory
+
     # What is cheap to refuse comes before a model is fetched and loaded.
     proxied = [listening.host_name(one) for one in allow_host or ()]
     address = listening.bind(host, port)
@@ -91,9 +89,16 @@ def serve(
     with address.listener:
         key = listening.key_for(address, given, proxied=bool(proxied))
         opened = _opened(memory, model, teach=teach)
-        idle = _idle(opened, consolidate_after)
+        idle = None
+        if consolidate_after is not None:
+            say = partial(typer.echo, err=True)
+            idle = IdleConsolidation(opened.directory, 60 * consolidate_after, say)
         with loading("loading the model"):
-            service = _service(opened, teach=teach, taught_only=taught_only)
+            if not teach:
+                opened.check_facts()
+            opened.answerer()
+            opened.engine().read(["Are you ready?"])  # so that the first question waits no longer
+            service = ServedMemory(opened, taught_only=taught_only)
         called = name or memory.resolve().name
 
         def announce() -> None:
@@ -103,7 +108,7 @@ def serve(
             print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))
             print(f"endpoint: {address.url}/v1, model {called}", flush=True)
             if given is not None:
-                typer.echo("key: that of HOLDFAST_API_KEY", err=True)
+                print("key: that of HOLDFAST_API_KEY", file=sys.stderr)
 
         with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
             listening.serve(
@@ -118,49 +123,18 @@ def serve(
             )
 
 
-def _check_idle(minutes: float | None, *, teach: bool) -> None:
-    if minutes is None:
-        return
-    if not minutes > 0:
-        raise HoldfastError(f"--consolidate-after: is {minutes:g}; give minutes above 0")
-    if not teach:
-        raise HoldfastError("--consolidate-after changes the memory; give --teach with it")
-
-
-def _idle(opened: Memory, minutes: float | None) -> IdleConsolidation | None:
-    """What consolidates the memory when nobody asks, if that is wanted."""
-    from holdfast.serving.idle import IdleConsolidation
-
-    if minutes is None:
-        return None
-    return IdleConsolidation(opened.directory, 60 * minutes, partial(typer.echo, err=True))
-
-
 def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory:
     """The memory; with ``teach`` a new one where there is none."""
     from holdfast.cli.learn import model_of
-    from holdfast.cli.memories import opened_memory
     from holdfast.core.own import refuse_links
     from holdfast.memory.listing import PARTS
     from holdfast.memory.memory import Memory
-    from holdfast.memory.record import require_memory
 
     if teach:
         refuse_links(memory, PARTS)
         return opened_memory(memory, model_of(memory, model))
     require_memory(memory)
     return Memory(memory)
-
-
-def _service(opened: Memory, *, teach: bool, taught_only: bool) -> ServedMemory:
-    """The memory as it is served, its model loaded."""
-    from holdfast.serving.served_memory import ServedMemory
-
-    if not teach:
-        opened.check_facts()
-    opened.answerer()
-    opened.engine().read(["Are you ready?"])  # so that the first question does not wait longer
-    return ServedMemory(opened, taught_only=taught_only)
 
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:
@@ -174,4 +148,5 @@ def tell_waiting(memory: Path, *, teach: bool) -> None:
     facts = sum(state.facts for state in waiting)
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
     then += f", holdfast lessons {memory} --cancel all drops them"
-    typer.echo(f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}", err=True)
+    line = f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}"
+    print(line, file=sys.stderr)

@@ -32,15 +32,24 @@ class _Running:
     task: int | None = None
 
 
-class Tally(Watch):
-    """Counts finished tasks and cells, and failures. tasks: of the whole study."""
+class StudyTable(Watch):
+    """Counts finished tasks and cells, and failures; drawn by rich it is a table.
 
-    def __init__(self, tasks: int, clock: Clock = time.monotonic) -> None:
+    tasks: of the whole study; changed: called after every change of the counts.
+    """
+
+    def __init__(
+        self, label: str, tasks: int, console: Console, clock: Clock = time.monotonic
+    ) -> None:
         self.tasks = tasks
         self.learned = self.cells = self.done = 0
         self.running: dict[str, _Running] = {}
         self.failures: list[str] = []
+        self.changed: Callable[[], None] = lambda: None
+        self._label = label
+        self._console = console
         self._clock = clock
+        self._pace = Pace(clock=clock)
 
     def begins(self, cells: int, tasks: int, missing: int) -> None:
         self.learned += tasks - missing
@@ -65,33 +74,13 @@ class Tally(Watch):
         self.changed()
 
     def event(self, cell: Cell, text: str) -> None:
-        self.said(f"{_name(cell)}: {text}")
-
-    def changed(self) -> None:
-        """Called after every change of the counts."""
-
-    def said(self, line: str) -> None:
-        """Show a message to the user."""
+        line = f"{self._label}: {_name(cell)}: {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def counts(self) -> str:
         """Done, running and failed cells, in words."""
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"{self.done} of {self.cells} cells done, {len(self.running)} running{failed}"
-
-
-class LiveTable(Tally):
-    """For a terminal: a live table."""
-
-    def __init__(
-        self, label: str, tasks: int, console: Console, clock: Clock = time.monotonic
-    ) -> None:
-        super().__init__(tasks, clock)
-        self._label = label
-        self._pace = Pace(clock=clock)
-        self._console = console
-
-    def said(self, line: str) -> None:
-        self._console.print(f"{self._label}: {line}", markup=False, highlight=False)
 
     def __rich__(self) -> RenderableType:
         learned = min(self.learned, self.tasks)
@@ -103,45 +92,27 @@ class LiveTable(Tally):
             f"{learned:,} of {self.tasks:,} tasks",
             Text(str(self._pace), style="cyan"),
         )
-        return Group(head, Text("  " + self.counts(), style="dim"), *self._cells())
-
-    def _cells(self) -> list[RenderableType]:
         rows = Table.grid(padding=(0, 2))
         now = self._clock()
         for one in list(self.running.values())[:_RUNNING]:
             task = "loading" if one.task is None else f"task {one.task} of {one.cell.horizon}"
             rows.add_row("  ", Text(_name(one.cell)), task, Text(duration(now - one.since), "dim"))
         failed = [Text(f"  failed: {line}", "red") for line in self.failures[-_FAILED:]]
-        return [rows, *failed]
-
-
-class _Lines(Tally):
-    def __init__(
-        self, label: str, tasks: int, report: Callable[[int, int, str], None], console: Console
-    ) -> None:
-        super().__init__(tasks)
-        self._label = label
-        self._report = report
-        self._console = console
-
-    def said(self, line: str) -> None:
-        self._console.print(f"{self._label}: {line}", markup=False, highlight=False, soft_wrap=True)
-
-    def changed(self) -> None:
-        self._report(min(self.learned, self.tasks), self.tasks, self.counts())
+        return Group(head, Text("  " + self.counts(), style="dim"), rows, *failed)
 
 
 @contextmanager
-def watching(label: str, tasks: int) -> Iterator[Tally]:
+def watching(label: str, tasks: int) -> Iterator[StudyTable]:
     """Show the progress of a study during the block. tasks: its total."""
     console = SafeConsole(stderr=True)
+    table = StudyTable(label, tasks, console)
     if console.is_terminal:
-        drawn = LiveTable(label, tasks, console)
-        with Live(drawn, console=console, refresh_per_second=4, transient=True):
-            yield drawn
+        with Live(table, console=console, refresh_per_second=4, transient=True):
+            yield table
         return
     with counting(f"{label}, tasks") as report:
-        yield _Lines(label, tasks, report, console)
+        table.changed = lambda: report(min(table.learned, tasks), tasks, table.counts())
+        yield table
 
 
 def _name(cell: Cell) -> str:

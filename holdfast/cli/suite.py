@@ -5,65 +5,56 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from holdfast.cli import study
-from holdfast.cli.track import Track, refuse_unknown_tracker
+from holdfast.cli.analyse import write_report
+from holdfast.cli.progress import loading
+from holdfast.cli.run import Tasks, Track, configuration, dataset_of, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.learning.config import RunConfig
-    from holdfast.studies.recipe import SuiteRecipe
 
 
 def suite(
-    config: Annotated[
-        str | None, typer.Argument(help="A suite's recipe or a YAML file.", show_default=False)
-    ] = None,
+    config: Annotated[str | None, Argument(help="A suite's recipe or a YAML file.")] = None,
     overrides: study.Overrides = None,
     out: study.Out = None,
     methods: Annotated[
-        str | None, typer.Option("--methods", help="Only these tags, such as vanilla,replay_merge.")
+        str | None, Option(help="Only these tags, such as vanilla,replay_merge.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option("--seeds", help="Only these, such as 41,42.")] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Which of the suite's data sets it is.")
-    ] = None,
+    seeds: Annotated[str | None, Option(help="Only these, such as 41,42.")] = None,
+    dataset: Annotated[str | None, Option(help="Which of the suite's data sets it is.")] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grid",
+        Option(
             metavar="KEY=[A,B]",
             help="Cross the methods with these values of a setting; may be repeated.",
         ),
     ] = None,
     from_search: Annotated[
         Path | None,
-        typer.Option(
-            "--from-search",
+        Option(
             metavar="DIR",
             help="Instead of a recipe: a search's best candidate of each allocation rule "
             "(or of each of --methods), with its settings.",
         ),
     ] = None,
-    tasks: Annotated[
-        int | None, typer.Option("--tasks", help="Stop after so many tasks; all by default.")
-    ] = None,
+    tasks: Tasks = None,
     store: study.Store = None,
     workers: study.Workers = None,
     workers_per_gpu: study.WorkersPerGpu = 1,
     threads: study.Threads = None,
-    executor: study.ExecutorName = study.Kind.LOCAL,
+    executor: study.ExecutorName = "local",
     ray_address: study.RayAddress = None,
     slurm: study.Slurm = None,
     track: Track = None,
     dry_run: study.DryRun = False,
 ) -> None:
     """Learn a stream with many methods and seeds; the same command continues."""
-    from holdfast.cli.progress import loading
-
     if from_search is not None and config is not None and "=" in config:
         overrides, config = [config, *(overrides or [])], None
     settings = study.own_settings(overrides)
@@ -77,33 +68,27 @@ def suite(
             configs, swept = _of_recipe(config, settings, methods, seeds, dataset, grid)
         else:
             _refuse_beside_search(config, dataset, grid)
-            configs = _of_search(from_search, settings, methods, seeds)
-        place = Path("suite") if out is None and dry_run else study.directory(out)
+            from holdfast.studies.search import SEEDS, finalists
+
+            configs = finalists(from_search, settings, _seeds(seeds) or SEEDS, _methods(methods))
+        place = study.directory(out, dry_run=dry_run)
         plan = Suite(configs, place, store, tasks, from_search, swept)
     if dry_run:
         print("\n".join(f"{cell.candidate} seed {cell.config.seed}" for cell in plan.cells))
         print(f"{len(plan.cells)} cells of {plan.horizon} tasks of {plan.stream.name}")
         return
-    from holdfast.cli.report import write_report
     from holdfast.cli.study_table import watching
 
     workforce = study.executor(
-        executor,
-        ray_address,
-        workers,
-        workers_per_gpu,
-        threads,
-        plan.device,
-        plan.directory,
-        jobs,
+        executor, ray_address, workers, workers_per_gpu, threads, plan.device, place, jobs
     )
     with watching("suite", len(plan.cells) * plan.horizon) as watch:
         rows = plan.run(workforce, watch, track)
     _print_rows(rows)
     failed = sum(row["error"] is not None for row in rows)
     if failed < len(rows):
-        print(f"report: {write_report(plan.directory)}")
-    print(plan.directory)
+        print(f"report: {write_report(place)}")
+    print(place)
     if failed:
         raise HoldfastError(
             f"{failed} of {len(rows)} cells failed, as said above; repeat the command to try again"
@@ -119,7 +104,6 @@ def _of_recipe(
     grid: list[str] | None,
 ) -> tuple[list[RunConfig], list[str]]:
     """The configurations, and the settings in which those of one method may differ."""
-    from holdfast.cli.run import configuration, dataset_of
     from holdfast.core.config import build
     from holdfast.studies.recipe import SuiteRecipe
     from holdfast.studies.suite import configurations
@@ -128,24 +112,22 @@ def _of_recipe(
         raise HoldfastError("which suite? name a recipe, a YAML file, or --from-search DIR")
     values = study.recipe_values("suite", config)
     recipe = build(SuiteRecipe, values, source=f"suite {config}")
-    streams = [*_stream_of(configuration(recipe.base)), *settings]
-    chosen = _dataset(recipe, dataset, streams)
-    base = configuration(recipe.base, chosen or dataset_of(streams))
-    tags = _methods(methods) or recipe.methods_on(chosen)
-    overrides = [*recipe.overrides(chosen), *settings]
+    own_stream = configuration(recipe.base).get("stream") or {}
+    named = dataset_of([f"stream.name={own_stream.get('name', '')}", *settings])
+    if dataset is None and recipe.datasets:
+        dataset = named or ""
+        if dataset not in recipe.datasets:
+            raise HoldfastError(
+                f"{dataset}: which data set is it? add --dataset {'|'.join(recipe.datasets)}"
+            )
+    base = configuration(recipe.base, dataset or named)
+    tags = _methods(methods) or recipe.methods_on(dataset)
+    overrides = [*recipe.overrides(dataset), *settings]
     points = {**recipe.grid, **_grid(grid)}
     for setting in settings:  # a setting on the command line has one value
         points.pop(setting.partition("=")[0], None)
     own = _seeds(seeds) or recipe.seeds
     return configurations(tags, own, base, overrides, points), list(points)
-
-
-def _of_search(
-    search: Path, settings: list[str], methods: str | None, seeds: str | None
-) -> list[RunConfig]:
-    from holdfast.studies.search import SEEDS, finalists
-
-    return finalists(search, settings, _seeds(seeds) or SEEDS, _methods(methods))
 
 
 def _grid(lines: list[str] | None) -> dict[str, list[Any]]:
@@ -166,25 +148,6 @@ def _refuse_beside_search(config: str | None, dataset: str | None, grid: list[st
         raise HoldfastError("--dataset is for recipes; a search is of one data set")
     if grid:
         raise HoldfastError("--grid is for recipes; a search has chosen the settings")
-
-
-def _dataset(recipe: SuiteRecipe, named: str | None, overrides: list[str]) -> str | None:
-    """The data set's name: as given, or that of the stream."""
-    if named is not None or not recipe.datasets:
-        return named
-    from holdfast.cli.run import dataset_of
-
-    name = dataset_of(overrides) or ""
-    if name not in recipe.datasets:
-        raise HoldfastError(
-            f"{name}: which data set is it? add --dataset {'|'.join(recipe.datasets)}"
-        )
-    return name
-
-
-def _stream_of(base: dict[str, Any]) -> list[str]:
-    section = base.get("stream")
-    return [f"stream.name={section['name']}"] if section and "name" in section else []
 
 
 def _methods(chosen: str | None) -> list[str] | None:
@@ -215,10 +178,7 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     )
     for name, line in zip(names, lines, strict=True):
         numbers = (line["final"], line["final_sd"], line["diag"], line["forget"], line["w10"])
-        cells = [f"{value:.3f}" if value is not None else "" for value in numbers]
-        print(
-            f"{name:<{wide}}{line['seeds']:>6}{cells[0]:>8}{cells[1]:>7}{cells[2]:>7}"
-            f"{cells[3]:>8}{cells[4]:>7}"
-        )
+        cells = (f"{value:.3f}" if value is not None else "" for value in numbers)
+        print(f"{name:<{wide}}{line['seeds']:>6}" + "{:>8}{:>7}{:>7}{:>8}{:>7}".format(*cells))
     for row in (row for row in rows if row["error"] is not None):
         print(f"failed: {row.get('candidate', row['method'])}, seed {row['seed']}: {row['error']}")

@@ -1,28 +1,35 @@
-"""What every verb of the command line shares: errors end in one line and an exit status."""
+"""What every verb of the command line shares: its end, by an error or a signal, is one line."""
 
 from __future__ import annotations
 
 import io
+import os
 import select
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from typing import Any, NoReturn, TextIO
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from holdfast.cli.launched import as_one_run
 from holdfast.cli.printing import cannot_show, escaped, safe_output
-from holdfast.cli.stopping import Terminated, stopped_by_signals
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError, error_line
 
-# The verbs whose work several processes share.
-_SHARED = frozenset({"run"})
+MemoryPath = Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings.")
+]
 
-
+_SHARED = frozenset({"run"})  # the verbs whose work several processes share
 _TEXTS = "--"  # all behind it is text, whatever its form
+_AGAIN_AFTER = 0.01  # seconds
 
 
 def texts_in(ctx: typer.Context) -> int:
@@ -58,36 +65,32 @@ class Verb(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with safe_output():
-            return self._invoke(ctx)
-
-    def _invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]
-        try:
-            with stopped_by_signals():
-                self._check_alone()
-                value = super().invoke(ctx)
-            print(end="", flush=True)  # so that errors of the output stream surface here
-            return value
-        except (typer.Exit, typer.Abort):
-            raise
-        except HoldfastError as error:
-            _fail(error, str(error), 2, debug)
-        except KeyboardInterrupt as stop:
-            said, status = (
-                ("stopped", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
-            )
-            kept = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
-            _fail(stop, f"{said}{kept}; the same command continues", status, debug)
-        except Exception as error:
-            if isinstance(error, BrokenPipeError) and any(
-                map(_is_unread, (sys.stdout, sys.stderr))
-            ):
-                raise  # typer exits silently: the reader closed our output, as `| head` does
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            fault = _plug_in_of(error)
-            blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
-            _fail(error, f"this is {blamed}: {reason} (--debug shows the traceback)", 1, debug)
+        with safe_output():
+            try:
+                with stopped_by_signals():
+                    self._check_alone()
+                    value = super().invoke(ctx)
+                print(end="", flush=True)  # so that errors of the output stream surface here
+                return value
+            except (typer.Exit, typer.Abort):
+                raise
+            except HoldfastError as error:
+                _fail(error, str(error), 2, debug)
+            except KeyboardInterrupt as stop:
+                terminated = isinstance(stop, Terminated)
+                said, status = ("stopped", 143) if terminated else ("interrupted", 130)
+                kept = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
+                _fail(stop, f"{said}{kept}; the same command continues", status, debug)
+            except Exception as error:
+                ends = (sys.stdout, sys.stderr)
+                if isinstance(error, BrokenPipeError) and any(map(_is_unread, ends)):
+                    raise  # typer exits silently: the reader closed our output, as `| head` does
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                fault = _plug_in_of(error)
+                blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
+                line = f"this is {blamed}: {reason} (--debug shows the traceback)"
+                _fail(error, line, 1, debug)
 
     def _check_alone(self) -> None:
         if processes.world_size() > 1 and self.name not in _SHARED:
@@ -103,10 +106,10 @@ def _plug_in_of(error: Exception) -> str | None:
 
     groups = (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS)
     entries = (entry for group in groups for entry in plugins.installed(group))
-    installed = {entry.module.partition(".")[0] for entry in entries}
+    installed = {entry.module.partition(".")[0] for entry in entries} - {"holdfast"}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package in installed - {"holdfast"}:
+        if package in installed:
             return f"{package} ({frame.f_code.co_filename} line {line})"
     return None
 
@@ -130,3 +133,85 @@ def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn
             traceback.print_exc(file=shown)
         print(error_line(error, escaped(line)), file=shown)
     raise typer.Exit(status)
+
+
+def as_one_run(command: Callable[[], Any]) -> Any:
+    """Do a command, which ends by SystemExit; started several times, all of it is one run.
+
+    Only the first process prints. A launcher stops all processes as soon as one has failed, so one
+    that fails ends when the error has been said.
+    """
+    if processes.launched() == 1:
+        return command()
+    try:
+        with processes.joined(), ExitStack() as silenced:
+            if not processes.is_rank_zero():
+                nowhere = silenced.enter_context(open(os.devnull, "w"))
+                silenced.enter_context(redirect_stdout(nowhere))
+                silenced.enter_context(redirect_stderr(nowhere))
+            # A verb sets its own handler, and restores this one: while an error is being said, the
+            # launcher may send the signal because of another process.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            try:
+                return command()
+            except SystemExit as end:
+                if not end.code:
+                    return None
+                processes.to_say()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                # Not the interpreter's own end: torch's connections wait there for processes that
+                # are gone.
+                os._exit(end.code if isinstance(end.code, int) else 1)
+    except HoldfastError as error:  # the processes did not meet
+        print(f"holdfast: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Within the block SIGINT raises KeyboardInterrupt and SIGTERM :class:`Terminated`.
+
+    A signal that arrives while a finalizer or a callback of the garbage collector runs raises
+    where nobody can catch it: Python tells ``sys.unraisablehook`` and goes on. Here it is raised
+    again as soon as that code has ended. Only the main thread hears signals; in another one the
+    block changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    dropped: list[type[BaseException]] = []
+
+    def interrupted(_signal: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def terminated(_signal: int, _frame: object) -> NoReturn:
+        raise Terminated
+
+    def again(_signal: int, _frame: object) -> NoReturn:
+        raise dropped[-1]
+
+    def hear(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            dropped.append(unraisable.exc_type)
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)
+        else:
+            hook(unraisable)
+
+    hook = sys.unraisablehook
+    handlers = {signal.SIGTERM: terminated, signal.SIGALRM: again}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as under nohup
+        handlers[signal.SIGINT] = interrupted
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,6 +17,14 @@ class Outcome(NamedTuple):
     err: str
 
 
+def refused(outcome: Outcome, *words: str) -> None:
+    """It must have ended with status 2 and one line with the words."""
+    assert outcome.status == 2, outcome
+    assert outcome.err.startswith("holdfast: ") and outcome.err.count("\n") == 1, outcome.err
+    for word in words:
+        assert word in outcome.err
+
+
 @pytest.fixture(scope="session")
 def tiny_directory(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("tiny-backbone")

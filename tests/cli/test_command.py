@@ -1,7 +1,8 @@
-"""The command around the verbs: exit status, `--debug` anywhere, interruption, help."""
+"""The command around the verbs: exit status, `--debug` anywhere, signals, help."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -11,12 +12,15 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
-from holdfast.cli.main import app
+from holdfast.cli import start as program
+from holdfast.cli.verbs import Terminated, stopped_by_signals
 from holdfast.core.errors import HoldfastError
 from holdfast.results.commit import completed_in
 from tests.forked import Forked
+
+PROGRAM = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
+SIGNALS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def recipes_raise(monkeypatch):
         def fail() -> None:
             raise error
 
-        monkeypatch.setattr("holdfast.cli.recipes.recipe_names", fail)
+        monkeypatch.setattr("holdfast.cli.run.recipe_names", fail)
 
     return arrange
 
@@ -35,119 +39,68 @@ def recipes_raise(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (HoldfastError("x.yaml: is empty"), 2, "holdfast: x.yaml: is empty"),
-        (
-            RuntimeError("a wire\ncame loose"),
-            1,
-            "holdfast: this is our fault: RuntimeError: a wire came loose "
-            "(--debug shows the traceback)",
-        ),
-        (
-            KeyboardInterrupt(),
-            130,
-            "holdfast: interrupted; the same command continues",
-        ),
+        (HoldfastError("x.yaml: is empty"), 2, "x.yaml: is empty"),
+        (RuntimeError("a wire\ncame loose"), 1, "this is our fault: RuntimeError: a wire came "
+         "loose (--debug shows the traceback)"),
+        (BrokenPipeError("a worker is gone"), 1, "this is our fault: BrokenPipeError: a worker is "
+         "gone (--debug shows the traceback)"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command continues"),
+        (Terminated(), 143, "stopped; the same command continues"),
     ],
-)
-@pytest.mark.parametrize("debug", [None, 0, 1])
-def test_errors_are_one_line_and_a_status(error, status, line, debug, recipes_raise):
+)  # fmt: skip
+@pytest.mark.parametrize("words", [["recipes"], ["--debug", "recipes"], ["recipes", "--debug"]])
+def test_errors_are_one_line_and_a_status(error, status, line, words, recipes_raise, holdfast):
     recipes_raise(error)
-    arguments = ["recipes"]
-    if debug is not None:
-        arguments.insert(debug, "--debug")
-    result = CliRunner().invoke(app, arguments)
-    assert (result.exit_code, result.stdout) == (status, "")
-    lines = result.stderr.splitlines()
-    assert lines[-1] == line
-    assert (len(lines) > 1) == (debug is not None)
-    assert result.stderr.startswith("Traceback") == (debug is not None)
+    outcome = holdfast(*words)
+    assert (outcome.status, outcome.out) == (status, "")
+    *traceback, last = outcome.err.splitlines()
+    assert last == f"holdfast: {line}"
+    assert outcome.err.startswith("Traceback") == bool(traceback) == ("--debug" in words)
 
 
-def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise):
-    code = compile(
-        "def fail():\n    raise RuntimeError('a wire came loose')\n", "tether.py", "exec"
-    )
+def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise, holdfast):
+    text = "def fail():\n    raise RuntimeError('a wire came loose')\n"
     own = {"__name__": "tethered.tether"}
-    exec(code, own)  # noqa: S102
+    exec(compile(text, "tether.py", "exec"), own)  # noqa: S102
     installed = [SimpleNamespace(module="tethered.tether")]
     monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
-    monkeypatch.setattr("holdfast.cli.recipes.recipe_names", own["fail"])
-    result = CliRunner().invoke(app, ["recipes"])
-    assert result.exit_code == 1
-    assert result.stderr == (
+    monkeypatch.setattr("holdfast.cli.run.recipe_names", own["fail"])
+    outcome = holdfast("recipes")
+    assert outcome.status == 1
+    assert outcome.err == (
         "holdfast: this is the fault of the plug-in tethered (tether.py line 2): RuntimeError: "
         "a wire came loose (--debug shows the traceback)\n"
     )
     recipes_raise(RuntimeError("a wire came loose"))
-    assert "this is our fault" in CliRunner().invoke(app, ["recipes"]).stderr
+    assert "this is our fault" in holdfast("recipes").err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["learns"], ["run"], ["run", "demo", "--tasks", "two"], ["doctor", "--all"]]
-)
-def test_wrong_usage_is_status_2_without_a_traceback(arguments):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
-    assert "Usage" in result.stderr
-    assert "Traceback" not in result.stderr
+@pytest.mark.parametrize("words", [["learns"], ["run"], ["run", "demo", "--tasks", "two"]])
+def test_wrong_usage_is_status_2_without_a_traceback(words, holdfast):
+    outcome = holdfast(*words)
+    assert outcome.status == 2
+    assert "Usage" in outcome.err and "Traceback" not in outcome.err
 
 
-def test_a_configuration_must_be_a_mapping(tmp_path):
-    (tmp_path / "list.yaml").write_text("- method\n- seed\n")
-    result = CliRunner().invoke(app, ["run", str(tmp_path / "list.yaml"), "--out", "unused"])
-    assert result.exit_code == 2
-    assert "list.yaml: must hold a mapping" in result.stderr
-    result = CliRunner().invoke(app, ["run", str(tmp_path), "--out", "unused"])
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_dry_run_prints_a_configuration_that_resolves_to_itself(holdfast, settings, tmp_path):
-    first = holdfast("run", "demo", *settings, "--dry-run").out
-    (tmp_path / "again.yaml").write_text(first)
-    assert holdfast("run", tmp_path / "again.yaml", "--dry-run").out == first
-
-
-def test_a_dry_run_checks_the_directory_and_leaves_it_alone(holdfast, settings, tmp_path):
+def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, settings, tmp_path):
     place = tmp_path / "run"
-    command = ["run", "demo", "method=vanilla", *settings, "--out", place]
-    assert holdfast(*command, "--tasks", 2).status == 0
-    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-    assert "where 2 tasks are learned" in holdfast(*command, "--dry-run").out
-    refused = holdfast(*command, "optim.lr=0.25", "--dry-run")
-    assert refused.status == 2
-    assert "optim.lr: 0.002 -> 0.25" in refused.err
-    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize(
-    ("sent", "status", "said"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped")],
-)
-def test_an_interrupted_run_says_so_and_the_same_command_continues(
-    sent, status, said, holdfast, settings, tmp_path
-):
-    place = tmp_path / "run"
-    arguments = ["run", "demo", "method=vanilla", *settings, "stream.tasks=8", "--out", str(place)]
+    arguments = ["run", "demo", "method=vanilla", *settings, "stream.tasks=6", "--out", str(place)]
     running = Forked(arguments, stderr="pipe")
     deadline = time.monotonic() + 180
     while not (place / "matrix.csv").exists():
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    running.send_signal(sent)
+    running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
-    assert running.poll() == status
-    last = re.fullmatch(
-        rf"holdfast: {said}; (\d+) of 8 tasks are kept; the same command continues",
-        err.splitlines()[-1],
-    )
+    assert running.poll() == 130
+    wanted = r"holdfast: interrupted; (\d+) of 6 tasks are kept; the same command continues"
+    last = re.fullmatch(wanted, err.splitlines()[-1])
     assert last is not None, err
-    assert completed_in(place) == int(last[1]) < 8
+    assert completed_in(place) == int(last[1]) < 6
     assert "Traceback" not in err
     finished = holdfast(*arguments)
     assert finished.status == 0, finished.err
-    assert "task 8 of 8" in finished.err
-    assert "task 1 of 8" not in finished.err
+    assert "task 6 of 6" in finished.err and "task 1 of 6" not in finished.err
 
 
 def test_the_help_of_every_verb_loads_no_torch():
@@ -159,51 +112,19 @@ def test_the_help_of_every_verb_loads_no_torch():
         "app(['--version'], standalone_mode=False)\n"
         "assert not {'torch', 'transformers', 'matplotlib'} & sys.modules.keys()\n"
     )
-    verbs = ["run", "recipes", "doctor", "demo", "learn", "ask", "export", "capability"]
+    verbs = ["run", "doctor", "demo", "learn", "ask", "export", "capability", "suite", "serve"]
     done = subprocess.run([sys.executable, "-c", check, *verbs], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage") == 1 + len(verbs)
 
 
-PROGRAM = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
-
-
 def test_a_reader_that_leaves_ends_it_without_a_word():
     reading, writing = os.pipe()
     os.close(reading)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, "recipes"],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-        )
-    finally:
-        os.close(writing)
-    assert (done.returncode, done.stderr) == (1, b"")
-
-
-def test_a_broken_pipe_that_is_not_ours_is_told(recipes_raise):
-    recipes_raise(BrokenPipeError("a worker is gone"))
-    result = CliRunner().invoke(app, ["recipes"])
-    assert result.exit_code == 1
-    assert "this is our fault: BrokenPipeError: a worker is gone" in result.stderr
-
-
-def test_a_terminal_without_the_symbols_shows_others(tmp_path):
-    made = ["stream", "symbol-qa", "--tasks", "1", "--items", "1", "--out", str(tmp_path / "là")]
-    refused = "holdfast: standard output is ascii, which has no character \\xe0; set "
-    for arguments, line, status, error in (
-        (made, "", 2, refused + "PYTHONIOENCODING=utf-8\n"),
-        (["--help"], "--version", 0, ""),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        )
-        assert (done.returncode, done.stderr) == (status, error)
-        assert line in done.stdout
+    with open(writing, "wb") as output:
+        process = Forked(["recipes"], stdout=output, stderr="pipe")
+    assert process.communicate() == ("", "")
+    assert process.poll() == 1
 
 
 def test_an_interrupt_while_it_is_loading_is_one_line(tmp_path):
@@ -212,15 +133,77 @@ def test_an_interrupt_while_it_is_loading_is_one_line(tmp_path):
         [sys.executable, "-c", PROGRAM, "recipes"],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
     )
     assert done.returncode == 130
     assert done.stderr == "holdfast: interrupted; the same command continues\n"
 
 
-def test_the_module_is_the_command():
-    wrong = subprocess.run(
-        [sys.executable, "-m", "holdfast", "nonsense"], capture_output=True, text=True
-    )
-    assert wrong.returncode == 2
-    assert "Usage: holdfast " in wrong.stderr
+def in_a_finalizer(send) -> None:
+    class Closed:
+        def __del__(self) -> None:
+            send()
+
+    Closed()
+
+
+def in_a_collection(send) -> None:
+    def collected(phase: str, _info: object) -> None:
+        if phase == "start":
+            send()
+
+    gc.callbacks.append(collected)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(collected)
+
+
+@pytest.mark.parametrize("place", [in_a_finalizer, in_a_collection, lambda send: send()])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_verb_wherever_it_arrives(number, place):
+    before = {one: signal.getsignal(one) for one in (*SIGNALS, signal.SIGALRM)}
+    begun = time.monotonic()
+
+    def work() -> None:
+        place(lambda: os.kill(os.getpid(), number))
+        time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt) as raised, stopped_by_signals():
+        work()
+    assert raised.type is SIGNALS[number]
+    assert time.monotonic() - begun < 5
+    assert {one: signal.getsignal(one) for one in before} == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_other_errors_that_nobody_catches_are_still_told(monkeypatch):
+    def broken() -> None:
+        raise ValueError
+
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_type))
+    with stopped_by_signals():
+        in_a_finalizer(broken)
+    assert told == [ValueError]
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [
+        ("ask memory Who?", True),
+        ("ask other Who?", False),  # perhaps of a model in four bits
+        ("export memory out", False),
+        ("", False),
+    ],
+)
+def test_bitsandbytes_is_left_out_of_a_memory(words, left_out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.json").write_text("{}")
+    modules = {name: module for name, module in sys.modules.items() if name != "bitsandbytes"}
+    monkeypatch.setattr(sys, "modules", modules)
+    monkeypatch.setattr(program, "app", lambda prog_name: None)
+    monkeypatch.setattr(sys, "argv", ["holdfast", *words.split()])
+    program.start()
+    assert (modules.get("bitsandbytes", "there") is None) is left_out

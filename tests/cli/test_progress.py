@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import io
-import math
+import json
 
 import pytest
 from rich.console import Console
 
+from holdfast import RunConfig
 from holdfast.cli.progress import TaskBars, bars_on, counting, loading, showing
-from holdfast.cli.summary import half_life_words, matrix_text
+from holdfast.cli.run import half_life_words, matrix_text, print_summary
+from holdfast.cli.study_table import StudyTable, watching
 from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.commit import write_commit
+from holdfast.studies.cell import Cell, Outcome
 from tests.results.matrices import dense
 
 
@@ -22,18 +25,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def paced(durations: list[float], learned: int, horizon: int, since: float = 0.0) -> str:
-    """What is said after tasks of these durations, and ``since`` seconds into the next."""
-    clock = Clock()
-    pace = Pace(learned, clock)
-    for done, seconds in enumerate(durations, start=learned + 1):
-        clock.now += seconds
-        pace.reached(done, horizon)
-        assert pace.latest == seconds
-    clock.now += since
-    return str(pace)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,14 @@ def paced(durations: list[float], learned: int, horizon: int, since: float = 0.0
     ],
 )
 def test_the_time_to_go(durations, since, said):
-    assert paced(durations, 0, 10, since) == said
+    clock = Clock()
+    pace = Pace(0, clock)
+    for done, seconds in enumerate(durations, start=1):
+        clock.now += seconds
+        pace.reached(done, 10)
+        assert pace.latest == seconds
+    clock.now += since
+    assert str(pace) == said
 
 
 @pytest.mark.parametrize(
@@ -76,6 +74,7 @@ def test_a_log_has_one_plain_line_a_task(capsys):
         "vanilla: task 2 of 3 in 9 s, recall of all so far 0.75, about 9 s left",
         "vanilla: something [odd]",
     ]
+    assert recalled(RecallMatrix().with_row(2, {2: (1, 1)})) == "recall not measured"
 
 
 def test_bars_follow_tasks_and_phases_and_keep_brackets():
@@ -86,7 +85,6 @@ def test_bars_follow_tasks_and_phases_and_keep_brackets():
         assert (tasks.completed, tasks.total, phase.total) == (2, 5, None)
         drawn.step("training", 3, 4, 8)
         assert (phase.description.strip(), phase.completed, phase.total) == ("task 3", 4, 8)
-        assert phase.fields["note"] == "training"
         drawn.step("evaluation", 3, 1, 3)
         assert (phase.completed, phase.total, phase.fields["note"]) == (1, 3, "evaluation")
         drawn.task_done(3, 5, dense([[1.0], [1.0, 1.0], [0.5, 0.5, 0.5]]))
@@ -97,27 +95,18 @@ def test_bars_follow_tasks_and_phases_and_keep_brackets():
         assert shown in console.file.getvalue()
 
 
-def test_elsewhere_than_on_a_terminal_no_bars_are_drawn(capsys, tmp_path):
-    with showing("vanilla", 0, 3, tmp_path) as progress:
-        progress.step("training", 1, 1, 2)
-    assert isinstance(progress, TaskLines)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_an_interruption_counts_what_is_committed_not_what_was_reported(tmp_path):
+def test_an_interruption_counts_what_is_committed_not_what_was_reported(capsys, tmp_path):
     def interrupted():
-        with showing("vanilla", 0, 3, tmp_path):
+        with showing("vanilla", 0, 3, tmp_path) as progress:
+            progress.step("training", 1, 1, 2)
+            assert isinstance(progress, TaskLines)  # elsewhere than on a terminal no bars are drawn
             write_commit(tmp_path, {"completed": 2})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         interrupted()
     assert stopped.value.__notes__ == ["2 of 3 tasks are kept"]
-
-
-def test_recall_that_nobody_measured_is_no_number():
-    assert recalled(dense([[1.0], [0.5, 1.0]])) == "recall of all so far 0.75"
-    assert recalled(RecallMatrix().with_row(2, {2: (1, 1)})) == "recall not measured"
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_matrix_as_text():
@@ -128,30 +117,46 @@ def test_a_matrix_as_text():
         "           2  25 100",
         "           3   0   - 100",
     ]
-    widest = dense([[0.5] * task for task in range(1, 19)])
-    assert max(map(len, matrix_text(widest).splitlines())) <= 100
     assert "too many" in matrix_text(dense([[0.5] * task for task in range(1, 20)]))
 
 
+def test_a_summary_has_a_row_for_each_run(capsys, tmp_path):
+    lines = [
+        {"event": "task", "task": task, "seconds": {"training": 2, "commit": 1}} for task in (1, 2)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    matrix = dense([[1.0], [0.4, 1.0]])
+    print_summary({"vanilla": (matrix, tmp_path), "si_sd_replay_olora[1]": (matrix, tmp_path)})
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert head == [
+        "method",
+        "tasks",
+        "Final",
+        "Diag",
+        "Forget",
+        "W(10)",
+        "transfer",
+        "half-life",
+        "seconds",
+    ]
+    numbers = ["2", "0.700", "1.000", "0.600", "-", "-", "1", "6"]
+    assert rows == [["vanilla", *numbers], ["si_sd_replay_olora[1]", *numbers]]
+
+
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("matrix", "words"),
     [
-        ([[1.0], [0.4, 1.0]], "1"),
-        ([[1.0], [0.8, 1.0]], ">1"),  # at the last age that was seen
-        ([[0.0], [0.0, 0.0]], "-"),  # nothing was learned
+        (dense([[1.0], [0.4, 1.0]]), "1"),
+        (dense([[1.0], [0.8, 1.0]]), ">1"),  # at the last age that was seen
+        (dense([[0.0], [0.0, 0.0]]), "-"),  # nothing was learned
+        (RecallMatrix().with_row(3, {1: (1, 1), 3: (1, 1)}), "-"),  # ages that nobody saw
     ],
 )
-def test_half_lives_in_words(rows, words):
-    assert half_life_words(summarise(dense(rows))) == words
+def test_half_lives_in_words(matrix, words):
+    assert half_life_words(summarise(matrix)) == words
 
 
-def test_no_half_life_is_claimed_over_ages_that_nobody_saw():
-    matrix = RecallMatrix().with_row(3, {1: (1, 1), 3: (1, 1)})
-    assert math.isnan(matrix[3, 2])
-    assert half_life_words(summarise(matrix)) == "-"
-
-
-def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys) -> None:
+def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys):
     """What was there at the start took no time, so it says nothing of how long the rest takes."""
     clock = Clock()
     with counting("real_qa", clock) as report:
@@ -168,9 +173,8 @@ def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys) ->
     ]
 
 
-def test_the_collector_rests_while_libraries_load_and_works_again_afterwards() -> None:
+def test_the_collector_rests_while_libraries_load_and_works_again_afterwards():
     with loading():
-        assert not gc.isenabled()
         with loading():
             assert not gc.isenabled()
         assert not gc.isenabled()
@@ -178,3 +182,49 @@ def test_the_collector_rests_while_libraries_load_and_works_again_afterwards() -
     with pytest.raises(RuntimeError), loading():
         raise RuntimeError
     assert gc.isenabled()
+
+
+def cell(seed: int) -> Cell:
+    return Cell("replay[0.5]", RunConfig.of({"method": "replay", "seed": seed}), horizon=4)
+
+
+def tell(watch: StudyTable) -> None:
+    """Four cells of four tasks: one was there, one is at work, one has failed, one waits."""
+    watch.begins(cells=4, tasks=16, missing=12)
+    watch.finished(Outcome(cell(1), learned=0, seconds=0.0))
+    watch.started(cell(2))
+    watch.task_done(cell(2), 1)
+    watch.task_done(cell(2), 2)
+    watch.started(cell(3))
+    watch.event(cell(3), "lost its worker")
+    watch.finished(Outcome(cell(3), learned=0, seconds=1.0, error="no room"))
+
+
+def test_the_table_of_a_study_says_who_is_where_and_what_failed():
+    console, clock = Console(file=io.StringIO(), width=100, force_terminal=False), Clock()
+    drawn = StudyTable("search", 16, console, clock)
+    tell(drawn)
+    console.print(drawn)
+    clock.now += 10
+    drawn.task_done(cell(2), 3)
+    console.print(drawn)
+    lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    assert lines[0] == "search: replay[0.5], seed 3: lost its worker"
+    assert "6 of 16 tasks" in lines[1]
+    assert lines[2] == "2 of 4 cells done, 1 running, 1 failed"
+    assert lines[3].startswith("replay[0.5], seed 2 task 2 of 4")
+    assert lines[4] == "failed: replay[0.5], seed 3: no room"
+    assert "7 of 16 tasks about 1:30 min left" in lines[5]  # nine more, ten seconds each
+    drawn.begins(cells=2, tasks=8, missing=8)  # of the next horizon, counted from zero
+    assert drawn.counts() == "0 of 2 cells done, 1 running, 1 failed"
+
+
+def test_a_study_in_a_log_has_lines(capsys):
+    with watching("suite", 16) as watch:
+        tell(watch)
+        watch.learned = 15
+        watch.task_done(cell(2), 4)
+    assert capsys.readouterr().err.splitlines() == [
+        "suite: replay[0.5], seed 3: lost its worker",
+        "suite, tasks: 16 of 16, 2 of 4 cells done, 1 running, 1 failed",
+    ]

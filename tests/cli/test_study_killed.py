@@ -1,30 +1,143 @@
-"""A search by real processes, killed for good; tests/studies kills one at every moment, inline."""
+"""A search by real processes: killed for good, on a Ray cluster, robbed of a node, interrupted."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
-from tests.cli.real_search import (
-    assert_same_bytes,
-    await_tasks,
-    begun,
-    finish,
-    undisturbed,
-    write_recipe,
-)
+import pytest
+import yaml
+
+from tests.forked import Forked
+from tests.studies.inline import Inline
+
+TABLES = ("trace.csv", "trace.json", "leaderboard.csv", "leaderboard.json")
+MARK = "HOLDFAST_TEST_MARK"  # of a process and all that it starts
+# Ray's workers are nice; beside other tests they would hardly ever run.
+NICENESS = {"RAY_worker_niceness": "0"}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Path:
+    """Four candidates, of which two go on to the second horizon."""
+    recipe = {
+        "base": "demo",
+        "set": {
+            "backbone.name": str(tiny_directory),
+            "stream.tasks": 8,
+            "stream.items_per_task": 4,
+            "optim.epochs": 2,
+            "lora.rank": 2,
+            "evaluation.max_new_tokens": 16,
+        },
+        "space": {"weight": ["none", "si"], "allocation": ["shared", "merge"]},
+        "schedule": {"horizons": [1, 8], "survivors": ["half"]},
+        "seeds": [1],
+    }
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, recipe: Path) -> Path:
+    place = tmp_path_factory.mktemp("whole")
+    undisturbed(recipe, place)
+    return place
+
+
+def undisturbed(recipe: Path, out: Path) -> None:
+    """The search in this process, one cell after the other."""
+    from holdfast.cli.main import app
+
+    arguments = ["search", str(recipe), "--out", str(out)]
+    with patch("holdfast.cli.study.executor", lambda *_: Inline()):
+        assert app(arguments, standalone_mode=False) is None
+
+
+def begun(recipe: Path, out: Path, *options: str, tasks: int, **more: str) -> Forked:
+    """The search in a process of its own, whose cells have learned so many tasks together."""
+    arguments = ["search", recipe, "--out", out, *options]
+    process = Forked(arguments, stderr="pipe", environment={**os.environ, **NICENESS, **more})
+    deadline = time.monotonic() + 300  # starting Ray and workers takes what the machine has left
+    while sum(len(log.read_bytes().splitlines()) for log in out.rglob("log.jsonl")) < tasks:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def assert_same_bytes(one: Path, other: Path) -> None:
+    for name in TABLES:
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    matrices = sorted(path.relative_to(one) for path in one.rglob("matrix.csv"))
+    assert len(matrices) == 4
+    for path in matrices:
+        assert (one / path).read_bytes() == (other / path).read_bytes()
 
 
 def test_killed_while_it_learns_the_search_ends_with_the_same_bytes(
-    tmp_path: Path, tiny_directory: Path
+    recipe: Path, whole: Path, tmp_path: Path
 ) -> None:
-    recipe = write_recipe(tmp_path / "small.yaml", tiny_directory, (1, 3))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    undisturbed(recipe, whole)
-    process = begun(recipe, killed, "--workers", "1")
-    await_tasks(killed, process, 2)
+    process = begun(recipe, tmp_path, "--workers", "1", tasks=2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert not (killed / "leaderboard.csv").exists()
-    finish(begun(recipe, killed, "--workers", "1"))
-    assert_same_bytes(whole, killed)
+    assert not (tmp_path / "leaderboard.csv").exists()
+    undisturbed(recipe, tmp_path)
+    assert_same_bytes(whole, tmp_path)
+
+
+@pytest.fixture
+def cluster() -> Iterator[object]:
+    """A Ray cluster of a head and another node, one cell at a time on each."""
+    from ray.cluster_utils import Cluster
+
+    size = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
+    with patch.dict(os.environ, NICENESS):
+        nodes = Cluster(initialize_head=True, head_node_args=size)
+        nodes.other = nodes.add_node(**size)
+    yield nodes
+    nodes.shutdown()
+
+
+def test_robbed_of_a_node_the_search_ends_with_the_same_bytes(
+    cluster, recipe: Path, whole: Path, tmp_path: Path
+) -> None:
+    options = ("--executor", "ray", "--ray-address", cluster.address)
+    process = begun(recipe, tmp_path, *options, tasks=5)
+    cluster.remove_node(cluster.other, allow_graceful=False)
+    _, error = process.communicate(timeout=240)
+    assert process.poll() == 0, error
+    assert "lost its worker" in error
+    assert_same_bytes(whole, tmp_path)
+
+
+def test_a_laptop_needs_no_cluster_and_ctrl_c_ends_all_that_was_started(
+    recipe: Path, tmp_path: Path
+) -> None:
+    mark = uuid.uuid4().hex
+    process = begun(recipe, tmp_path, "--executor", "ray", tasks=1, **{MARK: mark})
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.poll() == 130
+    assert error.splitlines()[-1] == "holdfast: interrupted; the same command continues"
+    deadline = time.monotonic() + 90  # Ray's agents look for their parent now and then
+    while left := started_with(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def started_with(mark: str) -> list[str]:
+    """The commands of the living processes that carry the mark."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if f"{MARK}={mark}".encode() in (place / "environ").read_bytes():
+                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:80])
+    return found

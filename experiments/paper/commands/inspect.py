@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.stream.inspect import FEW, print_example, print_items, say, spread
+from holdfast.cli.stream import FEW, print_example, print_items, say, spread
 from holdfast.core.errors import HoldfastError
 
 

@@ -9,8 +9,7 @@ import typer
 
 from experiments.paper.commands.model import Concurrency, EndpointUrl, ServedModel
 from experiments.paper.commands.output import claim, finish
-from holdfast.cli.stream.model import text_model
-from holdfast.cli.stream.output import Layout, Out
+from holdfast.cli.stream import Layout, Out, text_model
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def llm_qa(
         str | None,
         typer.Option("--novel-to", help="Leave out what this backbone answers; off by default."),
     ] = None,
-    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = "released",
 ) -> None:
     """Write LLM-QA: questions about fictional entities, a topic a task.
 

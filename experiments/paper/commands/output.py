@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.stream.output import Layout, place_of, print_stream, write
+from holdfast.cli.stream import Layout, place_of, print_stream, write
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import require_directory
 

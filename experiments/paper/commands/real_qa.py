@@ -11,8 +11,7 @@ import typer
 
 from experiments.paper.commands.model import Backbone, Concurrency, EndpointUrl, ServedModel
 from experiments.paper.commands.output import claim, finish
-from holdfast.cli.stream.model import text_model
-from holdfast.cli.stream.output import Layout, Out
+from holdfast.cli.stream import Layout, Out, text_model
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def real_qa(
             "counts them.",
         ),
     ] = 384,
-    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = Layout.released,
+    layout: Annotated[Layout, typer.Option("--layout", help="The format.")] = "released",
 ) -> None:
     """Build Real-QA from public question sets, without what the model answers already.
 

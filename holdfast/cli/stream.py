@@ -1,0 +1,232 @@
+"""`holdfast stream`: make, convert and look at streams."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from typer import Argument, Option
+
+from holdfast.cli.learn import AnswerColumn, QuestionColumn
+from holdfast.cli.progress import loading
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.builders.text_model import TextModel
+    from holdfast.streams import Item, Stream
+
+Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
+Layout = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
+Value = TypeVar("Value")
+_WIDTH = 13
+FEW = 5
+# Keys of a stream's provenance that are printed; model: the one that filtered or wrote it.
+_TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
+
+
+def symbol_qa(
+    out: Out,
+    seed: Annotated[int, Option(help="42 gives the published stream.")] = 42,
+    tasks: Annotated[int, Option(help="How many tasks.")] = 100,
+    items: Annotated[int, Option(help="Items in each task.")] = 100,
+    layout: Annotated[Layout, Option(help="The format.")] = "released",
+) -> None:
+    """Write Symbol-QA: random six-letter keys, each with a random value."""
+    from holdfast.streams import symbol_qa as generate
+
+    place = place_of(out, layout)
+    made = generate(tasks, items, seed)
+    write(made, place, layout)
+    print_stream(made, place)
+
+
+def convert(
+    source: Annotated[Path, Argument(metavar="IN", help="A stream in any format.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="Where to write it.")],
+    to: Annotated[
+        Layout | None,
+        Option(
+            help="The format; by default OUT's name decides: a .jsonl file, a table (.csv, .tsv, "
+            ".json, .parquet, .xlsx), or released."
+        ),
+    ] = None,
+    items_per_task: Annotated[
+        int | None, Option(help="Cut rows that name no task into such tasks.")
+    ] = None,
+    question_column: QuestionColumn = None,
+    answer_column: AnswerColumn = None,
+) -> None:
+    """Convert between the published layout, JSON lines, tables and a saved Hugging Face dataset."""
+    from holdfast.streams import QuestionRegistry, read_stream
+    from holdfast.streams.rows import Columns
+    from holdfast.streams.stream import items_of
+    from holdfast.streams.tables import TABLES
+
+    suffix = out.suffix.lower()
+    if to is None:
+        to = "jsonl" if suffix == ".jsonl" else "released"
+        to = "table" if suffix in TABLES else to
+    elif to == "table" and suffix not in TABLES:
+        raise HoldfastError(f"{out}: a table's name ends with one of {', '.join(TABLES)}")
+    elif to not in ("jsonl", "table") and suffix in (".jsonl", *TABLES):
+        raise HoldfastError(f"{out}: --to {to} writes a directory; name one, or leave it out")
+    stream = read_stream(source, items_per_task, Columns(question_column, answer_column))
+    if to != "released":
+        # Readers of these formats refuse repeated questions, so name their places now.
+        questions = QuestionRegistry()
+        for place, item in items_of(stream.tasks):
+            questions.add(item, f"{source}: {place}")
+    write(stream, out, to)
+    print_stream(stream, out)
+
+
+def inspect(
+    path: Annotated[Path, Argument(help="A stream in any format.")],
+    backbone: Annotated[
+        str, Option(help="Whose tokens to count; a name or a directory.")
+    ] = "embedded",
+    examples: Annotated[int, Option(min=0, help="Items to show.")] = 3,
+) -> None:
+    """Show counts, lengths in tokens, repeated questions, examples and the fingerprint."""
+    with loading("reading the stream"):
+        from holdfast.backbone.load import load_tokenizer
+        from holdfast.streams import load_stream
+
+        stream = load_stream(path)
+        items = [item for task in stream.tasks for item in task.items]
+        tokenizer = load_tokenizer(backbone)  # its absence is reported before anything is printed
+    sizes = sorted(len(task.items) for task in stream.tasks)
+    each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    say("stream", f"{stream.name}, {len(sizes)} tasks of {each} items, {sum(sizes)} in all")
+    say("fingerprint", stream.fingerprint)
+    for key in sorted(set(stream.about) & _TOLD):
+        say(key, str(stream.about[key]))
+    say("case", "must be exact" if stream.exact_case else "does not count")
+    print_items(items, tokenizer, backbone)
+    for key in ("dataset", "topic"):
+        counts = Counter(str(item.details[key]) for item in items if key in item.details)
+        shown = [f"{name} {count}" for name, count in sorted(counts.items())[:12]]
+        if len(counts) > len(shown):
+            shown.append(f"... {len(counts)} in all")
+        if counts:
+            say(key, ", ".join(shown))
+    for item in spread(items, examples):
+        print_example(item.question, (item.answer, *item.aliases))
+
+
+def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
+    """Print lengths, aliases and repeated questions."""
+    from holdfast.streams import Template
+
+    if not items:
+        return
+    template = Template()
+    lengths = sorted(
+        len(tokenizer(template.text(item), add_special_tokens=False)["input_ids"]) for item in items
+    )
+    limit = template.config.max_length
+    longer = sum(length > limit for length in lengths) or "none"
+    middle = lengths[len(lengths) // 2]
+    counted = f"{lengths[0]} to {lengths[-1]} a sequence of {backbone}, median {middle}"
+    say("tokens", f"{counted}; {longer} above {limit}")
+    answers = Counter(item.answer for item in items)
+    shared = sum(count for count in answers.values() if count > 1)
+    say("answers", f"{len(answers)} different; {shared} items share theirs with others")
+    aliased = sum(bool(item.aliases) for item in items)
+    say("aliases", f"{aliased} items accept other answers too")
+    questions = Counter(item.question for item in items)
+    twice = [question for question, count in questions.items() if count > 1]
+    say("repeats", f"{len(twice)} questions stand more than once" if twice else "none")
+    for question in twice[:FEW]:
+        given = sorted({item.answer for item in items if item.question == question})
+        print_example(question, tuple(given))
+
+
+def spread(values: Sequence[Value], count: int) -> list[Value]:
+    """At most ``count`` values, evenly spaced, beginning with the first."""
+    count = min(count, len(values))
+    return [values[index * len(values) // count] for index in range(count)]
+
+
+def print_example(question: str, answers: tuple[str, ...]) -> None:
+    """Print a question and what is accepted as its answer."""
+    shown = " | ".join(answers[:FEW]) + (" | ..." if len(answers) > FEW else "")
+    say("", f"{question} -> {shown}")
+
+
+def say(what: str, text: str) -> None:
+    """Print a line below the same column as all others."""
+    print(f"{what:<{_WIDTH}}{text}")
+
+
+def place_of(out: Path, layout: Layout) -> Path:
+    """The path of a stream written to ``out``, to be given to `run`."""
+    from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
+
+    if layout == "table":
+        raise HoldfastError(
+            f"--layout table: write another layout, then holdfast stream convert {out} FILE.csv"
+        )
+    inside = {"jsonl": JSONL_IN_DIRECTORY, "datasets": DATASET_IN_DIRECTORY}
+    if out.suffix.lower() == ".jsonl":
+        if layout == "datasets":
+            raise HoldfastError(f"{out}: --layout datasets writes a directory; name one")
+        return out
+    return out / inside[layout] if layout in inside else out
+
+
+def write(stream: Stream, place: Path, layout: Layout) -> None:
+    """Write a stream; warn if the format loses exact case. HoldfastError if the place is taken."""
+    from holdfast.streams import write_dataset, write_jsonl, write_released
+    from holdfast.streams.tables import write_table
+
+    place = Path(os.path.abspath(place))
+    if place.suffix.lower() == ".jsonl" or layout == "table":
+        if place.exists():
+            raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
+        (write_table if layout == "table" else write_jsonl)(stream, place)
+    else:
+        (write_dataset if layout == "datasets" else write_released)(stream, place)
+    if stream.exact_case and layout != "released":
+        print(
+            "this format does not say that answers need their exact case; run it with "
+            "evaluation.match=exact",
+            file=sys.stderr,
+        )
+
+
+def print_stream(stream: Stream, place: Path) -> None:
+    """Print a stream's name, size, fingerprint and path."""
+    items = sum(len(task.items) for task in stream.tasks)
+    print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
+    print(f"fingerprint {stream.fingerprint}")
+    print(place)
+
+
+def text_model(
+    backbone: str, endpoint: str | None, model: str | None, concurrency: int | None
+) -> TextModel:
+    """What writes for a command: the endpoint's model if a URL is given, else the backbone.
+
+    An endpoint gets the key OPENAI_API_KEY.
+    """
+    if endpoint is not None:
+        from holdfast.builders.endpoint import Endpoint
+
+        return Endpoint(endpoint, model, concurrency=concurrency or 16)
+    if model is not None or concurrency is not None:
+        option = "--model" if model is not None else "--concurrency"
+        raise HoldfastError(
+            f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
+        )
+    from holdfast.backbone.load import load_backbone
+    from holdfast.backbone.model import Backbone
+    from holdfast.builders.local_model import BackboneModel
+    from holdfast.core.config import build
+
+    config = build(Backbone.Config, {"name": backbone}, source="--backbone")
+    return BackboneModel(load_backbone(config), backbone)

@@ -1,0 +1,87 @@
+"""What `learn` is told, and a conversation with a memory on a chat model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.ask import respond
+from holdfast.cli.learn import told
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import lock_directory
+from holdfast.memory.memory import Memory
+from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, when
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        (["What is the token?", "TOKEN=abc"], ("What is the token?", "TOKEN=abc")),
+        (["E=mc2", "a formula"], ("E=mc2", "a formula")),
+        (["x=1", "--", "y=2"], ("x=1", "y=2")),
+        (["--", "--existing", "-v"], ("--existing", "-v")),
+        (["--", "facts.csv", "a table"], ("facts.csv", "a table")),
+        (["--", "-", "a dash"], ("-", "a dash")),
+    ],
+)
+def test_in_every_position_of_a_fact_text_is_text(arguments, fact):
+    texts = len(arguments) - arguments.index("--") - 1 if "--" in arguments else 0
+    assert told([one for one in arguments if one != "--"], texts) == [fact]
+
+
+def test_a_source_is_a_source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "who=me").write_text("")
+    assert told([]) is None
+    for source in ("-", "facts.jsonl", "symbol_qa", "who=me", "not here.jsonl"):
+        assert told([source]) == source  # what cannot be read is refused by its reader
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts", "words"),
+    [
+        (["Who rings?"], 0, "'Who rings.' is no file; to teach it as a question, put its answer"),
+        (["Who"], 1, "'Who' is no file; to teach it as a question, put its answer"),
+        (["Who", "rings", "the bell?"], 0, "'the bell.': one question and one answer are expected"),
+        (["-", "Ann"], 0, "'Ann': - is a source of facts, and takes no answer"),
+        (["facts.csv", "seed=4"], 0, "facts.csv: no such file"),
+    ],
+)
+def test_what_is_neither_is_refused(arguments, texts, words):
+    with pytest.raises(HoldfastError, match=words):
+        told(arguments, texts)
+
+
+def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> None:
+    memory = Memory(chat_memory)
+    assert respond(memory, FACTS[0][0]) == FACTS[0][1]
+    own = respond(memory, UNTAUGHT)
+    assert own == f"{memory.ask(UNTAUGHT)}\n  (the model's own answer; it was not taught that)"
+    listed = respond(memory, "who keeps the lighthouse of velm")
+    assert listed.startswith(FACTS[0][1])
+    refused = respond(memory, UNTAUGHT, taught_only=True)
+    assert refused.startswith("it was not taught that; the model would say")
+    assert respond(memory, FACTS[0][0], taught_only=True) == FACTS[0][1]
+    assert "marked" in respond(memory, "/help") and "/teach" in respond(memory, "/help")
+
+
+def test_teaching_and_what_is_missed(chat_memory: Path, tmp_path: Path) -> None:
+    memory = Memory(copied(chat_memory, tmp_path / "m"))
+    assert respond(memory, "/forgotten") == "nothing; all 3 facts are answered from the weights"
+    question, answer = MORE[0]
+    said = respond(memory, f"/teach {question} {answer}")
+    assert "lesson 2: 1 of 1 facts answered from the weights" in said
+    assert respond(memory, question) == answer
+    question, answer = MORE[1]
+    with lock_directory(memory.directory):  # as a lesson of another process does
+        said = respond(memory, f"/teach {question} {answer}")
+        assert said == "another process learns here; this fact is on file and learned next"
+    when(memory.directory, lambda states: states[2].state == "learned")
+    assert respond(memory, question) == answer
+    for wrong, words in (
+        ("/teach Who is it?", "/teach takes a question"),
+        ("/teech", "no command"),
+    ):
+        with pytest.raises(HoldfastError, match=words):
+            respond(memory, wrong)
