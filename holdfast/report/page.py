@@ -52,9 +52,10 @@ _SHAPED: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 def write_page(study: Study, path: str | Path, *, title: str | None = None) -> Path:
     """Write a study as one HTML file that loads no other file and no URL; return its path.
 
-    study: from :func:`holdfast.read_study`; title: None for the names of the data sets.
-    Equal studies at equal paths give equal files. Raises HoldfastError for a study without a
-    trajectory or a search, or a path that cannot be written.
+    study: from :func:`holdfast.read_study`; path: in a folder that exists; title: None for the
+    names of the data sets. Equal studies at equal paths give equal files.
+    Raises HoldfastError for a study without a trajectory or a search, or a path that cannot be
+    written.
     Source: app:results.
     """
     path = Path(path)

@@ -89,7 +89,7 @@ def test_recipes_are_listed_and_printed(holdfast):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], ["facts.jsonl", "empty"]),
+        ([], ["facts.jsonl", "holds no facts"]),
         (["{oops"], ["facts.jsonl", "line 1"]),
         ([json.dumps(GOOD), json.dumps({**GOOD, "answer": "at sea"})], ["line 2", "two answers"]),
         ([json.dumps({**GOOD, "answer": "a}b"})], ["line 1", "braces"]),

@@ -204,6 +204,7 @@ def test_every_run_has_its_identity_its_files_and_its_settings(tmp_path):
     suite = synthetic.write_suite(tmp_path / "studies" / "suite", ("vanilla", "sd"), (1,), tasks=3)
     synthetic.write_trajectory(tmp_path / "own", "merge", 1, 3, settings={"optim.lr": 0.5})
     study = read_study(suite, tmp_path / "own")
+    (tmp_path / "reports").mkdir()
     path = write_page(study, tmp_path / "reports" / "report.html")
     text = path.read_text(encoding="utf-8")
     page = Read(text)
