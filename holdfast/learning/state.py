@@ -118,7 +118,10 @@ class Store:
             # safetensors makes files that only their owner may read; use the folder's permissions.
             with contextlib.suppress(OSError):
                 temporary.chmod(path.parent.stat().st_mode & 0o666)
-        return path.stat().st_size, _digest(path)
+        try:
+            return path.stat().st_size, _digest(path)
+        except OSError as error:  # such as a directory that was moved just now
+            raise damaged(path, f"cannot be read ({error.strerror})") from error
 
     def load(self, commit: Commit, name: str) -> dict[str, Tensor]:
         """Read a file of a commit; HoldfastError when its digest is not the committed one."""
