@@ -1,4 +1,4 @@
-"""`holdfast analyse`, `report`, `items`: tables, figures and pages of what was learned."""
+"""`holdfast analyse`: tables and figures of what was learned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from holdfast.analysis.study import Study
     from holdfast.analysis.tables import Analysis, Table
     from holdfast.report.figures import Figures, StudyFigures
@@ -59,7 +57,7 @@ def write_analysis(
     """Write the wanted tables and figures of a study, and print what is not there."""
     from holdfast.results.description import is_described
 
-    place = out or _beside(directories, "analysis")
+    place = out or beside(directories, "analysis")
     if is_described(place) or (place / "study.json").is_file():
         # Results would overwrite a suite's own cells.csv.
         raise HoldfastError(f"{place}: is what a study or a run wrote; give another --out")
@@ -99,7 +97,8 @@ def _dotted(lines: list[str]) -> dict[str, Any]:
     return values
 
 
-def _beside(directories: Sequence[Path], name: str) -> Path:
+def beside(directories: Sequence[Path], name: str) -> Path:
+    """The default place of a result; HoldfastError where several directories leave it open."""
     if len(directories) > 1:
         raise HoldfastError("several directories: say with --out where the result goes")
     return directories[0] / name
@@ -140,83 +139,3 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
             *(f"- {name}: {why}\n" for name, why in analysis.absent.items()),
         ]
     write_text_atomically(place / "analysis.md", "".join(parts))
-
-
-def report(
-    directories: Directories,
-    out: Annotated[Path | None, Option(help="The page; DIR/report.html if unsaid.")] = None,
-    title: Annotated[str | None, Option(help="Its title.")] = None,
-) -> None:
-    """Write one HTML page that works offline: tables, matrices, curves, provenance."""
-    print(write_report(*directories, out=out or _beside(directories, "report.html"), title=title))
-
-
-def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
-    """Write the page of a study, by default into its first directory; return its path."""
-    with loading("making the page"):
-        from holdfast.analysis.study import read_study
-        from holdfast.core.files import make_folder
-        from holdfast.report.page import write_page
-
-        study = read_study(*directories)
-        if out is None:
-            out = directories[0] / "report.html"
-        else:
-            make_folder(out.parent, parents=True)
-        return write_page(study, out, title=title)
-
-
-def items(
-    run: Annotated[
-        Path, Argument(metavar="RUN", help="A run with evaluation.items or sampling.keep.")
-    ],
-    out: Annotated[Path | None, Option(help="Write every verdict there, as CSV.")] = None,
-    figure: Annotated[
-        Path | None, Option(help="Draw who is in the samples there, as FIGURE.png and .pdf.")
-    ] = None,
-    show: Annotated[int, Option(min=0, help="How many of the first lost items to print.")] = 10,
-) -> None:
-    """Recall by item: by age, by length, by rehearsal, and which facts went first."""
-    from holdfast.analysis.items import read_items
-    from holdfast.analysis.samples import sampled
-    from holdfast.analysis.tables import markdown
-    from holdfast.core.files import write_text_atomically
-
-    found = read_items(run)
-    frame = found.to_frame()
-    if len(frame):
-        _print_recall(frame, show)
-    if found.samples:
-        print(f"the samples before each task:\n{markdown(sampled(found))}")
-    if figure is not None:
-        from holdfast.analysis.item_tables import item_tables
-        from holdfast.analysis.study import read_study
-        from holdfast.report.bars import plot_samples
-        from holdfast.report.figures import save
-
-        kept = item_tables(read_study(run).cells)
-        save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
-        print(figure.with_suffix(".png"))
-    if out is not None:
-        write_text_atomically(out, frame.to_csv(index=False), parents=True)
-        print(out)
-
-
-def _print_recall(frame: pd.DataFrame, show: int) -> None:
-    from holdfast.analysis import items as tables
-    from holdfast.analysis.tables import markdown
-
-    print(f"recalled, by tasks learned since:\n{markdown(tables.by_age(frame))}")
-    last = frame["after_task"].max()
-    by = {
-        "characters of question and answer": tables.by_length(frame),
-        "samples that asked it": tables.by_rehearsal(frame),
-    }
-    for what, table in by.items():
-        if len(table):
-            print(f"after task {last}, by {what}:\n{markdown(table)}")
-    lives = tables.lives(frame)
-    lost = lives[lives["lost_after"].notna()]
-    if show and len(lost):
-        columns = ["on_task", "question", "answer", "life", "lost_after"]
-        print(f"lost first, of {len(lost)} lost:\n{markdown(lost[columns].head(show))}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import made_ready
 from holdfast.cli.progress import WorkBars, loading, showing
+from holdfast.cli.report import write_report
 from holdfast.cli.run import matrix_text, print_summary
 from holdfast.core.errors import HoldfastError
 from holdfast.recipes import recipe

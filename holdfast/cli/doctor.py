@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what this machine can run, and what a run would take; `check-plugin`."""
+"""`holdfast doctor`: what this machine can run, and what a run would take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from typer import Argument, Option
 from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.progress import loading
 from holdfast.cli.run import configuration, dataset_of
-from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -329,23 +328,3 @@ def _size(count: float) -> str:
         if count >= factor:
             return f"{count / factor:,.{1 if count < 100 * factor else 0}f} {unit}"
     return f"{count / 2**10:,.0f} KiB"
-
-
-def check_plugin(
-    name: Annotated[str, Argument(metavar="NAME", help="As a method's tag has it.")],
-    overrides: Overrides = None,
-) -> None:
-    """Learn three short tasks with a mechanism, and check what every mechanism has to keep.
-
-    Exit status 1 when it does not keep something.
-    """  # fmt: skip
-    with loading():
-        from holdfast.learning.mechanism_check import check_mechanism
-
-    broken = False
-    for found in check_mechanism(name, overrides or []):
-        broken |= not found.kept
-        told = "kept  " if found.kept else "BROKEN"
-        print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
-    if broken:
-        raise typer.Exit(1)

@@ -1,25 +1,20 @@
-"""`holdfast evaluate`, what a memory knows and costs; `capability`, what a model can still do."""
+"""`holdfast evaluate`: what a memory knows and costs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from holdfast.cli.fetch import opened_memory
 from holdfast.cli.printing import json_line, print_table
-from holdfast.cli.progress import WorkBars, counting, loading
+from holdfast.cli.progress import WorkBars, loading
 from holdfast.cli.verbs import MemoryPath
-from holdfast.core.errors import HoldfastError
-from holdfast.memory.record import is_memory, require_memory
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.capability.model import Model
     from holdfast.memory.evaluation.result import MemoryEvaluation
-    from holdfast.results import CapabilityRow
 
 
 def evaluate(
@@ -94,104 +89,3 @@ def _measured(
             f"{kept} measures are kept in {out}" if out else "nothing is kept without --out DIR"
         )
         raise
-
-
-def capability(
-    targets: Annotated[
-        list[str],
-        Argument(
-            metavar="DIR|MODEL...",
-            help="Trajectories or memories, or one backbone: embedded, a hub name or a directory.",
-        ),
-    ],
-    tasks: Annotated[
-        str, Option(help="Suites, also mmlu and corpus.", metavar="NAME,...")
-    ] = "gsm8k,math,mgsm,mmlu_redux,text",
-    limit: Annotated[
-        int | None, Option(help="Items of each suite at most; all by default.")
-    ] = None,
-    data_root: Annotated[
-        Path | None, Option(help="Folder of published files; without it, the hub.")
-    ] = None,
-    out: Annotated[
-        Path | None, Option(help="Where the results go; a trajectory's lie beside it by default.")
-    ] = None,
-    after_task: Annotated[
-        int | None, Option(help="Of a trajectory: a kept boundary, 0 for the unmodified backbone.")
-    ] = None,
-    redux_errors: Annotated[
-        Literal["drop", "keep", "correct"], Option(help="Items that MMLU-Redux marks as wrong.")
-    ] = "drop",
-) -> None:
-    """Measure general capability: mathematics, knowledge, and the language itself.
-
-    The same command continues where it was stopped.
-    """
-    from holdfast.results.description import is_trajectory
-
-    backbones = [target for target in targets if not is_trajectory(Path(target))]
-    if out is not None and len(targets) > 1:
-        raise HoldfastError("--out takes the results of one model; give one, or leave --out away")
-    for backbone in backbones:
-        _check_backbone(backbone, out, after_task)
-
-    with loading():
-        from holdfast.capability.model import plain_model, trajectory_model
-        from holdfast.capability.run import measure, questions, suites
-
-    names = [name.strip() for name in tasks.split(",") if name.strip()]
-    with loading("reading the questions"):
-        asked = questions(suites(redux_errors), names, data_root, limit)
-    with loading("loading the model"):
-        models = [
-            plain_model(target, out)
-            if target in backbones and out is not None
-            else trajectory_model(Path(target), after_task, out)
-            for target in targets
-        ]
-    for model in models:
-        measure(model, asked, counting)
-    for model in models:
-        _print_scores(model, [question.suite.name for question in asked])
-    for model in models:
-        print(model.directory)
-
-
-def _check_backbone(name: str, out: Path | None, after_task: int | None) -> None:
-
-    if is_memory(Path(name)):
-        raise HoldfastError(f"{name}: is a memory; holdfast evaluate {name} measures what it keeps")
-    if out is None:
-        raise HoldfastError(
-            f"{name}: is no trajectory, and the results of a backbone need a place; add --out DIR"
-        )
-    if after_task is not None:
-        raise HoldfastError(f"{name}: --after-task is for trajectories; leave it away")
-
-
-def _print_scores(model: Model, suites: Sequence[str]) -> None:
-    from holdfast.results.capability import boundary, read_boundary
-
-    past: dict[str, CapabilityRow] = {}
-    if model.after_task:
-        before = boundary(Path(model.label), 0)
-        past = {row.suite: row for row in read_boundary(before, 0)}
-        print(f"{model.label} after {model.after_task} tasks; change since before the first:")
-    else:
-        print(f"{model.label}, unmodified:")
-    found = {row.suite: row for row in read_boundary(model.directory, model.after_task)}
-    rows = []
-    for row in (found[suite] for suite in suites):
-        value, items = f"{row.value:.3f}", str(row.items)
-        cells = [value, "-", items, str(row.extracted)]
-        if row.bits_per_byte is not None:
-            cells = ["-", value, items, "-"]
-        rows.append([row.suite, *cells, _change(row, past.get(row.suite))])
-    print_table(["suite", "score", "bits/byte", "items", "extracted", "change"], rows)
-
-
-def _change(row: CapabilityRow, before: CapabilityRow | None) -> str:
-    """The change from the unmodified backbone; ``-`` unless both have the same settings."""
-    if before is None or before.settings != row.settings:
-        return "-"
-    return f"{row.value - before.value:+.3f}"

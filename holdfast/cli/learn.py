@@ -1,10 +1,9 @@
-"""`holdfast learn`, `lessons`, `consolidate`: what a memory is taught, and how far it is."""
+"""`holdfast learn`: teach a memory facts."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +15,10 @@ from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, counting, loading
 from holdfast.cli.verbs import MemoryPath, texts_in
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.memory.record import PROGRESS_OF_ALL, is_memory, read_record, require_memory
+from holdfast.memory.record import is_memory, read_record, require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
-    from holdfast.memory.states import LessonState
     from holdfast.streams import Stream
 
 QuestionColumn = Annotated[
@@ -240,99 +238,3 @@ def _learn_facts(
     else:
         print("\n".join(outcome_lines(outcome)))
         print(memory.directory)
-
-
-def lessons(
-    memory: MemoryPath,
-    cancel: Annotated[
-        str | None,
-        Option(
-            metavar="WHICH",
-            help="Cancel lessons that are not learned: a number, a range like 3-9, or all. The "
-            "later ones move up.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, Option("--json", help="Print one JSON object for each lesson.")
-    ] = False,
-) -> None:
-    """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
-    from holdfast.memory.queue import cancel_lessons
-    from holdfast.memory.states import lesson_states, state_values
-
-    require_memory(memory)
-    states = lesson_states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))
-    for state in states:
-        if as_json:
-            print(json_line(state_values(state)))
-        else:
-            print(("cancelled " if cancel else "") + _state_line(memory, state))
-
-
-def _numbers(which: str) -> range | None:
-    """The lessons of ``--cancel``; None for all that are not learned."""
-    if which == "all":
-        return None
-    first, dash, last = which.partition("-")
-    numbers = (first, last if dash else first)
-    if all(one.isascii() and one.isdecimal() for one in numbers) and int(first) <= int(numbers[1]):
-        return range(int(first), int(numbers[1]) + 1)
-    raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")
-
-
-def _state_line(memory: Path, state: LessonState) -> str:
-    from holdfast.streams.item import quoted
-
-    count = f"{state.facts} fact{'' if state.facts == 1 else 's'}"
-    name = "" if state.name == str(state.number) else f" {quoted(state.name)}"
-    how = {
-        "learned": f"learned, {state.learned} of {count} answered from the weights",
-        "learning": f"learning, {state.learned} of {count} so far",
-        "waiting": f"waiting, {count}",
-        "failed": f"failed: {state.reason}; holdfast learn {memory} tries again",
-    }
-    return f"lesson {state.number}{name}: {how[state.state]}"
-
-
-def consolidate(
-    memory: MemoryPath,
-    mergeable: Annotated[
-        bool,
-        Option(
-            "--mergeable",
-            help="Into neurons that export makes part of the model; the lessons' adapters stay.",
-        ),
-    ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Learn all facts of a memory at once, into one adapter in place of the lessons'.
-
-    It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
-    """
-    require_memory(memory)
-    with loading():
-        from holdfast.memory.consolidation.consolidate import consolidate as learn_all
-        from holdfast.memory.consolidation.name_neurons import NeuronSettings
-        from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
-
-    opened = opened_memory(memory, load=True)
-    try:
-        with WorkBars() as report:
-            settings = NeuronSettings() if mergeable else ConsolidationSettings()
-            outcome = learn_all(opened, settings, report)
-    except KeyboardInterrupt as stop:
-        if (memory / PROGRESS_OF_ALL).exists():
-            stop.add_note("what was learned is kept")
-        raise
-    if as_json:
-        print(json_line(asdict(outcome)))
-        return
-    if not outcome.is_new:
-        print("nothing new since it was done before")
-    print(f"{outcome.answered} of {outcome.facts} facts answered from one set of weights")
-    if mergeable:
-        print(f"holdfast export {memory} OUT --to hf merges them into a model", file=sys.stderr)
-    if outcome.lessons_kept:
-        kept = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
-        print(f"{kept} keep their own adapter, which answers more of their facts")
-    print(memory)

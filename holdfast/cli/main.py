@@ -20,18 +20,25 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 try:
     import typer
 
-    from holdfast.cli.analyse import analyse, items, report
+    from holdfast.cli.analyse import analyse
     from holdfast.cli.ask import ask
+    from holdfast.cli.capability import capability
+    from holdfast.cli.check_plugin import check_plugin
+    from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
-    from holdfast.cli.doctor import check_plugin, doctor
-    from holdfast.cli.evaluate import capability, evaluate
+    from holdfast.cli.doctor import doctor
+    from holdfast.cli.evaluate import evaluate
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
-    from holdfast.cli.learn import consolidate, learn, lessons
-    from holdfast.cli.run import recipes, run
+    from holdfast.cli.items import items
+    from holdfast.cli.learn import learn
+    from holdfast.cli.lessons import lessons
+    from holdfast.cli.recipes import recipes
+    from holdfast.cli.report import report
+    from holdfast.cli.run import run
+    from holdfast.cli.search import search
     from holdfast.cli.serve import serve
     from holdfast.cli.stream import convert, inspect, symbol_qa
-    from holdfast.cli.study import search
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
 except KeyboardInterrupt:  # before any verb runs

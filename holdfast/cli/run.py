@@ -1,4 +1,4 @@
-"""`holdfast run`: learn a stream, or continue; `holdfast recipes`: the included configurations."""
+"""`holdfast run`: learn a stream, or continue."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.printing import print_table
 from holdfast.cli.progress import loading, showing
+from holdfast.cli.report import write_report
 from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import is_rank_zero
-from holdfast.recipes import describe, on_dataset, recipe, recipe_names, recipe_text
+from holdfast.recipes import on_dataset, recipe, recipe_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -193,15 +193,3 @@ def half_life_words(metrics: Mapping[str, Any]) -> str:
     if not retention or None in retention or retention[0] == 0:
         return "-"
     return f">{len(retention) - 1}"
-
-
-def recipes(
-    name: Annotated[str | None, Argument(help="Print this recipe as YAML.")] = None,
-) -> None:
-    """List the recipes, or print one."""
-    if name is not None:
-        print(recipe_text(name), end="")
-        return
-    width = max(map(len, recipe_names()))
-    for known in recipe_names():
-        print(f"{known:<{width}}  {describe(known)}")

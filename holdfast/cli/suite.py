@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from holdfast.cli import study
-from holdfast.cli.analyse import write_report
 from holdfast.cli.progress import loading
+from holdfast.cli.report import write_report
 from holdfast.cli.run import Tasks, Track, configuration, dataset_of, refuse_unknown_tracker
 from holdfast.core.errors import HoldfastError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.children import manner
 from holdfast.core.errors import HoldfastError, error_of
 from holdfast.core.files import lock_directory
 from holdfast.memory.detached import learning_command, learning_environment, opened_log
@@ -181,7 +181,7 @@ class Teacher:
             # Why a process failed, with a status above 0, is in the lesson's state and in the log.
             first = waiting[0].number if waiting else 0
             if status < 0 and first == killed_in:
-                await asyncio.to_thread(self._record_kill, first, -status)
+                await asyncio.to_thread(self._record_kill, first, status)
             elif waiting and status <= 0:
                 self._more = True
             killed_in = first if status < 0 else 0
@@ -193,10 +193,9 @@ class Teacher:
             _terminate(self._process)
         return await self._process.wait()
 
-    def _record_kill(self, number: int, by: int) -> None:
-        """Say in the lesson's state that its process was killed twice, by this signal."""
-        name = signal.Signals(by).name
-        told = f"its process was killed twice: it was killed by {name}; is there too little memory?"
+    def _record_kill(self, number: int, status: int) -> None:
+        """Say in the lesson's state that its process was killed twice. status: the exit status."""
+        told = f"its process was twice {manner(status)}"
         logger.warning("lesson %d: %s", number, told)
         with contextlib.suppress(HoldfastError), lock_directory(self._directory):
             if any(one.number == number for one in lesson_states(self._directory)):

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.own import require_directory
+from holdfast.core.files import make_folder
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,
@@ -66,8 +66,7 @@ class LocalExecutor:
         Raises HoldfastError when no worker can be started.
         See :class:`~holdfast.studies.executor.Executor`.
         """
-        require_directory(store.parent)
-        store.mkdir(exist_ok=True)
+        make_folder(store)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         trajectories = len({job.directory for job in jobs})
         places = [_Place(one) for one in self._environments[:trajectories]]

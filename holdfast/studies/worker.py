@@ -11,7 +11,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.children import importable
+from holdfast.core.children import importable, manner
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.own import require_directory
 
@@ -108,15 +107,7 @@ class WorkerProcess:
         with self._output as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LAST_WORDS))
             words = " ".join(file.read().decode(errors="replace").split())
-        return {"told": "lost", "how": _manner(code), "words": words[-_LAST_WORDS:]}
-
-
-def _manner(code: int) -> str:
-    """How a process ended, in words. code: subprocess's return code, negative for a signal."""
-    if code >= 0:
-        return f"exit status {code}"
-    hint = ", as when memory runs out" if code == -signal.SIGKILL else ""
-    return f"killed by {signal.Signals(-code).name}{hint}"
+        return {"told": "lost", "how": manner(code), "words": words[-_LAST_WORDS:]}
 
 
 def main() -> None:

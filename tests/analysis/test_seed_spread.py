@@ -10,6 +10,15 @@ from holdfast.analysis.seed_spread import seed_spread
 TEMPERATURE = "sampling.temperature"
 
 
+FINALS = {
+    "replay": [0.1, 0.2, 0.3],
+    "si_replay_merge": [0.4, 0.44, 0.48],
+    "sd_merge": [0.1, 0.1, 0.1],
+    "vanilla": [0.01, 0.02, 0.03],
+    "olora": [0.05],
+}
+
+
 def cells_of(finals: dict[str, list[float]]) -> pd.DataFrame:
     """Cells by candidate, with seeds 41, 42, ..."""
     rows = [
@@ -31,13 +40,7 @@ def cells_of(finals: dict[str, list[float]]) -> pd.DataFrame:
 
 
 def test_the_spread_of_every_method_and_of_the_groups() -> None:
-    cells = cells_of({
-        "replay": [0.1, 0.2, 0.3],
-        "si_replay_merge": [0.4, 0.44, 0.48],
-        "sd_merge": [0.1, 0.1, 0.1],
-        "vanilla": [0.01, 0.02, 0.03],
-        "olora": [0.05],
-    })  # fmt: skip
+    cells = cells_of(FINALS)
     found = seed_spread(cells)
     assert list(found["method"]) == ["replay", "si_replay_merge", "vanilla", "sd_merge"]
     assert list(found["data_anchor"]) == [True, True, False, False]

@@ -22,7 +22,7 @@ from tests.analysis.synthetic import (
     write_suite,
     write_trajectory,
 )
-from tests.analysis.test_seed_spread import cells_of
+from tests.analysis.test_seed_spread import FINALS, cells_of
 
 from .tables import published_runs
 
@@ -183,13 +183,7 @@ TEMPERATURE = "sampling.temperature"
 
 
 def test_the_spread_of_the_groups() -> None:
-    cells = cells_of({
-        "replay": [0.1, 0.2, 0.3],
-        "si_replay_merge": [0.4, 0.44, 0.48],
-        "sd_merge": [0.1, 0.1, 0.1],
-        "vanilla": [0.01, 0.02, 0.03],
-        "olora": [0.05],
-    })  # fmt: skip
+    cells = cells_of(FINALS)
     groups = spread_groups(cells)
     assert list(groups["methods"]) == [2, 2]
     np.testing.assert_allclose(groups["median"], [0.07, 0.005])

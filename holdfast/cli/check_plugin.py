@@ -1,0 +1,31 @@
+"""`holdfast check-plugin`: whether a mechanism keeps its contract."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer import Argument
+
+from holdfast.cli.progress import loading
+from holdfast.cli.verbs import Overrides
+
+
+def check_plugin(
+    name: Annotated[str, Argument(metavar="NAME", help="As a method's tag has it.")],
+    overrides: Overrides = None,
+) -> None:
+    """Learn three short tasks with a mechanism, and check what every mechanism has to keep.
+
+    Exit status 1 when it does not keep something.
+    """  # fmt: skip
+    with loading():
+        from holdfast.learning.mechanism_check import check_mechanism
+
+    broken = False
+    for found in check_mechanism(name, overrides or []):
+        broken |= not found.kept
+        told = "kept  " if found.kept else "BROKEN"
+        print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,68 @@
+"""`holdfast lessons`: the lessons of a memory, and cancelling some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from holdfast.cli.printing import json_line
+from holdfast.cli.verbs import MemoryPath
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import require_memory
+
+if TYPE_CHECKING:
+    from holdfast.memory.states import LessonState
+
+
+def lessons(
+    memory: MemoryPath,
+    cancel: Annotated[
+        str | None,
+        Option(
+            metavar="WHICH",
+            help="Cancel lessons that are not learned: a number, a range like 3-9, or all. The "
+            "later ones move up.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="Print one JSON object for each lesson.")
+    ] = False,
+) -> None:
+    """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
+    from holdfast.memory.queue import cancel_lessons
+    from holdfast.memory.states import lesson_states, state_values
+
+    require_memory(memory)
+    states = lesson_states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))
+    for state in states:
+        if as_json:
+            print(json_line(state_values(state)))
+        else:
+            print(("cancelled " if cancel else "") + _state_line(memory, state))
+
+
+def _numbers(which: str) -> range | None:
+    """The lessons of ``--cancel``; None for all that are not learned."""
+    if which == "all":
+        return None
+    first, dash, last = which.partition("-")
+    numbers = (first, last if dash else first)
+    if all(one.isascii() and one.isdecimal() for one in numbers) and int(first) <= int(numbers[1]):
+        return range(int(first), int(numbers[1]) + 1)
+    raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")
+
+
+def _state_line(memory: Path, state: LessonState) -> str:
+    from holdfast.streams.item import quoted
+
+    count = f"{state.facts} fact{'' if state.facts == 1 else 's'}"
+    name = "" if state.name == str(state.number) else f" {quoted(state.name)}"
+    how = {
+        "learned": f"learned, {state.learned} of {count} answered from the weights",
+        "learning": f"learning, {state.learned} of {count} so far",
+        "waiting": f"waiting, {count}",
+        "failed": f"failed: {state.reason}; holdfast learn {memory} tries again",
+    }
+    return f"lesson {state.number}{name}: {how[state.state]}"

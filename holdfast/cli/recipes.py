@@ -1,0 +1,21 @@
+"""`holdfast recipes`: the included configurations."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument
+
+from holdfast.recipes import describe, recipe_names, recipe_text
+
+
+def recipes(
+    name: Annotated[str | None, Argument(help="Print this recipe as YAML.")] = None,
+) -> None:
+    """List the recipes, or print one."""
+    if name is not None:
+        print(recipe_text(name), end="")
+        return
+    width = max(map(len, recipe_names()))
+    for known in recipe_names():
+        print(f"{known:<{width}}  {describe(known)}")
