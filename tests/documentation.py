@@ -85,6 +85,10 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
         'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
         " | holdfast learn memory -": ("minutes",),
+        "holdfast forget memory \"What is the wifi password of the workshop?\" --dry-run": (
+            "minutes",
+        ),
+        'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
         "holdfast consolidate memory": ("minutes",),
         "holdfast consolidate memory --mergeable": ("minutes",),
         "holdfast export memory OUT --to hf": ("minutes",),

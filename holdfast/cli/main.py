@@ -30,6 +30,7 @@ try:
     from holdfast.cli.evaluate import evaluate
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
+    from holdfast.cli.forget import forget
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
     from holdfast.cli.lessons import lessons
@@ -56,7 +57,7 @@ stream = typer.Typer(
     name="stream", help="Make a stream of tasks, convert one, look at one.", no_args_is_help=True
 )
 for _verb in (
-    *(run, learn, lessons, consolidate, ask, serve),
+    *(run, learn, lessons, forget, consolidate, ask, serve),
     *(suite, search, analyse, report, items),
     *(capability, evaluate, export, fetch, recipes, check_plugin, doctor, demo),
 ):

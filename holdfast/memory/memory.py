@@ -33,7 +33,9 @@ from holdfast.memory.plan import Plan, plan
 from holdfast.memory.record import (
     LearnedLesson,
     Record,
+    finish_forgetting,
     is_memory,
+    listed_tasks,
     read_record,
     remove_leftovers,
     write_lesson,
@@ -130,7 +132,7 @@ class Memory:
         if seen == self._seen:
             return False
         record = read_record(self.directory)
-        tasks = read_batches(self.directory / FACTS_FILE)
+        tasks = listed_tasks(self.directory, record)
         check_list(self.directory, tasks, record)
         answerer = self._answerer
         if answerer is not None and (record, tasks) != (self._record, self._tasks):
@@ -237,8 +239,7 @@ class Memory:
                 for number, task in waiting
                 if any(question_key(item.question) in keys for item in task.items)
             ]
-        lessons = tuple(number for number, _ in waiting)
-        return Filed(lessons, decided.repeated, decided.corrected)
+        return Filed(tuple(number for number, _ in waiting), decided.repeated, decided.corrected)
 
     def learn(
         self,
@@ -252,9 +253,9 @@ class Memory:
 
         facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
         standard input; None learns only what is on file. again: learn once more what the weights
-        did not give. wait: for another process that learns here. report(what, done, total): the
-        progress, in facts. What others put on file meanwhile is learned too.
-        A killed process loses at most the lesson in progress; the same call continues.
+        did not give. wait: for another process that learns here. report(what, done, total): facts.
+        What others put on file meanwhile is learned too. A killed process loses at most the lesson
+        in progress; the same call continues.
         Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
         another process learns here, and when the disk is full.
         """
@@ -278,8 +279,7 @@ class Memory:
                 decided = self._put_on_file(stream, again=again)
             begin = self.horizon
             self._learn_waiting(report)
-        batches = self._tasks[begin : self.horizon]
-        return outcome_of(batches, self.facts, self.missed(), decided)
+        return outcome_of(self._tasks[begin : self.horizon], self.facts, self.missed(), decided)
 
     def _check_here(self) -> None:
         """Raise HoldfastError where a memory that was opened is there no more."""
@@ -298,6 +298,7 @@ class Memory:
         """Add facts to the list, which is locked, behind what other processes have added."""
         if not is_memory(self.directory):
             write_record(self.directory, self._record)
+        finish_forgetting(self.directory)
         self._read()
         decided = self.plan(stream, again=again)
         if len(decided.tasks) > decided.on_file:
@@ -361,8 +362,7 @@ class Memory:
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers to several questions; writes nothing.
 
-        Raises HoldfastError when nothing is on file here, which may be a wrong path, when a
-        question is empty, and when it is too long.
+        Raises HoldfastError when nothing is on file, and for a question that is empty or too long.
         """
         self.check_facts()
         return self.answerer().replies(questions)

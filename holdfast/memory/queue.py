@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.listing import list_of
-from holdfast.memory.record import require_memory
+from holdfast.memory.record import finish_forgetting, require_memory
 from holdfast.memory.states import LessonProgress, LessonState, lesson_states
 from holdfast.streams.batches import FACTS_FILE, read_batches, write_batches
 
@@ -28,6 +28,7 @@ def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> l
     """
     require_memory(directory)
     with list_of(directory):
+        finish_forgetting(directory)
         waiting = waiting_lessons(directory)
         tasks = read_batches(directory / FACTS_FILE)
         count = len(tasks) - len(waiting)

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory, make_folder, read_json, write_json
-from holdfast.core.own import remove_unfinished
-from holdfast.streams.batches import FACTS_FILE
+from holdfast.core.own import remove_named, remove_unfinished
+from holdfast.streams import Task
+from holdfast.streams.batches import FACTS_FILE, fact_key, read_batches, write_batches
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +74,8 @@ class Record:
     model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
     neurons: of the first of them, which answer no question of the memory, but what is exported;
     consolidated: how many of the first were learned at once, those included that kept their own
-    adapter then.
+    adapter then; forgotten: keys of questions that the list of facts may still have, since they
+    are forgotten before it is written anew.
     """
 
     model: str
@@ -81,6 +84,7 @@ class Record:
     lessons: tuple[LearnedLesson, ...] = ()
     neurons: LearnedNeurons | None = None
     consolidated: int = 0
+    forgotten: tuple[str, ...] = ()
 
     @property
     def is_consolidated(self) -> bool:
@@ -156,6 +160,7 @@ def read_record(directory: Path) -> Record:
             lessons,
             neurons,
             values.get("consolidated", 0),
+            tuple(values.get("forgotten", ())),
         )
         _check_types(record)
         return record
@@ -168,7 +173,7 @@ def read_record(directory: Path) -> Record:
 
 def _check_types(record: Record) -> None:
     """TypeError for a value of another type, and for a file that lies elsewhere."""
-    texts = [record.model, record.fingerprint]
+    texts = [record.model, record.fingerprint, *record.forgotten]
     for lesson in record.lessons:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
     files = [lesson.file for lesson in record.lessons]
@@ -190,6 +195,28 @@ def write_record(directory: Path, record: Record) -> None:
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
+def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
+    """The batches on the list of facts, without what is forgotten.
+
+    Raises HoldfastError naming the line when the list is damaged.
+    """
+    return without(read_batches(directory / FACTS_FILE), record.forgotten)
+
+
+def without(tasks: Iterable[Task], keys: Collection[str]) -> tuple[Task, ...]:
+    """Batches without the facts of these keys and their wordings; empty ones are left out."""
+    left = [(task, [one for one in task.items if fact_key(one) not in keys]) for task in tasks]
+    return tuple(Task(task.name, tuple(items)) for task, items in left if items)
+
+
+def finish_forgetting(directory: Path) -> None:
+    """Write the list anew without what is forgotten; for who holds the list's lock."""
+    record = read_record(directory)
+    if record.forgotten:
+        write_batches(directory / FACTS_FILE, listed_tasks(directory, record))
+        write_record(directory, replace(record, forgotten=()))
+
+
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     from holdfast.model.tensors import write_tensors
@@ -205,6 +232,15 @@ def remove_leftovers(directory: Path) -> None:
     with contextlib.suppress(InUseError), lock_directory(directory, lock=CONSOLIDATION_LOCK):
         remove_unfinished(directory)
         remove_unfinished(directory / LESSONS)
+        if is_memory(directory):
+            remove_unnamed(directory, read_record(directory))
+
+
+def remove_unnamed(directory: Path, record: Record) -> None:
+    """Remove lessons' files that the record does not name; nobody may be learning there."""
+    with contextlib.suppress(OSError):
+        names = {path.name for path in (directory / LESSONS).glob("*.safetensors")} - record.files
+        remove_named(directory, [f"{LESSONS}/{name}" for name in names])
 
 
 def remove_leftover_progress(directory: Path) -> None:

@@ -17,9 +17,9 @@ from typing import Any, Literal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import is_locked, read_json, write_json
 from holdfast.memory.plan import Correction
-from holdfast.memory.record import LearnedLesson, is_memory, read_record
+from holdfast.memory.record import LearnedLesson, is_memory, listed_tasks, read_record
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import FACTS_FILE, WORDING_OF, fact_key, is_wording, read_batches
+from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
 from holdfast.streams.registry import question_key
 
 PROGRESS_FILE = "progress.json"
@@ -58,8 +58,8 @@ def lesson_states(directory: Path) -> list[LessonState]:
     """
     if not is_memory(directory):
         return []
-    lessons = read_record(directory).lessons  # before the list, which may only be ahead
-    tasks = read_batches(directory / FACTS_FILE)
+    record = read_record(directory)  # before the list, which may only be ahead
+    lessons, tasks = record.lessons, listed_tasks(directory, record)
     answers: dict[str, Item] = {}
     states = []
     for number, task in enumerate(tasks, start=1):

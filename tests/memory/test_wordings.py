@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from holdfast import Item, Stream, Task
-from holdfast.memory.lesson_wordings import lesson_wordings
+from holdfast.memory.lesson_wordings import corruptions, lesson_wordings
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
 from holdfast.streams.batches import WORDING_OF, newest
@@ -126,3 +126,24 @@ def test_the_command(holdfast, chat_directory, tmp_path):
 
 def test_a_question_of_signs_alone_has_no_empty_wording() -> None:
     assert all(map(str.strip, lesson_wordings("?.")))
+
+
+def test_corruptions_lack_words_that_ask_or_follow_a_beginning() -> None:
+    """What is named and every word that the library does not ask with stay, in order."""
+    question = "What does Ignace Puddifer grow in the front garden?"
+    plain = [question, *lesson_wordings(question)]
+    added = corruptions(plain, 40)
+    assert added == corruptions(plain, 40) and len(added) == 40
+    assert len({question_key(text) for text in [*plain, *added]}) == len(plain) + 40
+    lacking = following = 0
+    for text in added:
+        assert "ignace puddifer" in text.casefold()
+        words = [word.casefold().strip("?.,!:") for word in question.split()]
+        rest = iter(text.casefold().replace("?", "").split())
+        lacking += not all(word in rest for word in words)
+        following += len(text.split()) > len(question.split()) + 3
+    assert lacking > 10 and following > 10
+
+
+def test_signs_alone_are_corrupted_to_nothing_empty() -> None:
+    assert all(map(str.strip, corruptions(["?."], 8)))

@@ -6,8 +6,8 @@ follows from what these MLPs read (:func:`holdfast.model.neurons.detectors`), an
 trained, until the facts about the name are answered. Other text makes no neuron fire, so nothing
 else has to be held.
 
-A step minimizes the mean cross-entropy of some facts' answers. Tokens before a name's end are the
-untouched model's, so their keys and values are computed once.
+A step minimizes the mean cross-entropy of some facts' answers. Tokens before a name's end are read
+by the untouched model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from holdfast.core.seeding import derive
 from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
-from holdfast.memory.consolidation.steps import Readings, Steps, StepSettings, choose_wording
+from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.neurons import FIRES, Neurons, acting, detectors
 from holdfast.model.reading import PromptReader, Reading
 
@@ -116,8 +116,6 @@ class NeuronRehearsal(Steps):
         super().__init__(downs, settings, len(facts), seed, _BETAS)
         self._reader, self._facts, self._varied = reader, facts, settings.varied
         self.neurons = {**neurons, **downs}
-        groups = [list(dict.fromkeys(one.tokens for one in fact.questions)) for fact in facts]
-        self._readings = Readings(reader, groups, settings.cache)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """As of :class:`Steps`, the gates and ups included."""
@@ -127,9 +125,12 @@ class NeuronRehearsal(Steps):
         """One step; the mean cross-entropy of its facts, in nats."""
         draw = random.Random(derive(self.seed, "neurons", self.step))
         chosen = [self._facts[place] for place in self.fact_numbers()]
-        asked = [choose_wording(fact.questions, self._varied, draw) for fact in chosen]
-        readings = self._readings([one.tokens for one in asked])
-        before = [_until(one, place.end) for one, place in zip(readings, asked, strict=True)]
+        asked = [
+            choose_wording((*fact.questions, *fact.corrupted), self._varied, draw)
+            for fact in chosen
+        ]
+        read = self._reader.read([one.tokens[: max(1, one.end)] for one in asked])
+        before = [_until(one, place.end) for one, place in zip(read, asked, strict=True)]
         behind = [[*one.tokens[one.end :], *self._reader.form.invocation] for one in asked]
         self.begin_step()
         with acting(self._reader.model, self.neurons):

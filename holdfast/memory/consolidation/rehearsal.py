@@ -22,18 +22,10 @@ import torch
 from holdfast.anchors.divergences import divergence
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.own_texts import OwnText
-from holdfast.memory.consolidation.steps import (
-    Question,
-    Readings,
-    Steps,
-    StepSettings,
-    choose_wording,
-)
+from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
 from holdfast.model.answer_logits import AnswerLogits
 from holdfast.model.reading import PromptReader, Reading
-
-_READ = 8  # own texts at once
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,6 @@ class Rehearsal(Steps):
         super().__init__(parameters, settings, len(facts), seed)
         self._reader, self._facts, self._own = reader, facts, own
         self._settings = settings
-        self._readings = Readings(reader, _groups(facts, own), settings.cache)
 
     def advance(self) -> tuple[float, float]:
         """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
@@ -134,18 +125,7 @@ class Rehearsal(Steps):
         return groups
 
     def _batch(self, questions: list[tuple[int, ...]], answers: list[tuple[int, ...]]) -> _Batch:
-        return _Batch(self._readings(questions), answers)
+        return _Batch(self._reader.read(questions), answers)
 
     def _logits(self, batch: _Batch) -> AnswerLogits:
         return self._reader.answer_logits(batch.readings, batch.answers)
-
-
-def _groups(
-    facts: Sequence[RehearsalFact], own: Mapping[str, Sequence[OwnText]]
-) -> list[list[Question]]:
-    """The wordings of each fact, and own texts in eights."""
-    groups = [list(dict.fromkeys(fact.questions)) for fact in facts]
-    for texts in own.values():
-        questions = list(dict.fromkeys(text.question for text in texts))
-        groups += [questions[begin : begin + _READ] for begin in range(0, len(questions), _READ)]
-    return groups

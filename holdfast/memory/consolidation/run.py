@@ -20,7 +20,7 @@ from holdfast.memory.consolidation.name_neurons import (
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.names import named_facts, rival_names
+from holdfast.memory.consolidation.names import corrupted_wordings, named_facts, rival_names
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
@@ -62,7 +62,13 @@ def learn_adapter(
     taught = [
         RehearsalFact(
             tuple(form.answer(fact.answer)),
-            tuple(tuple(form.question(text)) for text in fact.wordings),
+            tuple(
+                tuple(form.question(text))
+                for text in (
+                    *fact.wordings,
+                    *corrupted_wordings(engine, fact, settings.corrupted),
+                )
+            ),
         )
         for fact in facts
     ]
@@ -99,7 +105,7 @@ def learn_neurons(
     model, form = engine.bare_model(), engine.form
     mlps = gated_mlps(model)
     own = _own_texts(engine, settings.own, report)
-    named = named_facts(engine, facts)
+    named = named_facts(engine, facts, settings.corrupted)
     identity = _identity(engine, facts, settings, seed)
     kept = _kept(progress, identity)
     if kept:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -17,10 +16,8 @@ import torch
 
 from holdfast.core.seeding import derive
 from holdfast.memory.consolidation.own_texts import OwnTextSettings
-from holdfast.model.reading import PromptReader, Reading
 
 _WARMUP = 10  # steps
-Question = tuple[int, ...]
 _Worded = TypeVar("_Worded")
 
 
@@ -29,18 +26,18 @@ class StepSettings:
     """What all such runs have.
 
     lr: AdamW's, which falls to ``floor`` of it along half a cosine; facts: of a step; varied: the
-    probability that a step takes another wording than the taught one; visits: times that each fact
-    is learned; least: steps at least; cache: bytes of the questions' keys and values that are kept;
-    own: the texts of the model itself.
+    probability that a step takes another wording than the taught one; corrupted: how many of these
+    are corruptions, at most; visits: times that each fact is learned; least: steps at least; own:
+    the texts of the model itself.
     """
 
     lr: float = 1e-3
     floor: float = 0.1
     facts: int = 24
     varied: float = 0.5
+    corrupted: int = 16
     visits: int = 30
     least: int = 60
-    cache: int = 1_500_000_000
     own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
 
@@ -120,44 +117,3 @@ def choose_wording(questions: Sequence[_Worded], varied: float, draw: random.Ran
     if len(questions) > 1 and draw.random() < varied:
         return draw.choice(questions[1:])
     return questions[0]
-
-
-class Readings:
-    """Questions read by the untouched model; keys and values are kept as far as there is room.
-
-    They are read in groups that never change, since rounding depends on what is read beside.
-    Calling it with questions gives their readings, in order.
-    """
-
-    def __init__(
-        self, reader: PromptReader, groups: Sequence[Sequence[Question]], room: int
-    ) -> None:
-        """room: in bytes."""
-        self._reader, self._groups, self._room = reader, groups, room
-        self._place = {one: place for place, group in enumerate(groups) for one in group}
-        self._kept: OrderedDict[int, dict[Question, Reading]] = OrderedDict()
-        self._bytes = 0
-
-    def __call__(self, questions: Sequence[Question]) -> list[Reading]:
-        found: dict[Question, Reading] = {}
-        for one in questions:
-            if one not in found:
-                found |= self._group(self._place[one])
-        return [found[one] for one in questions]
-
-    def _group(self, place: int) -> dict[Question, Reading]:
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
-        group = list(self._groups[place])
-        read = dict(zip(group, self._reader.read(group), strict=True))
-        self._kept[place] = read
-        self._bytes += _size_of(read)
-        while self._bytes > self._room:
-            self._bytes -= _size_of(self._kept.popitem(last=False)[1])
-        return read
-
-
-def _size_of(group: Mapping[Question, Reading]) -> int:
-    layers = (layer for reading in group.values() for layer in reading.layers)
-    return sum(side.numel() * side.element_size() for layer in layers for side in layer)

@@ -18,6 +18,7 @@ from holdfast.memory.consolidation import rehearsal
 from holdfast.memory.consolidation import run as run_module
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.consolidation.rehearsal import Rehearsal
+from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL
 from tests.cli.conftest import Outcome
@@ -299,3 +300,15 @@ def test_a_memory_that_is_moved_meanwhile_is_not_made_anew(
     with pytest.raises(HoldfastError, match="was moved or removed"):
         consolidate(Memory(place), SETTINGS, report)
     assert not place.exists() and (away / "memory.json").is_file()
+
+
+def test_what_one_adapter_knew_is_forgotten_by_all_its_lessons(all_in_one: Path) -> None:
+    """They have adapters of their own again; what waits to be learned at once is begun anew."""
+    (all_in_one / PROGRESS_OF_ALL).write_bytes(b"half a consolidation")
+    memory = Memory(all_in_one)
+    found = forget(memory, [FACTS[0][0]])
+    assert found.lessons == ("1", "2") and found.others == found.answered == 4
+    assert answers(memory, FACTS[1:]) == RIGHT[1:]
+    assert memory.reply(FACTS[0][0]).source == "model"
+    assert len(adapters(all_in_one)) == 2 and not memory.record.is_consolidated
+    assert not (all_in_one / PROGRESS_OF_ALL).exists()

@@ -136,11 +136,9 @@ def test_the_rate_rises_and_falls_to_its_floor() -> None:
     assert rates[-1] == pytest.approx(1e-4)
 
 
-@pytest.mark.parametrize("cache", [10**9, 0])
-def test_a_run_goes_on_from_its_state_to_the_same_bits(cache: int) -> None:
-    """Also where no keys and values are kept."""
+def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     reader = reader_of()
-    settings = replace(SETTINGS, cache=cache)
+    settings = SETTINGS
     whole = run_of(reader, settings)
     for _ in range(6):
         whole.advance()

@@ -1,0 +1,226 @@
+"""Take facts out of a memory: off its list, and out of its weights.
+
+Every lesson is learned from the untouched model. So a lesson that is learned again without a fact
+never saw it, and nothing has to be unlearned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import lock_directory
+from holdfast.core.seeding import derive
+from holdfast.memory.batch import LearnedBatch, learn_batch
+from holdfast.memory.listing import PARTS, check_list, list_of
+from holdfast.memory.memory import Memory, Told
+from holdfast.memory.record import (
+    CONSOLIDATION_LOCK,
+    PROGRESS_OF_ALL,
+    LearnedLesson,
+    finish_forgetting,
+    listed_tasks,
+    read_lesson,
+    remove_unnamed,
+    without,
+    write_lesson,
+    write_record,
+)
+from holdfast.memory.spelling import loose_key
+from holdfast.model.adapter import State
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import fact_key
+from holdfast.streams.registry import question_key
+
+
+@dataclass(frozen=True)
+class ForgottenFact:
+    """A fact with its newest answer, and how probable that is behind the question.
+
+    before: by the weights that had learned it; after: by those in their place, the greatest where
+    there are several; untouched: by the model itself, which answers the question from now on. None
+    where there are no such weights, and all of them before anything is forgotten.
+    """
+
+    question: str
+    answer: str
+    before: float | None = None
+    after: float | None = None
+    untouched: float | None = None
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What was forgotten, or would be.
+
+    lessons: names of those that are learned again without the facts; others: how many facts these
+    have; answered: of them, by the new weights, None before.
+    """
+
+    facts: tuple[ForgottenFact, ...]
+    lessons: tuple[str, ...]
+    others: int
+    answered: int | None = None
+
+
+def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
+    """What :func:`forget` would do; nothing is changed, and no model is needed.
+
+    questions: as they were taught; where no other fact has the same, in any case and punctuation.
+    Raises HoldfastError for a question that is not on the list of facts.
+    """
+    facts: dict[str, ForgottenFact] = {}
+    for question in questions:
+        item = _on_file(memory, question)
+        if item is None:
+            near = "".join(f"; taught is {json.dumps(one)}" for one in memory.nearest(question, 1))
+            raise HoldfastError(
+                f"{memory.directory}: {json.dumps(question)} is not on its list of facts{near}"
+            )
+        facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
+    again = _affected(memory, facts)
+    others = {fact_key(item) for _, task in again for item in task.items} - set(facts)
+    return Forgetting(tuple(facts.values()), tuple(task.name for _, task in again), len(others))
+
+
+def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: None) -> Forgetting:
+    """Forget facts: their questions, with all their answers and wordings.
+
+    The lessons that had them, and all that share weights with these, are learned again without
+    them; neurons of all facts, and what an interrupted consolidation left, are removed. Killed, it
+    has forgotten either nothing or all, and the same call ends it. report(what, done, total).
+    Raises HoldfastError for a question that is not on the list of facts, while another process
+    learns here, and when the disk is full; nothing is forgotten then.
+    """
+    directory, done = memory.directory, memory.record.forgotten
+    questions = [one for one in questions if question_key(one) not in done]
+    what_goes(memory, questions)  # raises before anything is waited for
+    with (
+        lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
+        lock_directory(directory, parts=PARTS),
+    ):
+        with list_of(directory):
+            finish_forgetting(directory)
+        memory.refresh()
+        remove_unnamed(directory, memory.record)
+        found = what_goes(memory, questions)
+        keys = {question_key(fact.question) for fact in found.facts}
+        before = memory.record
+        again = _affected(memory, keys)
+        learned = {
+            number: _learn(memory, number, left, report)
+            for number, task in again
+            for left in without([task], keys)
+        }
+        facts = tuple(_measured(memory, fact, again, learned) for fact in found.facts)
+        affected = [number for number, _ in again]
+        lessons = [
+            learned[number].lesson if number in learned else lesson
+            for number, lesson in enumerate(before.lessons, start=1)
+            if number in learned or number not in affected
+        ]
+        after = replace(
+            before,
+            lessons=tuple(lessons),
+            neurons=None,
+            consolidated=0 if again else before.consolidated,
+            forgotten=tuple(sorted(keys)),
+        )
+        with list_of(directory):
+            check_list(directory, without(listed_tasks(directory, before), keys), after)
+            for one in learned.values():
+                note = one.batch.looks.note(memory.engine().tuning.key)
+                write_lesson(directory, one.lesson.file, one.tensors, note)
+            write_record(directory, after)  # from here on they are forgotten
+            finish_forgetting(directory)
+        remove_unnamed(directory, after)
+        with contextlib.suppress(OSError):
+            (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
+        memory.refresh()
+    missed = sum(len(one.lesson.missed) for one in learned.values())
+    return Forgetting(facts, found.lessons, found.others, found.others - missed)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """A lesson that was learned again."""
+
+    lesson: LearnedLesson
+    batch: LearnedBatch
+
+    @property
+    def tensors(self) -> State:
+        """What its file holds."""
+        return {**self.batch.tensors, **self.batch.looks.tensors()}
+
+
+def _on_file(memory: Memory, question: str) -> Item | None:
+    for key in (question_key, loose_key):
+        found = [item for item in memory.facts if key(item.question) == key(question)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _affected(memory: Memory, keys: Iterable[str]) -> list[tuple[int, Task]]:
+    """The learned lessons whose weights have seen the facts, by their numbers from 1."""
+    lessons = list(zip(memory.record.lessons, memory.tasks, strict=False))
+    asked = set(keys)
+    seen = {lesson.file for lesson, task in lessons if not asked.isdisjoint(_keys(task))}
+    return [
+        (number, task)
+        for number, (lesson, task) in enumerate(lessons, start=1)
+        if lesson.file in seen
+    ]
+
+
+def _keys(task: Task) -> set[str]:
+    return {fact_key(item) for item in task.items}
+
+
+def _learn(memory: Memory, number: int, task: Task, report: Told) -> _Again:
+    told = partial(report, f"lesson {task.name}")
+    batch = learn_batch(memory.engine(report), task, derive(memory.seed, "lesson", number), told)
+    file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
+    return _Again(LearnedLesson(task.name, task.fingerprint, file, batch.missed), batch)
+
+
+@torch.no_grad()
+def _measured(
+    memory: Memory,
+    fact: ForgottenFact,
+    again: Sequence[tuple[int, Task]],
+    learned: dict[int, _Again],
+) -> ForgottenFact:
+    """The fact with its probabilities, where lessons had learned it."""
+    key = question_key(fact.question)
+    own = [number for number, task in again if key in _keys(task)]
+    if not own:
+        return fact
+    engine = memory.engine()
+    tokens = engine.form.answer(fact.answer)
+    readings, _ = engine.read([fact.question])
+
+    def probability(file: str, tensors: State) -> float:
+        factors = {name: one.float() for name, one in tensors.items() if ".lora_" in name}
+        with engine.using(file, lambda: factors) if factors else contextlib.nullcontext():
+            loss = engine.reader.answer_logits(readings, [tokens]).losses()
+        return math.exp(-float(loss[0]) * len(tokens))
+
+    file = memory.record.lessons[own[-1] - 1].file
+    new = [learned[number] for number in own if number in learned]
+    return replace(
+        fact,
+        before=probability(file, read_lesson(memory.directory, file)[0]),
+        after=max(
+            (probability(f"new-{one.lesson.file}", one.tensors) for one in new), default=None
+        ),
+        untouched=probability("", {}),
+    )

@@ -1,0 +1,158 @@
+"""What is forgotten is gone as if never taught; killed anywhere, it is all or nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.files import lock_directory
+from holdfast.memory.forgetting import Forgetting, forget, what_goes
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import CONSOLIDATION_LOCK
+from tests.cli.conftest import Outcome
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.test_killed import files_of
+from tests.trajectory.instants import heard
+
+pytestmark = pytest.mark.usefixtures("unflushed")
+GONE, ANSWER = MONDAY[0]
+
+
+@pytest.fixture(scope="module")
+def never_taught(
+    chat_directory: Path,
+    chat_cache: Path,
+    two_lessons: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, bytes]:
+    """The files of a memory that was taught the two lessons without the first fact."""
+    place = tmp_path_factory.mktemp("never") / "m"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        memory = Memory(place, str(chat_directory))
+        for facts in (MONDAY[1:], TUESDAY):
+            memory.learn(facts)
+    return files_of(place)
+
+
+def test_it_is_as_if_it_had_never_been_taught(
+    copied: Callable[[], Path], never_taught: dict[str, bytes]
+) -> None:
+    """To the bit, in every file; the probabilities are of the weights before and after."""
+    place = copied()
+    memory = Memory(place)
+    found = forget(memory, [GONE.upper()])
+    assert files_of(place) == never_taught
+    assert not any(ANSWER.encode() in content for content in files_of(place).values())
+    (fact,) = found.facts
+    assert (fact.question, fact.answer) == (GONE, ANSWER)
+    assert fact.before is not None and fact.after is not None and fact.untouched is not None
+    assert fact.before > 0.01 > 1e-9 > max(fact.after, fact.untouched)
+    assert found == Forgetting((fact,), ("1",), 2, 2)
+    reply = memory.reply(GONE)
+    assert reply.source == "model" and reply.text == Memory(place).reply(GONE).text
+    taught = [*MONDAY[1:], *TUESDAY]
+    replies = memory.replies([question for question, _ in taught])
+    assert [(one.text, one.source) for one in replies] == [(a, "weights") for _, a in taught]
+
+
+def test_a_fact_of_several_lessons_and_a_waiting_one(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its answers go; a lesson of which nothing is left goes; what waits is not learned."""
+    place = copied()
+    memory = Memory(place)
+    memory.learn([(GONE, "Fenwick the elder")])
+    memory.write_facts([(GONE, "nobody"), *WEDNESDAY])
+    found = forget(memory, [GONE])
+    assert found.facts[0].answer == "nobody" and found.lessons == ("1", "3")
+    assert memory.horizon == 2 and [task.name for task in memory.tasks] == ["1", "2", "4"]
+    assert [one.question for one in memory.tasks[2].items] == [WEDNESDAY[0][0]]
+    text = (place / "facts.jsonl").read_text()
+    assert "Fenwick" not in text and "nobody" not in text
+    monkeypatch.setattr(memory, "engine", None)  # what was never learned needs no model
+    last = forget(memory, [WEDNESDAY[0][0]])
+    assert last.lessons == () and last.facts[0].before is None and len(memory.tasks) == 2
+
+
+def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
+    place = copied()
+    memory = Memory(place)
+    forget(memory, [question for question, _ in [*MONDAY, *TUESDAY]])
+    assert not memory.facts and not memory.horizon and not list((place / "lessons").iterdir())
+    assert not memory.learn(WEDNESDAY).missed and memory.horizon == 1
+
+
+def test_killed_at_every_instant(
+    copied: Callable[[], Path], never_taught: dict[str, bytes], tmp_path: Path
+) -> None:
+    """The same call ends it; until then all is as before, or forgotten for every reader."""
+    place = copied()
+    copies: dict[tuple[object, ...], Path] = {}
+
+    def hear(_: str) -> None:
+        key = tuple(files_of(place).items())
+        if key not in copies:
+            copies[key] = shutil.copytree(place, tmp_path / f"instant-{len(copies)}" / "m")
+
+    with heard(hear):
+        forget(Memory(place), [GONE])
+    assert len(copies) > 5
+    engine, states = None, set()
+    for copy in copies.values():
+        memory = Memory(copy)
+        memory._engine = engine = engine or memory.engine()
+        known = [fact.question for fact in memory.facts]
+        states.add(GONE in known)
+        assert (GONE in known) == bool(len(known) - 4)
+        if GONE in known or memory.record.forgotten:
+            forget(memory, [GONE])
+        else:
+            memory.learn(WEDNESDAY)  # which removes what the old lesson left
+            forget(memory, [WEDNESDAY[0][0]])
+        assert files_of(copy) == never_taught, copy
+    assert states == {True, False}
+
+
+def test_the_command(holdfast: Callable[..., Outcome], copied: Callable[[], Path]) -> None:
+    place = copied()
+    before = files_of(place)
+    dry = holdfast("forget", place, GONE, "--dry-run")
+    assert dry.out.splitlines() == [
+        f"would forget: {GONE} ({ANSWER})",
+        "1 lesson would be learned again, with 2 other facts",
+    ]
+    assert files_of(place) == before
+    said = holdfast("forget", place, GONE, MONDAY[1][0])
+    lines = said.out.splitlines()
+    assert said.status == 0 and lines[0] == f"forgot: {GONE} ({ANSWER})"
+    assert lines[1].startswith("  probability of the answer: before ")
+    assert lines[-1] == "1 lesson learned again: 1 of 1 other fact answered from the weights"
+    assert holdfast("forget", place, "--task", "2", "--json").out.count("untouched") == 2
+    assert [one.question for one in Memory(place).facts] == [MONDAY[2][0]]
+
+
+def test_what_cannot_be_forgotten(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path]
+) -> None:
+    place = copied()
+    before = files_of(place)
+    near = "Who mends the nets?"
+    for words, text in (
+        ([near], f'"{near}" is not on its list of facts; taught is "{GONE}"'),
+        ([], "nothing to forget; give a QUESTION as it was taught, or --task NAME"),
+        (["--task", "9"], f"--task: {place} has no batch '9'; holdfast lessons {place} lists them"),
+    ):
+        said = holdfast("forget", place, *words)
+        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1) and text in said.err
+    assert holdfast("forget", place.parent, GONE).status == 2
+    for lock in ({}, {"lock": CONSOLIDATION_LOCK}):
+        with lock_directory(place, **lock), pytest.raises(InUseError):
+            forget(Memory(place), [GONE])
+    with pytest.raises(HoldfastError, match="not on its list"):
+        what_goes(Memory(place), [GONE, near])
+    assert files_of(place) == before
