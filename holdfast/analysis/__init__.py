@@ -10,8 +10,9 @@ from holdfast.analysis.items import (
     by_rehearsal,
     lives,
     read_items,
+    rehearsed_tasks,
+    sampled,
 )
-from holdfast.analysis.samples import rehearsed_tasks, sampled
 from holdfast.analysis.study import Study, final_runs, read_study
 from holdfast.analysis.tables import Analysis, analyse
 

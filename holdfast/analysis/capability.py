@@ -1,4 +1,4 @@
-"""General capability before and after a stream, as far as it was measured."""
+"""General capability before and after a stream, as far as it was measured, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from holdfast.analysis.capability_bounds import Bounds, Measured
 from holdfast.analysis.study import final_runs
+from holdfast.analysis.uncertainty import interval, percentiles, ratio_draws
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.results.capability import CapabilityRow, boundary, read_capability
+from holdfast.results.capability import CapabilityRow, boundary, read_capability, read_verdicts
 
-_COLUMNS = ["dataset", "method", "after_task", "suite", "unit", "value", "value_sd"]
-_COLUMNS += [
-    "value_low",
-    "value_high",
-    "seeds",
-    "before",
-    "change",
-    "low",
-    "high",
-    "drawn",
-    "items",
-]
+_KEYS = ["dataset", "method", "after_task", "suite"]
 _AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")
+
+
+class _Measured(NamedTuple):
+    """A suite's value, and what each of its items adds to it, as far as the samples were kept."""
+
+    suite: str
+    value: float
+    verdicts: Mapping[str, tuple[float, float]]
 
 
 def capability(cells: pd.DataFrame) -> pd.DataFrame:
@@ -40,33 +39,33 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
     ``value_sd`` (n - 1, NaN for one seed), ``value_low`` and ``value_high`` (95% interval),
     ``seeds`` (of which it was measured), ``before`` (of the unmodified backbone, NaN where nobody
     measured it), ``change``, ``low`` and ``high`` (its 95% interval), ``drawn`` (for the change:
-    items, seeds or both, as :class:`holdfast.analysis.capability_bounds.Bounds` says) and ``items``
-    (of one seed).
+    items, seeds or both, as :func:`bounds` says) and ``items`` (of one seed).
     The suite ``average`` is the unweighted mean of the paper's four benchmarks, where a seed was
-    asked them all.
+    asked them all. No row where nothing was measured.
     Raises HoldfastError for seeds that were asked different questions, for a damaged result, and
     for a method and seed that is there twice.
     Source: app:res-capability, fig:capability.
     """
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for cell in final_runs(cells).to_dict("records"):
-        told = [_told(row, cell) for row in read_capability(Path(cell["path"]))]
-        found += [*told, *_averages(told)]
-    if not found:
-        return pd.DataFrame(columns=_COLUMNS)
-    table = pd.DataFrame(found)
+        rows = [_record(row, cell) for row in read_capability(Path(cell["path"]))]
+        records += [*rows, *_averages(rows)]
     before = {
-        (row["dataset"], row["suite"], row["asked"]): row for row in found if row["after_task"] == 0
+        (row["dataset"], row["suite"], row["asked"]): row
+        for row in records
+        if row["after_task"] == 0
     }
-    rows, bounds = [], Bounds()
-    groups = ["dataset", "method", "after_task", "suite"]
-    for key, part in table[table["after_task"] > 0].groupby(groups, sort=False):
-        named = dict(zip(groups, key, strict=True))
-        rows.append(named | _line(part, named, before, bounds))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+    after = pd.DataFrame(row for row in records if row["after_task"] > 0)
+    if after.empty:
+        return after
+    return pd.DataFrame(
+        dict(zip(_KEYS, key, strict=True)) | _over_seeds(part, before)
+        for key, part in after.groupby(_KEYS, sort=False)
+    )
 
 
-def _told(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
+def _record(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
+    directory = boundary(Path(cell["path"]), row.after_task)
     return {
         "dataset": cell["dataset"],
         "method": cell["method"],
@@ -77,17 +76,17 @@ def _told(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
         "items": row.items,
         "asked": sha256_of(row.settings),
         "path": cell["path"],
-        "measured": [Measured(boundary(Path(cell["path"]), row.after_task), row)],
+        "measured": [_Measured(row.suite, row.value, read_verdicts(directory, row))],
     }
 
 
-def _averages(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _averages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One more suite for each boundary of a run at which all four benchmarks were asked."""
     averages = []
-    for after_task in dict.fromkeys(row["after_task"] for row in told):
-        suites = {row["suite"]: row for row in told if row["after_task"] == after_task}
-        four = [suites[name] for name in _AVERAGED if name in suites]
-        if len(four) == len(_AVERAGED):
+    for after_task in dict.fromkeys(row["after_task"] for row in rows):
+        suites = {row["suite"]: row for row in rows if row["after_task"] == after_task}
+        if suites.keys() >= {*_AVERAGED}:
+            four = [suites[name] for name in _AVERAGED]
             values = {
                 "suite": "average",
                 "value": fmean(row["value"] for row in four),
@@ -99,28 +98,25 @@ def _averages(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return averages
 
 
-def _line(
-    part: pd.DataFrame,
-    named: dict[str, str],
-    before: Mapping[tuple[str, str, str], Mapping[str, Any]],
-    bounds: Bounds,
-) -> dict[str, object]:
+def _over_seeds(part: pd.DataFrame, before: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of one suite after a task. part: the row of each seed."""
+    first = part.iloc[0]
     if part["asked"].nunique() > 1:
         one, other = part.drop_duplicates("asked")["path"].iloc[:2]
         raise HoldfastError(
-            f"{named['dataset']} {named['method']}: {named['suite']} was not asked alike in {one} "
+            f"{first['dataset']} {first['method']}: {first['suite']} was not asked alike in {one} "
             f"and {other}; measure both with the same options"
         )
-    value = part["value"].mean()
-    base = before.get((named["dataset"], named["suite"], part["asked"].iloc[0]))
     seeds = list(part["measured"])
-    value_low, value_high, _ = bounds.of(seeds)
-    low, high, drawn = math.nan, math.nan, ""
+    value_low, value_high, _ = bounds(seeds)
+    base = before.get((first["dataset"], first["suite"], first["asked"]))
+    earlier, low, high, drawn = math.nan, math.nan, math.nan, ""
     if base is not None:
-        low, high, drawn = bounds.of(seeds, base["measured"])
-    earlier = math.nan if base is None else base["value"]
+        earlier = base["value"]
+        low, high, drawn = bounds(seeds, base["measured"])
+    value = part["value"].mean()
     return {
-        "unit": part["unit"].iloc[0],
+        "unit": first["unit"],
         "value": value,
         "value_sd": part["value"].std(),
         "value_low": value_low,
@@ -131,5 +127,49 @@ def _line(
         "low": low,
         "high": high,
         "drawn": drawn,
-        "items": part["items"].iloc[0],
+        "items": first["items"],
     }
+
+
+def bounds(
+    after: Sequence[Sequence[_Measured]], before: Sequence[_Measured] | None = None
+) -> tuple[float, float, str]:
+    """The 95% interval of a mean over seeds, or of its change, and what was drawn for it.
+
+    after: by seed, the suites of which it is the unweighted mean, one or several; before: the
+    same suites of the unmodified backbone, for the change. Drawn are ``items``, ``seeds`` or
+    ``items and seeds``: items where the samples of all these are there, seeds where there are
+    two; the bounds are NaN, and nothing is drawn, where neither is so.
+    """
+    suites = [
+        _draws([seed[place] for seed in after], before[place] if before else None, place)
+        for place in range(len(after[0]))
+    ]
+    known = [drawn for drawn in suites if drawn is not None]
+    if len(known) == len(suites):
+        low, high = percentiles(np.mean(known, axis=0))
+        return low, high, "items and seeds" if len(after) > 1 else "items"
+    if len(after) > 1:
+        earlier = fmean(one.value for one in before) if before else 0.0
+        changes = [[fmean(one.value for one in seed) - earlier] for seed in after]
+        return *interval(np.array(changes)), "seeds"
+    return math.nan, math.nan, ""
+
+
+def _draws(
+    seeds: Sequence[_Measured], before: _Measured | None, place: int
+) -> NDArray[np.float64] | None:
+    """One suite in each draw; None where samples are missing or are not of the same items."""
+    first = seeds[0]
+    items = (before or first).verdicts.keys()
+    if not items or any(one.verdicts.keys() != items for one in seeds):
+        return None
+    # Drawn as one: an item; of MGSM a problem, which is there in several languages.
+    units = {item: item.rpartition("/")[2] if first.suite == "mgsm" else item for item in items}
+    places = {unit: number for number, unit in enumerate(sorted({*units.values()}))}
+    values, weights = np.zeros((len(seeds), len(places))), np.zeros(len(places))
+    for item, unit in units.items():
+        weights[places[unit]] += first.verdicts[item][1]
+        earlier = before.verdicts[item][0] if before else 0.0
+        values[:, places[unit]] += [one.verdicts[item][0] - earlier for one in seeds]
+    return ratio_draws(values, weights, place)

@@ -1,10 +1,19 @@
-"""The per-configuration table: every method's metrics, mean and deviation over seeds."""
+"""Each method over its seeds: metrics, how much the seed decides, and how memories fade with age.
+
+Source: app:res-all-configs, app:res-seeds, sec:res-time, fig:survival.
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pandas as pd
 
-from holdfast.analysis.study import final_runs
+from holdfast.analysis.composition import has
+from holdfast.analysis.study import Study, final_runs
+from holdfast.results import retention_by_age
+from holdfast.results.metrics import TIE
 
 SPREAD = ("final", "diag", "forget", "w10", "w50")
 
@@ -23,16 +32,92 @@ def configurations(cells: pd.DataFrame) -> pd.DataFrame:
     runs = final_runs(cells)
     groups = runs.groupby(["dataset", "method"], sort=False)
     table = groups.agg(horizon=("horizon", "first"), seeds=("seed", "size"))
-    for metric in SPREAD:
+    for metric in (*SPREAD, "half_life"):
         # A mean over the seeds that happen to be defined would not be comparable.
         whole = groups[metric].count() == table["seeds"]
         table[metric] = groups[metric].mean().where(whole)
-        table[f"{metric}_sd"] = groups[metric].std().where(whole)
-    table["half_life"] = groups["half_life"].mean()
-    table["half_life"] = table["half_life"].where(groups["half_life"].count() == table["seeds"])
-    table = table.reset_index()
-    place = table["dataset"].map({name: i for i, name in enumerate(table["dataset"].unique())})
-    order = table.assign(_place=place).sort_values(
-        ["_place", "final", "method"], ascending=[True, False, True]
+        if metric in SPREAD:
+            table[f"{metric}_sd"] = groups[metric].std().where(whole)
+    table = table.reset_index().sort_values(["final", "method"], ascending=[False, True])
+    # A stable sort: the data sets in the order of the cells, each with its best method first.
+    place = {name: number for number, name in enumerate(runs["dataset"].unique())}
+    return table.sort_values(
+        "dataset", key=lambda names: names.map(place), kind="stable", ignore_index=True
     )
-    return order.drop(columns="_place").reset_index(drop=True)
+
+
+def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
+    """The standard deviation over seeds of final retention, data anchor against none.
+
+    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses. A method
+    with one seed has no spread and no row.
+    Gives ``dataset``, ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds``
+    (of which Final is defined), by data set, those with the data anchor first, the largest
+    deviation first.
+    Raises HoldfastError for a method and seed that is there twice.
+    Source: app:res-seeds.
+    """
+    groups = final_runs(cells).groupby(["dataset", "method"], sort=False)["final"]
+    table = groups.agg(final="mean", final_sd="std", seeds="count").reset_index()
+    table = table[table["seeds"] > 1]
+    table.insert(2, "data_anchor", [has(method, "replay") for method in table["method"]])
+    return table.sort_values(
+        ["dataset", "data_anchor", "final_sd"], ascending=[True, False, False], ignore_index=True
+    )
+
+
+_COLUMNS = ("dataset", "method", "candidate", "seed", "age", "retention")
+
+
+def curves(study: Study) -> pd.DataFrame:
+    """R(a) of every final run, a = 0 .. horizon - 1.
+
+    Gives ``dataset``, ``method``, ``candidate``, ``seed``, ``age`` (tasks learned since) and
+    ``retention`` (share; NaN for an age that nobody observed), of the runs that
+    :func:`holdfast.analysis.study.final_runs` chooses.
+    Raises HoldfastError for a method and seed that is there twice.
+    Source: sec:res-time.
+    """
+    parts = []
+    for row in final_runs(study.cells).to_dict("records"):
+        retention = retention_by_age(study.matrices[row["path"]])
+        values = {name: row[name] for name in _COLUMNS[:4]}
+        parts.append(
+            pd.DataFrame(values | {"age": np.arange(len(retention)), "retention": retention})
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(_COLUMNS))
+
+
+def bands(curves: pd.DataFrame) -> pd.DataFrame:
+    """The mean curve of every method and its spread over seeds.
+
+    curves: of :func:`curves`. Gives ``dataset``, ``method``, ``age``, ``mean``, ``lowest`` and
+    ``highest`` (over seeds) and ``seeds``. An age that a seed did not observe is NaN.
+    Source: fig:survival.
+    """
+    groups = curves.groupby(["dataset", "method", "age"], sort=False)["retention"]
+    table = groups.agg(mean="mean", lowest="min", highest="max")
+    whole = groups.count() == groups.size()
+    return table.where(whole).assign(seeds=groups.size()).reset_index()
+
+
+def half_lives(bands: pd.DataFrame) -> pd.DataFrame:
+    """The age at which each mean curve has fallen below half of where it began.
+
+    bands: of :func:`bands`. Gives ``dataset``, ``method``, ``half_life`` (the first age with
+    R(a) < R(0) / 2, in tasks; NaN where the curve does not fall so far, or an unobserved age comes
+    first), ``retention`` (the mean at that age) and ``ages`` (how many ages the curve has, so that
+    a missing half-life reads as "more than ``ages - 1``").
+    Source: sec:res-time.
+    """
+    named = ["dataset", "method"]
+    rows: list[tuple[object, ...]] = []
+    for key, curve in bands.sort_values("age", kind="stable").groupby(named, sort=False):
+        mean = curve["mean"].to_numpy(dtype=float)
+        # The first age that is below half, or that nobody observed.
+        stops = np.flatnonzero(np.isnan(mean) | (mean < mean[0] / 2 - TIE))
+        life = retention = math.nan
+        if stops.size and not np.isnan(mean[stops[0]]):
+            life, retention = float(curve["age"].iloc[stops[0]]), float(mean[stops[0]])
+        rows.append((*key, life, retention, len(curve)))
+    return pd.DataFrame(rows, columns=[*named, "half_life", "retention", "ages"])

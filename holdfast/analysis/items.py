@@ -1,8 +1,11 @@
-"""Which facts go first: recall by item, by age, length and how often the model rehearsed it."""
+"""Which facts go first: recall by item, and who is in the samples that the previous model wrote."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ from holdfast.results.items import FOLDER, SAMPLES, read_rows, read_samples, sam
 from holdfast.streams import Item, Stream, StreamConfig, Template, load_stream
 
 _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_KINDS = ("right", "chimeras", "other")
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,6 @@ class Items:
         return self.template.asked(self.template.prompt(item))
 
 
-def has_items(directory: Path | str) -> bool:
-    """Whether a run kept verdicts by item or samples."""
-    return any((Path(directory) / name).is_dir() for name in (FOLDER, SAMPLES))
-
-
 def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     """Read the verdicts by item of a run, its stream, and its samples, as far as they were kept.
 
@@ -118,31 +117,9 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     return Items(stream, template, learned, rows, samples)
 
 
-def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """What is recalled of the items of one method, over its seeds.
-
-    frames: of :meth:`Items.to_frame`. Gives ``by`` (age, of all rows; length and rehearsed, after
-    the last row), ``group`` (its range: tasks learned since, characters, samples that asked the
-    item), ``recalled`` (share) and ``observed`` (how many).
-    """
-    frame = pd.concat(frames, ignore_index=True)
-    if frame.empty:
-        return pd.DataFrame(columns=["by", "group", "recalled", "observed"])
-    tables = {
-        name: make(frame).rename(columns={name: "group"}).astype({"group": str})
-        for name, make in (("age", by_age), ("length", by_length), ("rehearsed", by_rehearsal))
-    }
-    named = pd.concat({name: table for name, table in tables.items() if len(table)}, names=["by"])
-    return named.reset_index("by").reset_index(drop=True)
-
-
 def by_age(frame: pd.DataFrame) -> pd.DataFrame:
     """``age`` (its range), ``recalled`` (share) and ``observed`` (how many), over all rows."""
-    edges = [*(age for age in _AGES if age <= frame["age"].max()), frame["age"].max() + 1]
-    edges = sorted(set(edges))
-    names = [_range(low, high - 1) for low, high in itertools.pairwise(edges)]
-    groups = pd.cut(frame["age"], edges, right=False, labels=names)
-    return _shares(frame, groups.rename("age"))
+    return _shares(frame, _ranges(frame["age"]))
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
@@ -150,24 +127,41 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
 
     Empty where all are equally long.
     """
-    last = frame[frame["after_task"] == frame["after_task"].max()]
+    last = _last_row(frame)
     if last["length"].nunique() == 1:
         return pd.DataFrame(columns=["length", "recalled", "observed"])
     groups = pd.qcut(last["length"], 3, duplicates="drop")
     names = [_range(int(cut.left) + 1, int(cut.right)) for cut in groups.cat.categories]
-    return _shares(last, groups.cat.rename_categories(names).rename("length"))
+    return _shares(last, groups.cat.rename_categories(names))
 
 
 def by_rehearsal(frame: pd.DataFrame) -> pd.DataFrame:
     """After the last row, by how many samples have asked the item; empty without samples."""
-    last = frame[(frame["after_task"] == frame["after_task"].max()) & frame["rehearsed"].notna()]
+    last = _last_row(frame).dropna(subset="rehearsed")
     if last.empty:
         return pd.DataFrame(columns=["rehearsed", "recalled", "observed"])
-    edges = sorted({*(edge for edge in _AGES if edge <= last["rehearsed"].max()), 0})
-    edges.append(int(last["rehearsed"].max()) + 1)
+    return _shares(last, _ranges(last["rehearsed"].astype(int)))
+
+
+def _last_row(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["after_task"] == frame["after_task"].max()]
+
+
+def _ranges(values: pd.Series) -> pd.Series:
+    """The range that each value lies in: 0, 1, 2-3, 4-7 and so on up to the highest value."""
+    highest = int(values.max())
+    edges = [*(edge for edge in _AGES if edge <= highest), highest + 1]
     names = [_range(low, high - 1) for low, high in itertools.pairwise(edges)]
-    groups = pd.cut(last["rehearsed"].astype(int), edges, right=False, labels=names)
-    return _shares(last, groups.rename("rehearsed"))
+    return pd.cut(values, edges, right=False, labels=names)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _shares(frame: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
+    recalled = frame.groupby(groups, observed=True)["recalled"]
+    return recalled.agg(recalled="mean", observed="size").reset_index()
 
 
 def lives(frame: pd.DataFrame) -> pd.DataFrame:
@@ -179,29 +173,175 @@ def lives(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (task, number), part in frame.groupby(["on_task", "item"], sort=True):
         part = part.sort_values("after_task")
-        recalled = list(part["recalled"])
-        kept = [place for place, one in enumerate(recalled) if one]
-        gone = kept and kept[-1] + 1 < len(recalled)
+        life = "".join("01"[one] for one in part["recalled"])
+        last = life.rfind("1")
+        lost = 0 <= last < len(life) - 1
         rows.append(
             {
                 "on_task": task,
                 "item": number,
                 "question": part["question"].iloc[0],
                 "answer": part["answer"].iloc[0],
-                "life": "".join("01"[one] for one in recalled),
-                "lost_after": part["after_task"].iloc[kept[-1] + 1] if gone else pd.NA,
+                "life": life,
+                "lost_after": part["after_task"].iloc[last + 1] if lost else pd.NA,
             }
         )
     table = pd.DataFrame(rows).astype({"lost_after": "Int64"})
-    age = (table["lost_after"] - table["on_task"]).rename("age")
-    order = age.fillna(10**9).sort_values(kind="stable").index
+    order = (table["lost_after"] - table["on_task"]).sort_values(kind="stable").index
     return table.loc[order].reset_index(drop=True)
 
 
-def _shares(frame: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
-    table = frame.groupby(groups, observed=True)["recalled"].agg(["mean", "size"]).reset_index()
-    return table.rename(columns={"mean": "recalled", "size": "observed"})
+class _Learned:
+    """The learned items by question; one that was learned again counts as it was taught last."""
+
+    def __init__(self, items: Items) -> None:
+        self._by_question: dict[str, list[tuple[int, str]]] = {}
+        for number, task in enumerate(items.stream.tasks[: items.horizon], start=1):
+            for item in task.items:
+                taught = (number, items.template.text(item))
+                self._by_question.setdefault(items.question(item), []).append(taught)
+        self._first = sorted(taught[0][0] for taught in self._by_question.values())
+
+    def before(self, task: int, question: str) -> tuple[int, str] | None:
+        """Of the tasks before ``task`` the last that taught the question, with the whole text."""
+        taught = reversed(self._by_question.get(question, []))
+        return next((one for one in taught if one[0] < task), None)
+
+    def count(self, task: int) -> int:
+        """How many questions were learned before ``task``."""
+        return bisect_left(self._first, task)
 
 
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}-{high}"
+def sampled(items: Items) -> pd.DataFrame:
+    """Who is in the samples that were drawn before each task.
+
+    Gives ``task``, ``samples``, ``right`` (share that is an item learned before, word for word),
+    ``chimeras`` (share that asks a learned question and answers otherwise), ``other`` (share that
+    asks none), ``distinct`` (learned items that are asked, as a share of all of them), and
+    ``newest`` (share of the right ones that are of the latest quarter of the learned tasks).
+    """
+    known = _Learned(items)
+    rows = []
+    for task, texts in ((task, texts) for task, texts in items.samples.items() if texts):
+        kinds: Counter[str] = Counter()
+        asked, ages = set(), []
+        for text in texts:
+            question = items.template.asked(text)
+            learned = known.before(task, question)
+            if learned is None:
+                kinds["other"] += 1
+                continue
+            asked.add(question)
+            number, whole = learned
+            right = text.strip().startswith(whole)
+            kinds["right" if right else "chimeras"] += 1
+            ages += [task - 1 - number] if right else []
+        learnable = known.count(task)
+        newest = [age < (task - 1) / 4 for age in ages]
+        rows.append(
+            {
+                "task": task,
+                "samples": len(texts),
+                **{kind: kinds[kind] / len(texts) for kind in _KINDS},
+                "distinct": len(asked) / learnable if learnable else math.nan,
+                "newest": sum(newest) / len(newest) if newest else math.nan,
+            }
+        )
+    return pd.DataFrame(rows, columns=["task", "samples", *_KINDS, "distinct", "newest"])
+
+
+def rehearsed_tasks(items: Items) -> pd.DataFrame:
+    """Of the samples drawn before each task, the share that asks each task learned by then.
+
+    Gives ``task`` (before which they were drawn), ``on_task`` and ``share``.
+    """
+    known = _Learned(items)
+    rows = []
+    for task, texts in items.samples.items():
+        found = [known.before(task, items.template.asked(text)) for text in texts]
+        asked = Counter(one[0] for one in found if one is not None)
+        rows += [(task, on, asked[on] / len(texts)) for on in range(1, task) if texts]
+    return pd.DataFrame(rows, columns=["task", "on_task", "share"])
+
+
+def rehearsed_ages(tasks: pd.DataFrame) -> pd.DataFrame:
+    """The mean share of the samples that asks a task of an age, over the tasks and over seeds.
+
+    tasks: of :func:`rehearsed_tasks`, those of several seeds below each other. Gives ``age`` (0 for
+    the task learned last before the samples were drawn), ``share`` and ``observed`` (how many).
+    """
+    age = (tasks["task"] - 1 - tasks["on_task"]).rename("age")
+    return tasks.groupby(age)["share"].agg(share="mean", observed="size").reset_index()
+
+
+def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """What is recalled of the items of one method, over its seeds.
+
+    frames: of :meth:`Items.to_frame`. Gives ``by`` (age, of all rows; length and rehearsed, after
+    the last row), ``group`` (its range: tasks learned since, characters, samples that asked the
+    item), ``recalled`` (share) and ``observed`` (how many).
+    """
+    frame = pd.concat(frames, ignore_index=True)
+    if frame.empty:
+        return pd.DataFrame(columns=["by", "group", "recalled", "observed"])
+    tables = []
+    for name, make in (("age", by_age), ("length", by_length), ("rehearsed", by_rehearsal)):
+        table = make(frame).rename(columns={name: "group"}).astype({"group": str})
+        table.insert(0, "by", name)
+        tables.append(table)
+    return pd.concat([table for table in tables if len(table)], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class ItemTables:
+    """items: of each method, what is recalled by age, length and rehearsal, as
+    :func:`recall_groups` gives it over its seeds; samples: of each run, who is in its samples
+    before each task, as :func:`sampled`; samples_by_age: of each method, the share that asks a
+    task, by its age.
+
+    The first and the last have ``seeds``: how many of them kept what is counted. Empty where no run
+    did.
+    """
+
+    items: pd.DataFrame
+    samples: pd.DataFrame
+    samples_by_age: pd.DataFrame
+
+
+def item_tables(runs: pd.DataFrame) -> ItemTables:
+    """The tables of these runs, at the horizon that each has here.
+
+    runs: of a study, one data set. The method with the highest Final comes first.
+    Raises HoldfastError as :func:`read_items`.
+    """
+    groups, samples, ages = [], [], []
+    finals = runs.groupby("method", sort=False)["final"].mean()
+    for method in finals.sort_values(ascending=False, kind="stable").index:
+        frames, tasks = [], []
+        for row in runs[runs["method"] == method].to_dict("records"):
+            if not any((Path(row["path"]) / kept).is_dir() for kept in (FOLDER, SAMPLES)):
+                continue
+            named = {"dataset": row["dataset"], "method": method}
+            items = read_items(row["path"], row["horizon"])
+            if items.rows:
+                frames.append(items.to_frame())
+            if items.samples:
+                tasks.append(rehearsed_tasks(items))
+                samples.append(_named(sampled(items), **named, seed=row["seed"]))
+        if frames:
+            groups.append(_named(recall_groups(frames), **named, seeds=len(frames)))
+        if tasks:
+            every = rehearsed_ages(pd.concat(tasks, ignore_index=True))
+            ages.append(_named(every, **named, seeds=len(tasks)))
+    tables = (
+        pd.concat(each, ignore_index=True) if each else pd.DataFrame()
+        for each in (groups, samples, ages)
+    )
+    return ItemTables(*tables)
+
+
+def _named(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """The table with these columns, of one value each, before its own."""
+    for place, (name, value) in enumerate(values.items()):
+        table.insert(place, name, value)
+    return table

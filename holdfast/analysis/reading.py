@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.analysis.settings import settings_of
 from holdfast.core.claims import read_format
-from holdfast.core.errors import HoldfastError
+from holdfast.core.config import as_override
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
 from holdfast.results.commit import read_matrix
@@ -26,8 +26,8 @@ from holdfast.results.record import read_events
 
 _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
-_WHOLE = ("horizon", "rank", "seed")
-# What both files have, computed by the same formula; versions of numpy may round differently.
+_NUMBERS = {"horizon": "int64", "rank": "int64", "seed": "int64", "score": "float64"}
+_OF_THE_RUN = ("method", "seed", "stream")
 
 
 @dataclass
@@ -52,7 +52,13 @@ class StudyContents:
 
     def question(self, directory: Path) -> Mapping[str, Any]:
         """study.json, or what is known without it: a suite's cells say what they are."""
-        for path in [*_children(directory / "cells"), *_children(self._store(directory))]:
+        store = directory / "cells"
+        if (directory / "store.json").is_file():  # the trajectories lie elsewhere
+            try:
+                store = directory / str(read_json(directory / "store.json")["store"])
+            except (HoldfastError, KeyError, TypeError):
+                self.missing.append(f"{directory / 'store.json'}: names no store; give it too")
+        for path in [*_children(directory / "cells"), *_children(store)]:
             self.stored.setdefault(path.name, path)
         try:
             value = read_format(directory / "study.json")
@@ -64,42 +70,26 @@ class StudyContents:
             self.missing.append(f"{directory / 'study.json'}: is no study")
         return {"study": "search"} if (directory / "trace.csv").is_file() else {}
 
-    def _store(self, directory: Path) -> Path:
-        """Where a study says that its trajectories lie."""
-        told = directory / "store.json"
-        if not told.is_file():
-            return directory / "cells"
-        try:
-            return directory / str(read_json(told)["store"])
-        except (HoldfastError, KeyError, TypeError):
-            self.missing.append(f"{told}: names no store; give it too")
-            return directory / "cells"
-
     def trajectory(self, path: Path, study: Path, candidate: str | None = None) -> dict[str, Any]:
         """Take one trajectory, once; an empty row when it cannot be read.
 
         candidate: what a search calls it; a search has a row of its own for what a suite has too.
         """
         place = path.resolve()
-        row = self.taken.get(place)
-        if row is None:
-            row = self.taken[place] = self._row(path)
-        elif candidate is None or not row:
-            return row
-        else:
-            row = dict(row)
+        known = self.taken.get(place)
+        if known is not None and (candidate is None or not known):
+            return known
+        row = dict(known or {})
+        if known is None:
+            try:
+                row, self.matrices[str(path)] = _read(path, self.missing)
+            except HoldfastError as error:
+                self.missing.append(str(error))
+            self.taken[place] = row
         if row:
             row |= {"study": str(study), "candidate": candidate or row["method"]}
             row["searched"] = candidate is not None
             self.rows.append(row)
-        return row
-
-    def _row(self, path: Path) -> dict[str, Any]:
-        try:
-            row, self.matrices[str(path)] = _read(path, self.missing)
-        except HoldfastError as error:
-            self.missing.append(str(error))
-            return {}
         return row
 
     def lone(self, path: Path, given: Path) -> None:
@@ -111,7 +101,10 @@ class StudyContents:
 
     def suite(self, directory: Path) -> None:
         """Take a suite's cells, and name those that its table plans and that are not there."""
-        plan = self._plan(directory)
+        table = self._table(
+            directory / "cells.csv", _PLAN, "no cells.csv, so the suite has not finished"
+        )
+        plan = {} if table is None else {line["cell"]: line for line in table.to_dict("records")}
         # A search may keep its trajectories in the same store.
         own = [path for path in _children(directory / "cells") if path.name not in self.searched]
         paths = {cell: self.stored[cell] for cell in plan if cell in self.stored}
@@ -129,23 +122,11 @@ class StudyContents:
             if rows.get(cell):
                 self.planned[rows[cell]["path"]] = (line["horizon"], why)
                 continue
-            self.told.add((dataset, line.get("candidate", line["method"]), line["seed"]))
+            method = line.get("candidate", line["method"])
+            self.told.add((dataset, method, line["seed"]))
             if cell not in rows:
-                name = f"{dataset} {line.get('candidate', line['method'])} seed {line['seed']}"
+                name = f"{dataset} {method} seed {line['seed']}"
                 self.missing.append(f"{name}: not in {directory / 'cells'}{why}")
-
-    def _plan(self, directory: Path) -> dict[str, dict[str, Any]]:
-        """The lines of cells.csv by the names of their trajectories; empty when there is none."""
-        path = directory / "cells.csv"
-        if not path.is_file():
-            self.missing.append(f"{directory}: no cells.csv, so the suite has not finished")
-            return {}
-        try:
-            lines = _table(path, _PLAN).to_dict("records")
-        except HoldfastError as error:
-            self.missing.append(str(error))
-            return {}
-        return {line["cell"]: line for line in lines}
 
     def search(self, directory: Path, question: Mapping[str, Any]) -> None:
         """Take a search's trace and cells, and name what it has not come to."""
@@ -158,25 +139,47 @@ class StudyContents:
                 f"{directory}: {len(names) - len(paths)} of {len(names)} trajectories of the "
                 "search are not there; give the store that holds them too, if there is one"
             )
-        path = directory / "trace.csv"
-        if not path.is_file():
-            self.missing.append(f"{directory}: no trace.csv: the first horizon has not finished")
+        trace = self._table(
+            directory / "trace.csv", _TRACE, "no trace.csv: the first horizon has not finished"
+        )
+        if trace is None:
             return
-        try:
-            trace = _table(path, _TRACE)
-        except HoldfastError as error:
-            self.missing.append(str(error))
-            return
-        self.missing += _left_in_search(directory, dataset, trace)
-        kept, other = self.traces.get(dataset), trace
-        if kept is not None and len(kept) < len(trace):
-            kept, other = trace, kept
-        if kept is not None:
+        for row in trace[trace["fate"] == "failed"].to_dict("records"):
+            self.missing.append(
+                f"{dataset} {row['candidate']}: failed at horizon {row['horizon']} "
+                f"({_first_line(row['error'])})"
+            )
+        last = trace["horizon"].max()
+        going = ((trace["horizon"] == last) & (trace["fate"] == "promoted")).sum()
+        if going:
+            self.missing.append(
+                f"{directory}: the search has come to horizon {last}; {going} candidates go on"
+            )
+        kept = self.traces.setdefault(dataset, trace)
+        if kept is not trace:
+            other, self.traces[dataset] = sorted((trace, kept), key=len)
             self.missing.append(
                 f"{directory}: a second search of {dataset}; the one with "
                 f"{other['candidate'].nunique()} candidates is left out of the traces"
             )
-        self.traces[dataset] = trace if kept is None else kept
+
+    def _table(self, path: Path, columns: Sequence[str], absent: str) -> pd.DataFrame | None:
+        """A table that a study wrote; None where it is not there or damaged, which is named."""
+        if not path.is_file():
+            self.missing.append(f"{path.parent}: {absent}")
+            return None
+        try:
+            # A candidate may be called NA; only an empty cell is None.
+            table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=_NUMBERS)
+            lacking = [name for name in columns if name not in table]
+            if lacking:
+                raise ValueError(f"it has no column {lacking[0]}")
+        except (OSError, ValueError) as error:
+            self.missing.append(
+                f"{path}: is no table of a study ({_first_line(error)}); it may be damaged"
+            )
+            return None
+        return table
 
 
 def places(directory: Path, levels: int) -> Iterator[Path]:
@@ -198,13 +201,17 @@ def _children(store: Path) -> list[Path]:
     return sorted(path.parent for path in store.glob(f"*/{CONFIG_FILE}"))
 
 
+def _first_line(text: object) -> str:
+    return (str(text).splitlines() or [""])[0]
+
+
 def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]:
     """A trajectory's row and matrix; what else is wrong with it goes to ``missing``.
 
     Raises HoldfastError when its configuration or its matrix cannot be read.
     """
     recorded = Description.read(path)
-    config, stream, file = recorded.config, recorded.stream, path / CONFIG_FILE
+    config, stream = recorded.config, recorded.stream
     try:
         order_seed = config["stream"].get("order_seed")
         row = {
@@ -214,13 +221,13 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             "seed": _whole(config["seed"]),
             "order_seed": None if order_seed is None else _whole(order_seed),
             "fingerprint": stream["fingerprint"],
-            "settings": settings_of(recorded.numbers, str(recorded.backbone["name"])),
+            "settings": _settings_of(recorded),
         }
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise HoldfastError(f"{file}: is no trajectory's configuration") from None
+        raise HoldfastError(f"{path / CONFIG_FILE}: is no trajectory's configuration") from None
     except OverflowError:
         raise HoldfastError(
-            f"{file}: has a seed of more than 64 bits, which no table holds"
+            f"{path / CONFIG_FILE}: has a seed of more than 64 bits, which no table holds"
         ) from None
     matrix = read_matrix(path)
     row |= _numbers(matrix) | {"path": str(path)}
@@ -264,37 +271,83 @@ def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
     return size
 
 
-def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """A table that a study wrote; HoldfastError when it is damaged."""
-    try:
-        # A candidate may be called NA; only an empty cell is None.
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-    except (OSError, ValueError) as error:
-        raise HoldfastError(f"{path}: is no table ({_first_line(error)})") from None
-    for name in columns:
-        if name not in table:
-            raise HoldfastError(f"{path}: has no column {name}; it may be damaged")
-        whole = name not in _WHOLE or pd.api.types.is_integer_dtype(table[name])
-        if not whole or (name == "score" and not pd.api.types.is_numeric_dtype(table[name])):
-            raise HoldfastError(f"{path}: {name} is not a number in every line; it may be damaged")
-    return table
+def _settings_of(recorded: Description) -> dict[str, Any]:
+    """The dotted settings that change the results, without method, seed and stream."""
+    values = dict(recorded.numbers)
+    values |= values.pop("plugins", {})  # of which each is a section, as a user writes it
+    if "backbone" in values:  # there by its fingerprint alone
+        values["backbone"] = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
+    return flat({key: value for key, value in values.items() if key not in _OF_THE_RUN})
 
 
-def _left_in_search(directory: Path, dataset: str, trace: pd.DataFrame) -> list[str]:
-    failed = trace[trace["fate"] == "failed"]
-    lines = [
-        f"{dataset} {row['candidate']}: failed at horizon {row['horizon']} "
-        f"({_first_line(row['error'])})"
-        for row in failed.to_dict("records")
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
+    """Add to ``method`` and ``candidate`` the settings in which runs of one method differ.
+
+    rows: with ``settings``; those of a search have their candidate already and stay as they are.
+    Where all runs of a method on a data set share their settings, the tag alone is its name;
+    otherwise it is ``merge optim.lr=0.001``, with every setting in which any two of them differ.
+    """
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in (row for row in rows if not row["searched"]):
+        groups.setdefault((row["dataset"], row["order_seed"], row["method"]), []).append(row)
+    for group in groups.values():
+        differing = _differing([row["settings"] for row in group])
+        for row in group:
+            own = {key: row["settings"][key] for key in differing if key in row["settings"]}
+            row["method"] = row["candidate"] = _named(row["method"], own)
+
+
+def _named(method: str, settings: Mapping[str, Any]) -> str:
+    """``merge optim.lr=0.001``: a tag and dotted settings, as tables have them."""
+    return " ".join((method, *(as_override(*pair) for pair in settings.items())))
+
+
+def _differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values differ; a backbone of other weights is told by its name if it can."""
+    found = []
+    for key in dict.fromkeys(key for settings in every for key in settings):
+        values = [settings[key] for settings in every if key in settings]  # a run may be older
+        if any(value != values[0] for value in values):
+            found.append(key)
+    if "backbone.fingerprint" not in found:  # the same weights under two names
+        return [key for key in found if key != "backbone.name"]
+    if "backbone.name" in found:
+        found.remove("backbone.fingerprint")
+    return found
+
+
+def with_settings(
+    rows: Sequence[dict[str, Any]], where: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows whose settings are those of ``where``, and a line on the others if there are any.
+
+    A run whose method does not use a setting (``si.strength`` of vanilla) is kept.
+    Raises HoldfastError for a setting that no run has, or that leaves no run.
+    """
+    known = sorted({key for row in rows for key in row["settings"]})
+    for key, value in where.items():
+        if key not in known:
+            raise HoldfastError(f"{key}: no run has that setting; {did_you_mean(key, known)}")
+        values = [row["settings"][key] for row in rows if key in row["settings"]]
+        if value not in values:
+            there = ", ".join(sorted({as_override(key, one) for one in values}))
+            raise HoldfastError(f"{as_override(key, value)}: no run has that, but {there}")
+    kept = [
+        row
+        for row in rows
+        if all(row["settings"].get(key, value) == value for key, value in where.items())
     ]
-    last = trace["horizon"].max()
-    going = ((trace["horizon"] == last) & (trace["fate"] == "promoted")).sum()
-    if going:
-        lines.append(
-            f"{directory}: the search has come to horizon {last}; {going} candidates go on"
-        )
-    return lines
-
-
-def _first_line(text: object) -> str:
-    return (str(text).splitlines() or [""])[0]
+    left = len(rows) - len(kept)
+    told = _named("", where).strip()
+    return kept, [f"{left} trajectories: left out, as they do not have {told}"] if left else []

@@ -11,12 +11,9 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.capability import capability
-from holdfast.analysis.configurations import configurations
-from holdfast.analysis.curves import bands, curves, half_lives
-from holdfast.analysis.horizon import at_horizon
-from holdfast.analysis.item_tables import ItemTables, item_tables
-from holdfast.analysis.seed_spread import seed_spread
-from holdfast.analysis.study import Study
+from holdfast.analysis.configurations import bands, configurations, curves, half_lives, seed_spread
+from holdfast.analysis.items import ItemTables, item_tables
+from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.uncertainty import HALF_LIFE, differences, means
 from holdfast.core.errors import HoldfastError, did_you_mean
 

@@ -1,25 +1,78 @@
-"""What is noise: means and differences between methods, with the intervals of a bootstrap."""
+"""What is noise: means and differences between methods, with the intervals of a bootstrap.
+
+Seeds and tasks, or seeds and items, are drawn independently, with replacement, and every method has
+the same draw: Owen, The pigeonhole bootstrap (Annals of Applied Statistics 1, 2007). A half-life is
+no mean over tasks, but R(a) is one at every age: a draw of tasks and seeds gives a curve, and the
+curve its half-life. Source: sec:res-time.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.analysis.bootstrap import interval
-from holdfast.analysis.lifetimes import BySeed, Lifetime, lives_apart, recall_by_age
 from holdfast.analysis.study import Study, final_runs
 from holdfast.results import RecallMatrix
-from holdfast.results.metrics import terms
+from holdfast.results.metrics import TIE, terms
+
+DRAWS = 4000
+LEVEL = 0.95
+
+
+def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95% percentile interval of the mean of values [seeds, tasks].
+
+    4,000 draws, of seeds and of tasks, each with replacement; the same values give the same draws.
+    Wide rather than narrow where values differ by task and by chance; too narrow where seeds spread
+    most and there are few of them (three seeds: docs/analysis.md).
+    """
+    seeds, tasks = draws(*values.shape)
+    return percentiles(((seeds @ values) * tasks).sum(axis=1))
+
+
+def percentiles(drawn: NDArray[np.float64], *, whole: bool = False) -> tuple[float, float]:
+    """The bounds of the middle 95% of draws; whole: of whole numbers, outwards."""
+    low = np.quantile(drawn, (1 - LEVEL) / 2, method="lower" if whole else "linear")
+    high = np.quantile(drawn, (1 + LEVEL) / 2, method="higher" if whole else "linear")
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def draws(seeds: int, tasks: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights [draws, seeds] and [draws, tasks], each row's sum 1."""
+    random = np.random.default_rng([seeds, tasks])
+    by_seed = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
+    by_task = random.multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS) / tasks
+    return by_seed, by_task
+
+
+def ratio_draws(
+    values: NDArray[np.float64], weights: NDArray[np.float64], number: int = 0
+) -> NDArray[np.float64]:
+    """In each draw of seeds and items, the sum of the items' values over that of their weights.
+
+    values: [seeds, items]; weights: [items]; number: other draws of items for each number, with
+    the same draws of seeds. Items that are alike are drawn as one group, which is the same.
+    """
+    seeds, items = values.shape
+    groups, counts = np.unique(np.vstack([values, weights]), axis=1, return_counts=True)
+    by_seed, _ = draws(seeds, 1)
+    random = np.random.default_rng([seeds, items, number])
+    by_group = random.multinomial(items, counts / items, size=DRAWS)
+    total = ((by_seed @ groups[:-1]) * by_group).sum(axis=1)
+    return np.asarray(total / (by_group @ groups[-1]))
+
 
 METRICS = ("final", "diag", "forget", "w10", "w50")  # means over tasks
 HALF_LIFE = "half_life"
-_MEANS = ("dataset", "method", "metric", "value", "low", "high", "seeds")
-_DIFFERENCES = ("dataset", "metric", "method", "other", "difference", "low", "high", "noise")
+BySeed: TypeAlias = Mapping[str, Mapping[int, NDArray[np.float64]]]
 
 
 def means(study: Study) -> pd.DataFrame:
@@ -27,13 +80,12 @@ def means(study: Study) -> pd.DataFrame:
 
     Gives ``dataset``, ``method``, ``metric`` (final, diag, forget, w10, w50, and half_life of the
     mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as
-    :func:`holdfast.analysis.bootstrap.interval`; NaN with fewer than two seeds) and ``seeds``. NaN
+    :func:`interval`; NaN with fewer than two seeds) and ``seeds``. NaN
     where a seed's value is not defined, and for a half-life or a bound beyond the horizon.
     Raises HoldfastError for a method and seed that is there twice.
     """
-    runs = final_runs(study.cells)
     rows: list[tuple[object, ...]] = []
-    for dataset, part in runs.groupby("dataset", sort=False):
+    for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         seeds = part["method"].value_counts()
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
@@ -47,7 +99,9 @@ def means(study: Study) -> pd.DataFrame:
             life = Lifetime(list(own.values()))
             numbers = [life.known(age) for age in (life.value, *life.bounds())]
             rows.append((dataset, method, HALF_LIFE, *numbers, len(own)))
-    return pd.DataFrame(rows, columns=list(_MEANS))
+    return pd.DataFrame(
+        rows, columns=["dataset", "method", "metric", "value", "low", "high", "seeds"]
+    )
 
 
 def differences(study: Study) -> pd.DataFrame:
@@ -55,15 +109,14 @@ def differences(study: Study) -> pd.DataFrame:
 
     Gives ``dataset``, ``metric`` (final, diag, forget, w10, w50, half_life), ``method`` and
     ``other`` (the one with the higher mean first), ``difference`` (share; of half_life tasks),
-    ``low`` and ``high`` (95%, as :func:`holdfast.analysis.bootstrap.interval`), ``noise`` (whether
+    ``low`` and ``high`` (95%, as :func:`interval`), ``noise`` (whether
     they enclose 0) and ``seeds``. A pair without two common seeds has no row. A half-life beyond
     the horizon counts as the horizon, so that its difference is the least that it may be; two of
     them have no row.
     Raises HoldfastError for a method and seed that is there twice.
     """
     rows: list[tuple[object, ...]] = []
-    runs = final_runs(study.cells)
-    for dataset, part in runs.groupby("dataset", sort=False):
+    for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         found: list[tuple[str, str, str, float, float, float, int]] = []
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
@@ -77,7 +130,18 @@ def differences(study: Study) -> pd.DataFrame:
         found += [(HALF_LIFE, *told) for told in lives_apart(_curves(part, study.matrices))]
         for *named, difference, low, high, seeds in found:
             rows.append((dataset, *named, difference, low, high, low <= 0 <= high, seeds))
-    return pd.DataFrame(rows, columns=[*_DIFFERENCES, "seeds"])
+    columns = [
+        "dataset",
+        "metric",
+        "method",
+        "other",
+        "difference",
+        "low",
+        "high",
+        "noise",
+        "seeds",
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def bounds(each: NDArray[np.float64]) -> tuple[float, float]:
@@ -117,3 +181,97 @@ def _curves(
             values = recall_by_age(matrices[row["path"]])
             found.setdefault(row["method"], {})[row["seed"]] = values
     return found
+
+
+class Lifetime:
+    """The half-life of the mean curve of some seeds, and in each draw of them and of the tasks.
+
+    seeds: of :func:`recall_by_age`, each [tasks, ages]. ages: the horizon; it stands for a
+    half-life that is not within it, or not known.
+    """
+
+    def __init__(self, seeds: Sequence[NDArray[np.float64]]) -> None:
+        self._seeds = seeds
+        tasks, self.ages = seeds[0].shape
+        once = np.full((1, len(seeds)), 1 / len(seeds)), np.full((1, tasks), 1 / tasks)
+        self.value = float(_half_lives(seeds, *once)[1][0])
+
+    @cached_property
+    def drawn(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the most that the half-life may be in each draw, both [draws].
+
+        They differ where no drawn task has an age before the curve halves: that age, and the
+        horizon.
+        """
+        return _half_lives(self._seeds, *draws(len(self._seeds), len(self._seeds[0])))
+
+    def bounds(self) -> tuple[float, float]:
+        """The 95% interval, in whole tasks; NaN with fewer than two seeds."""
+        if len(self._seeds) < 2:
+            return math.nan, math.nan
+        least, most = self.drawn
+        return percentiles(least, whole=True)[0], percentiles(most, whole=True)[1]
+
+    def known(self, age: float) -> float:
+        """NaN for an age that is not within the horizon."""
+        return age if age < self.ages else math.nan
+
+
+def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
+    """M[j + a, j] by task j and age a [tasks, ages]; NaN where it was not observed."""
+    learned = matrix.accuracies()[1:, 1:-1]
+    tasks = len(learned)
+    found = np.full((tasks, tasks), np.nan)
+    for task in range(tasks):
+        found[task, : tasks - task] = learned[task:, task]
+    return found
+
+
+def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
+    """Of each two methods the difference of their half-lives, over the seeds that both have.
+
+    curves: of :func:`recall_by_age` by method and seed. Yields the method with the longer one, the
+    other, the difference, its bounds, and the number of seeds; nothing for two that do not halve
+    within the horizon, or without two seeds in common.
+    """
+
+    @cache
+    def lifetime(method: str, seeds: tuple[int, ...]) -> Lifetime:
+        return Lifetime([curves[method][seed] for seed in seeds])
+
+    every = {name: lifetime(name, tuple(sorted(own))).value for name, own in curves.items()}
+    ordered = sorted(every, key=lambda name: (-every[name], name))
+    for first, second in itertools.combinations(ordered, 2):
+        seeds = tuple(sorted(set(curves[first]) & set(curves[second])))
+        if len(seeds) < 2:
+            continue
+        one, other = lifetime(first, seeds), lifetime(second, seeds)
+        if min(one.value, other.value) < one.ages:
+            (least, most), (other_least, other_most) = one.drawn, other.drawn
+            low, _ = percentiles(least - other_most, whole=True)
+            _, high = percentiles(most - other_least, whole=True)
+            yield first, second, one.value - other.value, low, high, len(seeds)
+
+
+def _half_lives(
+    seeds: Sequence[NDArray[np.float64]],
+    by_seed: NDArray[np.float64],
+    by_task: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first age at which each weighted mean curve is below half of where it began.
+
+    by_seed, by_task: weights [draws, seeds] and [draws, tasks]. Returns the least and the most that
+    it may be, both [draws], as :attr:`Lifetime.drawn` has them.
+    """
+    mean = np.zeros((len(by_task), seeds[0].shape[1]))
+    for place, values in enumerate(seeds):
+        seen = ~np.isnan(values)
+        weight = by_task @ seen.astype(float)  # of the drawn tasks that have reached each age
+        with np.errstate(invalid="ignore"):
+            curve = (by_task @ np.where(seen, values, 0.0)) / weight
+        share = by_seed[:, place, None]
+        mean += np.where(share > 0, share * curve, 0.0)
+    stops = np.isnan(mean) | (mean < mean[:, :1] / 2 - TIE)
+    least = np.where(stops.any(axis=1), stops.argmax(axis=1), mean.shape[1]).astype(float)
+    unknown = np.isnan(mean[np.arange(len(mean)), stops.argmax(axis=1)])
+    return least, np.where(unknown, mean.shape[1], least)

@@ -22,8 +22,7 @@ def items(
     show: Annotated[int, Option(min=0, help="How many of the first lost items to print.")] = 10,
 ) -> None:
     """Recall by item: by age, by length, by rehearsal, and which facts went first."""
-    from holdfast.analysis.items import read_items
-    from holdfast.analysis.samples import sampled
+    from holdfast.analysis.items import read_items, sampled
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
@@ -34,7 +33,7 @@ def items(
     if found.samples:
         print(f"the samples before each task:\n{markdown(sampled(found))}")
     if figure is not None:
-        from holdfast.analysis.item_tables import item_tables
+        from holdfast.analysis.items import item_tables
         from holdfast.analysis.study import read_study
         from holdfast.report.bars import plot_samples
         from holdfast.report.figures import save

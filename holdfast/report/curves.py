@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from holdfast.analysis import curves as analysis
+from holdfast.analysis import configurations as analysis
 from holdfast.core.errors import HoldfastError
 from holdfast.report import names, style
 

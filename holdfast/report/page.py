@@ -22,8 +22,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from holdfast.analysis.configurations import SPREAD
-from holdfast.analysis.horizon import at_horizon, in_report_order
-from holdfast.analysis.study import Study
+from holdfast.analysis.study import Study, at_horizon, in_report_order
 from holdfast.analysis.tables import Analysis, analyse
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically

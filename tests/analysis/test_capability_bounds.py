@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from holdfast.analysis import analyse, read_study
-from holdfast.analysis.bootstrap import interval, ratio_draws
+from holdfast.analysis.uncertainty import interval, ratio_draws
 from holdfast.capability.suite import Sample, score_of
 from holdfast.report.page import render
 from holdfast.results.capability import boundary, write_result

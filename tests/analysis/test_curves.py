@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.analysis.curves import bands, curves, half_lives
+from holdfast.analysis.configurations import bands, curves, half_lives
 from holdfast.analysis.study import read_study
 from holdfast.results import half_life
 from tests.analysis.synthetic import write_suite, write_trajectory

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.analysis.horizon import common_horizon
 from holdfast.analysis.reading import METRICS
-from holdfast.analysis.study import final_runs, read_study
+from holdfast.analysis.study import common_horizon, final_runs, read_study
 from holdfast.results import RecallMatrix
 from tests.analysis.synthetic import ADAPTER_BYTES, SEEDS, write_search, write_suite
 from tests.analysis.synthetic import write_trajectory as write

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.analysis import analyse, read_study
-from holdfast.analysis.items import lives, read_items
-from holdfast.analysis.samples import sampled
+from holdfast.analysis.items import lives, read_items, sampled
 from holdfast.report.figures import study_figures
 from tests.analysis.kept import ITEMS, asked, verdicts, write_kept
 from tests.analysis.synthetic import write_trajectory

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.analysis import analyse, read_study
-from holdfast.analysis.bootstrap import draws
-from holdfast.analysis.lifetimes import Lifetime, lives_apart, recall_by_age
+from holdfast.analysis.uncertainty import Lifetime, draws, lives_apart, recall_by_age
 from holdfast.results import RecallMatrix, half_life, retention_by_age
 from tests.analysis.synthetic import write_suite, write_trajectory
 

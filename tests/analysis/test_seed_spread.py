@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from holdfast.analysis.seed_spread import seed_spread
+from holdfast.analysis.configurations import seed_spread
 
 TEMPERATURE = "sampling.temperature"
 

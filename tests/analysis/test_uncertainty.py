@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.analysis.bootstrap import draws, interval, percentiles
 from holdfast.analysis.study import Study, read_study
 from holdfast.analysis.tables import analyse
-from holdfast.analysis.uncertainty import differences, means
+from holdfast.analysis.uncertainty import differences, draws, interval, means, percentiles
 from holdfast.report.matrices import plot_noise
 from holdfast.results import diagonal, final, forget, window
 from tests.analysis.synthetic import FACTORIAL, write_suite, write_trajectory

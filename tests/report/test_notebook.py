@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from holdfast import report
 from holdfast.analysis import Items, analyse, read_study, rehearsed_tasks, sampled
-from holdfast.analysis.samples import rehearsed_ages
+from holdfast.analysis.items import rehearsed_ages
 from holdfast.cli.main import app
 from holdfast.report import figures
 from holdfast.streams import Template, symbol_qa

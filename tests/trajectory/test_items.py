@@ -10,14 +10,15 @@ import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
 from holdfast.analysis import read_items
-from holdfast.analysis.item_tables import item_tables
 from holdfast.analysis.items import (
     by_age,
     by_length,
     by_rehearsal,
+    item_tables,
     lives,
+    rehearsed_tasks,
+    sampled,
 )
-from holdfast.analysis.samples import rehearsed_tasks, sampled
 from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
 from holdfast.report.bars import plot_samples

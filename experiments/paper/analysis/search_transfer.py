@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments.paper.analysis.ranks import DECIMALS
 from experiments.paper.analysis.replicates import one_dataset, replicates
-from holdfast.analysis.horizon import at_horizon
+from holdfast.analysis.study import at_horizon
 from holdfast.core.errors import HoldfastError
 
 _TOP = 3
@@ -25,7 +25,7 @@ def search_transfer(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     compositions count that were learned in the final runs too. Both rankings are among those only,
     and equal scores share the mean of their ranks.
     trace: ``trace.csv``; cells: of a study, one data set, those count that
-    :func:`holdfast.analysis.horizon.at_horizon` chooses.
+    :func:`holdfast.analysis.study.at_horizon` chooses.
     Gives one row a horizon: ``horizon``, ``compositions`` (how many compare),
     ``mean_displacement`` and ``max_displacement`` (of ranks, absolute), ``spearman`` (NaN for one
     composition, or where all are equal), ``top3_overlap`` and ``top3`` (how many of the best

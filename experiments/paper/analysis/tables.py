@@ -20,8 +20,7 @@ from experiments.paper.analysis.state_size import state_size
 from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis import tables as of_any_study
 from holdfast.analysis.composition import factors_of
-from holdfast.analysis.horizon import at_horizon
-from holdfast.analysis.study import Study
+from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.tables import ONE_SEED, StudyPart, Table
 from holdfast.analysis.uncertainty import bounds, by_seed, contrasted
 from holdfast.core.errors import HoldfastError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.seed_spread import seed_spread
+from holdfast.analysis.configurations import seed_spread
 from holdfast.analysis.study import Study
 from holdfast.core.errors import HoldfastError
 

@@ -42,8 +42,7 @@ def compare(
         from experiments.paper.analysis.beside_paper import beside_paper
         from experiments.paper.analysis.compare import compare as set_beside
         from experiments.paper.analysis.tables import analyse
-        from holdfast.analysis.horizon import at_horizon
-        from holdfast.analysis.study import read_study
+        from holdfast.analysis.study import at_horizon, read_study
         from holdfast.analysis.tables import markdown
 
         study = read_study(*directories)
