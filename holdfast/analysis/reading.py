@@ -20,9 +20,7 @@ from holdfast.core.config import as_override
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
-from holdfast.results.commit import read_matrix
-from holdfast.results.description import CONFIG_FILE, is_described
-from holdfast.results.record import read_events
+from holdfast.results.record import CONFIG_FILE, is_described, read_events, read_matrix
 
 _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")

@@ -128,20 +128,10 @@ def differences(study: Study) -> pd.DataFrame:
                     apart = (float(each.mean()), *interval(each), len(each))
                     found.append((metric, first, second, *apart))
         found += [(HALF_LIFE, *told) for told in lives_apart(_curves(part, study.matrices))]
-        for *named, difference, low, high, seeds in found:
-            rows.append((dataset, *named, difference, low, high, low <= 0 <= high, seeds))
-    columns = [
-        "dataset",
-        "metric",
-        "method",
-        "other",
-        "difference",
-        "low",
-        "high",
-        "noise",
-        "seeds",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+        for *key, difference, low, high, seeds in found:
+            rows.append((dataset, *key, difference, low, high, low <= 0 <= high, seeds))
+    named = ["dataset", "metric", "method", "other"]
+    return pd.DataFrame(rows, columns=[*named, "difference", "low", "high", "noise", "seeds"])
 
 
 def bounds(each: NDArray[np.float64]) -> tuple[float, float]:

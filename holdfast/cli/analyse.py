@@ -55,7 +55,7 @@ def write_analysis(
     figures: Figures,
 ) -> None:
     """Write the wanted tables and figures of a study, and print what is not there."""
-    from holdfast.results.description import is_described
+    from holdfast.results.record import is_described
 
     place = out or beside(directories, "analysis")
     if is_described(place) or (place / "study.json").is_file():

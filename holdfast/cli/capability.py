@@ -49,7 +49,7 @@ def capability(
 
     The same command continues where it was stopped.
     """
-    from holdfast.results.description import is_trajectory
+    from holdfast.results.record import is_trajectory
 
     backbones = [target for target in targets if not is_trajectory(Path(target))]
     if out is not None and len(targets) > 1:

@@ -19,7 +19,7 @@ from holdfast.core.collecting import nothing_to_collect
 from holdfast.learning.progress import Progress
 from holdfast.learning.task_lines import Clock, Pace, TaskLines, recalled
 from holdfast.results import RecallMatrix
-from holdfast.results.commit import completed_in
+from holdfast.results.record import completed_in
 
 _SECONDS_PER_LINE = 10.0
 

@@ -22,7 +22,7 @@ from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
 from holdfast.learning.taught import taught
 from holdfast.memory.record import is_memory
-from holdfast.results.description import is_trajectory
+from holdfast.results.record import is_trajectory
 from holdfast.streams.item import quoted
 
 Format = Literal["peft", "hf"]

@@ -15,7 +15,7 @@ from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import lasting_name
-from holdfast.results.description import CONFIG_FILE, Description, is_described
+from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")

@@ -13,7 +13,7 @@ from holdfast.core.mechanisms import VANILLA
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import known_anchors, parse_method
 from holdfast.learning.trajectory import Trajectory
-from holdfast.results.commit import read_commit
+from holdfast.results.record import read_commit
 
 TASKS = 3
 _VALUES: dict[str, Any] = {

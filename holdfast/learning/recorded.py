@@ -15,7 +15,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
-from holdfast.results.description import CONFIG_FILE, Description
+from holdfast.results.record import CONFIG_FILE, Description
 
 
 @dataclass(frozen=True)

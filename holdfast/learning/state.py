@@ -22,7 +22,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_write, make_folder
 from holdfast.core.own import regular, remove_named, remove_unfinished
 from holdfast.results import RecallMatrix
-from holdfast.results.commit import commit_file, damaged, read_commit, write_commit
+from holdfast.results.record import commit_file, damaged, read_commit, write_commit
 
 # What is written in a trajectory's directory.
 PARTS = (

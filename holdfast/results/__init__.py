@@ -4,7 +4,6 @@ Imports no torch, so that analysis and reports read results anywhere.
 """
 
 from holdfast.results.capability import CapabilityRow, read_capability
-from holdfast.results.description import Description
 from holdfast.results.matrix import Entry, RecallMatrix
 from holdfast.results.metrics import (
     METRICS,
@@ -18,7 +17,7 @@ from holdfast.results.metrics import (
     summarise,
     window,
 )
-from holdfast.results.record import RunRecord
+from holdfast.results.record import Description, RunRecord
 
 __all__ = [
     "METRICS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -79,7 +80,8 @@ class RecallMatrix:
         checked = {}
         for task, counts in row.items():
             on_task = operator.index(task)
-            entry = _counted(*counts)
+            # As plain integers; TypeError for fractions.
+            entry = Entry(*(one if one is None else operator.index(one) for one in counts))
             complaint = _complaint(after_task, on_task, entry)
             if complaint:
                 raise HoldfastError(f"row {after_task}, task {on_task}: {complaint}")
@@ -171,13 +173,18 @@ class RecallMatrix:
             found = lines[0] if lines else ""
             raise HoldfastError(f'{source} line 1: expected the header "{HEADER}", found "{found}"')
         rows: dict[int, dict[int, Entry]] = {}
-        known: dict[str, Entry] = {}
+        entry_of = functools.cache(_entry)  # many lines have the same counts
         for number, line in enumerate(lines[1:], start=2):
             try:
-                after_task, on_task, entry = _entry(line, known)
-                row = rows.setdefault(after_task, {})
-                if on_task in row:
-                    raise ValueError(f"row {after_task}, task {on_task} appears a second time")
+                fields = line.split(",", 2)
+                if len(fields) < 3:
+                    raise ValueError(f'expected 6 values ({HEADER}), found "{line}"')
+                after_task, on_task = _whole("after_task", fields[0]), _whole("on_task", fields[1])
+                entry, row = entry_of(fields[2]), rows.setdefault(after_task, {})
+                complaint = _complaint(after_task, on_task, entry)
+                if complaint or on_task in row:
+                    twice = f"row {after_task}, task {on_task} appears a second time"
+                    raise ValueError(complaint or twice)
             except ValueError as error:
                 raise HoldfastError(f"{source} line {number}: {error}") from None
             row[on_task] = entry
@@ -243,12 +250,6 @@ class RecallMatrix:
         return caption(repr(self)) + heat_map(shares) + caption(told)
 
 
-def _counted(correct: int, items: int, boxed: int | None = None) -> Entry:
-    """An entry with the counts as plain integers; TypeError for fractions."""
-    box = None if boxed is None else operator.index(boxed)
-    return Entry(operator.index(correct), operator.index(items), box)
-
-
 def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:
     """Why an entry is invalid; None if it is valid."""
     if after_task < 0:
@@ -264,50 +265,24 @@ def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:
     return None
 
 
-def _entry(line: str, known: dict[str, Entry]) -> tuple[int, int, Entry]:
-    """Parse a line as :func:`_parse_entry` does, but look up counts that were parsed before.
-
-    known: a cache of entries by the text of a line's last four values, which many lines share.
-    """
-    after, _, rest = line.partition(",")
-    on, _, counts = rest.partition(",")
-    entry = known.get(counts)
-    if entry and line.isascii() and after.isdigit() and on.isdigit():
-        after_task, on_task = int(after), int(on)
-        if 1 <= on_task <= after_task + 1:
-            return after_task, on_task, entry
-    after_task, on_task, known[counts] = _parse_entry(line)
-    return after_task, on_task, known[counts]
-
-
-def _parse_entry(line: str) -> tuple[int, int, Entry]:
-    """One line of matrix.csv; raises ValueError saying what is wrong with it."""
-    fields = line.split(",")
-    if len(fields) != 6:
-        raise ValueError(f'expected 6 values ({HEADER}), found {len(fields)} in "{line}"')
-    counts = []
-    for name, field in zip(HEADER.split(","), fields[:5], strict=False):
-        if name == "boxed" and not field:
-            break
-        # int() alone would also take "1_0", " 1" and "+1".
-        if not (field.isascii() and field.isdigit()):
-            raise ValueError(f'{name} is "{field}", not a whole number')
-        counts.append(int(field))
-    after_task, on_task = counts[:2]
-    entry = Entry(*counts[2:])
-    complaint = _complaint(after_task, on_task, entry)
-    if complaint:
-        raise ValueError(complaint)
+def _entry(counts: str) -> Entry:
+    """The last four values of a line of matrix.csv; ValueError says what is wrong with them."""
+    fields = counts.split(",")
+    if len(fields) != 4:
+        raise ValueError(f'expected 6 values ({HEADER}), of which the last four are "{counts}"')
+    correct, items, boxed, accuracy = fields
+    counted = _whole("boxed", boxed) if boxed else None
+    entry = Entry(_whole("correct", correct), _whole("items", items), counted)
     # Exact: ``to_csv`` writes the shortest text that reads back as the same float.
-    if _float_or_none(fields[5]) != entry.accuracy:
+    if entry.items and float(accuracy) != entry.accuracy:
         raise ValueError(
-            f'accuracy is "{fields[5]}", but {entry.correct} of {entry.items} is {entry.accuracy!r}'
+            f'accuracy is "{accuracy}", but {entry.correct} of {entry.items} is {entry.accuracy!r}'
         )
-    return after_task, on_task, entry
+    return entry
 
 
-def _float_or_none(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _whole(name: str, text: str) -> int:
+    # int() alone would also take "1_0", " 1" and "+1".
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f'{name} is "{text}", not a whole number')
+    return int(text)

@@ -1,23 +1,150 @@
-"""Read a trajectory's directory."""
+"""What a trajectory's directory says: config.json, the last commit, the log. Needs no torch."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.core.claims import read_format
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_json
+from holdfast.core.files import make_folder, read_json, write_json
 from holdfast.core.own import regular
-from holdfast.results.commit import read_matrix
-from holdfast.results.description import Description, is_described
 from holdfast.results.matrix import RecallMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CONFIG_FILE = "config.json"
+# Fields that ``numbers`` holds resolved: "auto" decided, the backbone by fingerprint, not name.
+_RESOLVED = ("evaluation.match", "backbone")
+
+
+def is_described(directory: Path) -> bool:
+    """Whether a directory has a config.json, of a trajectory or of something else."""
+    return (directory / CONFIG_FILE).is_file()
+
+
+@dataclass(frozen=True)
+class Description:
+    """config: all settings, nested; numbers: those that affect results; identity: their sha256.
+
+    stream: its name, tasks and fingerprint; backbone: its name and fingerprint; versions: those of
+    the libraries.
+    """
+
+    config: Mapping[str, Any]
+    identity: str
+    numbers: Mapping[str, Any]
+    stream: Mapping[str, Any]
+    backbone: Mapping[str, Any]
+    versions: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, directory: Path) -> Description:
+        """Read config.json and check it against its identity.
+
+        Raises HoldfastError when the file is missing, damaged, edited or not a trajectory's.
+        """
+        path = directory / CONFIG_FILE
+        values = read_format(path)
+        try:
+            found = cls(
+                config=dict(values["config"]),
+                identity=str(values["identity"]),
+                numbers=dict(values["numbers"]),
+                stream={name: values["stream"][name] for name in ("name", "tasks", "fingerprint")},
+                backbone={name: values["backbone"][name] for name in ("name", "fingerprint")},
+                versions=dict(values["versions"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise HoldfastError(
+                f"{path}: is no trajectory's configuration; restore the file, or choose another "
+                "directory"
+            ) from None
+        edited = next(_edited(found.config, found.numbers), None)
+        if edited is None and sha256_of(found.numbers) != found.identity:
+            edited = "its numbers are not those of its identity"
+        if edited:
+            raise HoldfastError(
+                f"{path}: was edited after the trajectory began ({edited}); restore the file"
+            )
+        return found
+
+
+def _edited(config: Any, numbers: Any, place: str = "") -> Iterator[str]:
+    """Yield the settings that config and numbers both have, with different values."""
+    if isinstance(config, Mapping) and isinstance(numbers, Mapping):
+        for name in numbers.keys() & config.keys():
+            yield from _edited(config[name], numbers[name], f"{place}.{name}" if place else name)
+    elif config != numbers and place not in _RESOLVED:
+        yield f"{place}: {json.dumps(numbers)} -> {json.dumps(config)}"
+
+
+def is_trajectory(directory: Path) -> bool:
+    """Whether a directory holds one trajectory; HoldfastError for a study of many."""
+    if (directory / "study.json").is_file():
+        cells = sorted(cell.parent for cell in directory.glob(f"cells/*/{CONFIG_FILE}"))
+        named = f", such as {cells[0]}" if cells else ""
+        raise HoldfastError(f"{directory}: is a study of many; give one of its trajectories{named}")
+    if not is_described(directory):
+        return False
+    values = read_json(directory / CONFIG_FILE)  # a Hugging Face model also has a config.json
+    return isinstance(values, dict) and "numbers" in values
+
+
+def commit_file(directory: Path) -> Path:
+    """The path of a trajectory's last commit."""
+    return directory / "state" / "commit.json"
+
+
+def write_commit(directory: Path, values: Mapping[str, Any]) -> None:
+    """Replace the last commit atomically. values: JSON values, stored with their sha256."""
+    make_folder(commit_file(directory).parent)
+    write_json(commit_file(directory), {**values, "sha256": sha256_of(values)})
+
+
+def read_commit(directory: Path) -> dict[str, Any]:
+    """The values of the last commit; HoldfastError when it is missing or was changed."""
+    path = commit_file(directory)
+    values = read_json(path)
+    if not isinstance(values, dict) or values.pop("sha256", None) != sha256_of(values):
+        raise damaged(path, "is no commit as it was written")
+    return values
+
+
+def completed_in(directory: Path) -> int:
+    """The number of tasks that a trajectory's last commit holds; 0 before the first commit.
+
+    Raises HoldfastError when the commit was changed.
+    """
+    return int(read_commit(directory)["completed"]) if commit_file(directory).exists() else 0
+
+
+def read_matrix(directory: Path) -> RecallMatrix:
+    """The recall matrix of a trajectory: from its last commit, else from matrix.csv, else empty.
+
+    ``matrix.csv`` is derived from the commit and may be older or incomplete. Raises HoldfastError
+    when the file that is read is damaged.
+    """
+    if commit_file(directory).exists():
+        text = read_commit(directory)["matrix"]
+        return RecallMatrix.from_csv(text, f"{commit_file(directory)}: matrix")
+    path = directory / "matrix.csv"
+    return RecallMatrix.load(path) if path.exists() else RecallMatrix()
+
+
+def damaged(path: Path, reason: str) -> HoldfastError:
+    """The error for a trajectory's file that differs from what was committed."""
+    return HoldfastError(
+        f"{path}: {reason}; this trajectory is damaged: restore the file, or start again in a new "
+        "directory"
+    )
+
 
 _OF_A_TASK = ("task", "steps", "replay_samples", "state_bytes", "peak_memory_bytes")
 
@@ -47,13 +174,11 @@ class RunRecord:
                 f"{path}: not a trajectory (no config.json); "
                 "give a directory that `holdfast run --out` wrote"
             )
-        metrics = path / "metrics.json"
-        return cls(
-            path=path,
-            description=Description.read(path),
-            matrix=read_matrix(path),
-            metrics=_read_object(metrics) if metrics.exists() else None,
-        )
+        file = path / "metrics.json"
+        metrics = read_json(file) if file.exists() else None
+        if not isinstance(metrics, dict | None):
+            raise HoldfastError(f"{file}: expected a JSON object, found {type(metrics).__name__}")
+        return cls(path, Description.read(path), read_matrix(path), metrics)
 
     @property
     def horizon(self) -> int:
@@ -76,7 +201,7 @@ class RunRecord:
 
         rows = [
             {"task": event["task"], "epoch": epoch, **terms}
-            for event in self._learned()
+            for event in _tasks(self.path)
             for epoch, terms in enumerate(event["losses"], start=1)
         ]
         return pd.DataFrame(rows, columns=None if rows else ["task", "epoch"])
@@ -93,19 +218,9 @@ class RunRecord:
             {name: event[name] for name in _OF_A_TASK}
             | {"seconds": math.fsum(event["seconds"].values())}
             | {f"seconds_{phase}": seconds for phase, seconds in event["seconds"].items()}
-            for event in self._learned()
+            for event in _tasks(self.path)
         ]
         return pd.DataFrame(rows, columns=None if rows else [*_OF_A_TASK, "seconds"])
-
-    def _learned(self) -> list[dict[str, Any]]:
-        """The log's event of each task, checked."""
-        found = []
-        for number, event in enumerate(self.events(), start=1):
-            if event.get("event") == "task":
-                if not _tells_of_a_task(event):
-                    raise _no_task(self.path, number)
-                found.append(event)
-        return found
 
 
 def read_events(directory: Path) -> Iterator[dict[str, Any]]:
@@ -117,7 +232,11 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
     log = directory / "log.jsonl"
     if not log.exists():
         return
-    with _opened(log) as lines:
+    try:
+        lines = regular(log).open("rb")
+    except OSError as error:
+        raise HoldfastError(f"{log}: cannot be read ({error.strerror})") from error
+    with lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
@@ -130,45 +249,29 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _opened(path: Path) -> IO[bytes]:
-    try:
-        return regular(path).open("rb")
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-
-
 def task_seconds(directory: Path, horizon: int) -> list[float]:
     """The seconds of each task up to a horizon, from the log; empty if there is none.
 
-    Raises HoldfastError for a line that is no event, or a task's that tells no seconds.
+    Raises HoldfastError for a damaged log.
     """
-    found = []
+    events = _tasks(directory)
+    return [math.fsum(one["seconds"].values()) for one in events if one["task"] <= horizon]
+
+
+def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
+    """The log's event of each task; HoldfastError for one that lacks what it should tell."""
     for number, event in enumerate(read_events(directory), start=1):
-        try:
-            if event.get("event") == "task" and event["task"] <= horizon:
-                found.append(math.fsum(event["seconds"].values()))
-        except (KeyError, TypeError, AttributeError):
-            raise _no_task(directory, number) from None
-    return found
-
-
-def _tells_of_a_task(event: dict[str, Any]) -> bool:
-    return (
-        all(isinstance(event.get(name), int) for name in _OF_A_TASK)
-        and isinstance(event.get("seconds"), dict)
-        and isinstance(event.get("losses"), list)
-        and all(isinstance(terms, dict) for terms in event["losses"])
-    )
-
-
-def _no_task(directory: Path, number: int) -> HoldfastError:
-    return HoldfastError(
-        f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
-    )
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise HoldfastError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
+        if event.get("event") == "task":
+            losses = event.get("losses")
+            whole = (
+                all(isinstance(event.get(name), int) for name in _OF_A_TASK)
+                and isinstance(event.get("seconds"), dict)
+                and isinstance(losses, list)
+                and all(isinstance(terms, dict) for terms in losses)
+            )
+            if not whole:
+                raise HoldfastError(
+                    f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the "
+                    "file"
+                )
+            yield event

@@ -20,8 +20,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of
 from holdfast.results import final
-from holdfast.results.description import Description
-from holdfast.results.record import task_seconds
+from holdfast.results.record import Description, task_seconds
 from holdfast.streams import Stream
 from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch

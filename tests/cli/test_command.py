@@ -16,7 +16,7 @@ import pytest
 from holdfast.cli import start as program
 from holdfast.cli.verbs import Terminated, stopped_by_signals
 from holdfast.core.errors import HoldfastError
-from holdfast.results.commit import completed_in
+from holdfast.results.record import completed_in
 from tests.forked import Forked
 
 PROGRAM = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"

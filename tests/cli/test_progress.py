@@ -15,7 +15,7 @@ from holdfast.cli.run import half_life_words, matrix_text, print_summary
 from holdfast.cli.study_table import StudyTable, watching
 from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
-from holdfast.results.commit import write_commit
+from holdfast.results.record import write_commit
 from holdfast.studies.cell import Cell, Outcome
 from tests.results.matrices import dense
 
