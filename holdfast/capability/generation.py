@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from holdfast.capability import problems
-from holdfast.capability.answers import Kind, extract
-from holdfast.capability.checking import Checker
+from holdfast.capability.answers import Checker, Kind, extract
 from holdfast.capability.suite import OPENING, Problem, Sample
 from holdfast.core.errors import HoldfastError
 

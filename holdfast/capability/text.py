@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.backbone.model import Backbone
-from holdfast.capability.files import located
+from holdfast.capability.problems import located
 from holdfast.capability.suite import Problem, Sample
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import regular

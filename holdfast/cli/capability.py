@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.record import is_memory
 
 if TYPE_CHECKING:
-    from holdfast.capability.model import Model
+    from holdfast.capability.run import Model
     from holdfast.results import CapabilityRow
 
 
@@ -58,8 +58,13 @@ def capability(
         _check_backbone(backbone, out, after_task)
 
     with loading():
-        from holdfast.capability.model import plain_model, trajectory_model
-        from holdfast.capability.run import measure, questions, suites
+        from holdfast.capability.run import (
+            measure,
+            plain_model,
+            questions,
+            suites,
+            trajectory_model,
+        )
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     with loading("reading the questions"):

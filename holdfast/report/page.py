@@ -22,6 +22,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from holdfast.analysis.configurations import SPREAD
+from holdfast.analysis.reading import flat
 from holdfast.analysis.study import Study, at_horizon, in_report_order
 from holdfast.analysis.tables import Analysis, analyse
 from holdfast.core.errors import HoldfastError
@@ -210,16 +211,8 @@ def _settings(configs: Sequence[Description]) -> Iterator[tuple[str, list[tuple[
         for what, source in (("stream", one.stream), ("backbone", one.backbone)):
             found[what][f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
         found["versions"][", ".join(f"{key} {text}" for key, text in one.versions.items())] += 1
-        for name, value in _flat(one.config):
-            found[name][value] += 1
+        for name, value in flat(one.config).items():
+            if name not in ("method", "seed"):  # which name a run
+                found[name][json.dumps(value)] += 1
     for name, values in found.items():
         yield name, [(text, runs % len(configs)) for text, runs in sorted(values.items())]
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield dotted settings and their values as JSON, except those that name a run."""
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
-    elif name and name not in ("method", "seed"):
-        yield name, json.dumps(value)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.capability.answers import Kind, extract, last_box, numbers
-from holdfast.capability.checking import Checker
+from holdfast.capability.answers import Checker, Kind, extract, last_box, numbers
 from holdfast.core.errors import HoldfastError
 
 NUMBER: Kind = "number"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from holdfast import RunConfig, Trajectory
-from holdfast.capability.model import trajectory_model
+from holdfast.capability.run import trajectory_model
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.recorded import Recorded
 from holdfast.results import read_capability

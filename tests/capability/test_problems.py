@@ -13,9 +13,8 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.capability import files
-from holdfast.capability.answers import extract
-from holdfast.capability.checking import Checker
+from holdfast.capability import problems
+from holdfast.capability.answers import Checker, extract
 from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
 from holdfast.capability.problems import (
     LANGUAGES,
@@ -249,7 +248,7 @@ def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.Monkey
     library = SimpleNamespace(
         load_dataset=load_dataset, get_dataset_config_names=lambda name: ["cooking"]
     )
-    monkeypatch.setattr(files, "library", lambda: library)
+    monkeypatch.setattr(problems, "library", lambda: library)
     assert [item.target for item in gsm8k(None)] == ["1200", "-3"]
     assert [item.id for item in math(None)] == ["math/u"]
     found = mgsm(None)
@@ -272,7 +271,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     def load_dataset(*_: Any, **__: Any) -> None:
         raise ValueError("no such\ndataset")
 
-    monkeypatch.setattr(files, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(problems, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(
         HoldfastError, match=r"openai/gsm8k cannot be .*no such dataset.*--data-root"
     ) as one:

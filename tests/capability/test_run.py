@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.capability.model import Model
-from holdfast.capability.run import measure, questions
+from holdfast.capability.run import Model, measure, questions
 from holdfast.capability.suite import Problem, Sample, score_of, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError
-from holdfast.capability.model import trajectory_model
+from holdfast.capability.run import trajectory_model
 from holdfast.core.files import lock_directory
 from holdfast.exports import adapter
 from holdfast.exports.asking import Asking

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.capability.answers import Kind, extract
-from holdfast.capability.checking import Checker
+from holdfast.capability.answers import Checker, Kind, extract
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite, few_shot
 from holdfast.streams.hf_dataset import library
 
