@@ -3,7 +3,7 @@
 ``write_suite`` and ``write_search`` write what ``holdfast suite`` and ``holdfast search`` leave:
 ``study.json``, the tables, and below ``cells/`` a directory for each trajectory with its
 ``config.json``, ``matrix.csv``, ``metrics.json`` and ``log.jsonl``. ``write_trajectory`` writes one
-of them. Recall fades exponentially with age, slower with every mechanism of the method; a seed
+of them, ``write_kept`` one that kept verdicts by item and samples. Recall fades exponentially with age, slower with every mechanism of the method; a seed
 changes it by a few percent. The same arguments give the same bytes.
 """
 
@@ -18,31 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.analysis.composition import compositions
 from holdfast.core.claims import FORMAT
 from holdfast.core.config import sha256_of
+from holdfast.results.items import write_row
 from holdfast.results.matrix import HEADER
+from holdfast.streams import Template, symbol_qa
 
 SEEDS = (41, 42, 43)
-FACTORIAL = (
-    "vanilla",
-    "merge",
-    "replay",
-    "replay_merge",
-    "sd",
-    "sd_merge",
-    "sd_replay",
-    "sd_replay_merge",
-    "si",
-    "si_merge",
-    "si_replay",
-    "si_replay_merge",
-    "si_sd",
-    "si_sd_merge",
-    "si_sd_replay",
-    "si_sd_replay_merge",
-)
+FACTORIAL = tuple(compositions())
 PAPER = (*FACTORIAL, "online_ewc", "olora", "osrm", "si_sd_replay_olora", "si_sd_replay_osrm")
 ADAPTER_BYTES = 4_000
+ITEMS = 8  # of a task of a run that kept them
 SPREAD = 0.01
 
 # Tasks until recall has fallen to 1/e: of nothing, and the factor of each mechanism.
@@ -258,3 +245,45 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def verdicts(method: str, seed: int, tasks: int, items: int = ITEMS) -> NDArray[np.bool_]:
+    """Whether an item is recalled, [row, task, item] from 0; the first items of a task go first."""
+    correct = counts(method, seed, tasks, items)
+    return np.arange(items) >= items - correct[:, :, None]
+
+
+def asked(seed: int, task: int, items: int = ITEMS, samples: int = 40) -> list[tuple[int, int]]:
+    """The task and the place of the item that each sample before a task asks; the newest most."""
+    random = np.random.default_rng([seed, task])
+    on_task = task - 1 - np.minimum(random.geometric(0.3, samples) - 1, task - 2)
+    return list(zip(on_task.tolist(), random.integers(items, size=samples).tolist(), strict=True))
+
+
+def write_kept(
+    path: Path,
+    method: str = "replay_merge",
+    seed: int = 41,
+    tasks: int = 6,
+    items: int = ITEMS,
+    *,
+    samples: int = 40,
+    of: Sequence[str] = ("items", "samples"),
+) -> None:
+    """Write a trajectory of Symbol-QA with what it kept; of the samples every fourth is wrong."""
+    settings = {"template.append_eos": True, "stream.items_per_task": items}
+    write_trajectory(path, method, seed, tasks, items, settings=settings)
+    recalled = verdicts(method, seed, tasks, items)
+    for row in range(1, tasks + 1) if "items" in of else ():
+        each = {task: recalled[row - 1, task - 1].tolist() for task in range(1, row + 1)}
+        write_row(path, row, each)
+    if "samples" in of:
+        template, stream = Template(Template.Config(append_eos=True)), symbol_qa(tasks, items, 42)
+        for task in range(2, tasks + 1):
+            texts = []
+            for number, (on_task, place) in enumerate(asked(seed, task, items, samples)):
+                text = template.text(stream.tasks[on_task - 1].items[place])
+                texts.append(text if number % 4 else f"{template.asked(text)}\nAnswer: \\boxed{{}}")
+            lines = (json.dumps({"tokens": [], "text": text}) + "\n" for text in texts)
+            (path / "replay").mkdir(exist_ok=True)
+            (path / "replay" / f"task-{task:04d}.jsonl").write_text("".join(lines))

@@ -30,15 +30,6 @@ def test_a_tag_is_the_learners_and_reads_back(rule: str) -> None:
             assert {name for name in (*ANCHORS, *ALLOCATIONS) if has(tag, name)} == present
 
 
-def test_names_within_names_are_told_apart() -> None:
-    assert has("online_ewc_sd_olora", "online_ewc")
-    assert has("online_ewc_sd_olora", "olora")
-    assert not has("online_ewc_sd_olora", "si")
-    assert not has("osrm", "sd")
-    assert not has("vanilla", "si")
-    assert has("si_my_anchor_merge", "my_anchor")  # another package's
-
-
 def test_unknown_and_conflicting_mechanisms_are_refused() -> None:
     with pytest.raises(
         HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, kfac, pairs, sd'

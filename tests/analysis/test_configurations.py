@@ -1,17 +1,19 @@
-"""The per-configuration table against numbers worked out by hand."""
+"""Tables over seeds against numbers worked out by hand: metrics, spread, curves, half-lives."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.analysis.configurations import configurations
+from holdfast.analysis.configurations import bands, configurations, curves, half_lives, seed_spread
 from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
-from tests.analysis.synthetic import counts, write_suite
+from holdfast.results import half_life
+from tests.analysis.synthetic import counts, write_suite, write_trajectory
 
 METRICS = ("final", "diag", "forget", "w10", "w50")
 
@@ -52,15 +54,136 @@ def test_what_one_seed_lacks_is_not_averaged_over_the_others(tmp_path: Path) -> 
     assert not math.isnan(row["final"])
 
 
-def test_unfinished_cells_do_not_count(tmp_path: Path) -> None:
-    whole = table(tmp_path / "whole", "merge", "sd", seeds=(41, 43))
-    part = table(tmp_path / "part", "merge", "sd", learned={("merge", 42): 3, ("sd", 42): 9})
-    pd.testing.assert_frame_equal(whole, part)
-
-
 def test_twice_the_same_is_refused_and_nothing_is_an_empty_table(tmp_path: Path) -> None:
     cells = read_study(write_suite(tmp_path / "suite", ["merge"])).cells
     with pytest.raises(HoldfastError, match="merge with seed 41 is there twice"):
         configurations(pd.concat([cells, cells.iloc[:1]], ignore_index=True))
     empty = configurations(cells.iloc[:0])
     assert empty.empty and {"dataset", "method", "final", "final_sd"} <= set(empty.columns)
+
+
+FINALS = {
+    "replay": [0.1, 0.2, 0.3],
+    "si_replay_merge": [0.4, 0.44, 0.48],
+    "sd_merge": [0.1, 0.1, 0.1],
+    "vanilla": [0.01, 0.02, 0.03],
+    "olora": [0.05],
+}
+
+
+def cells_of(finals: dict[str, list[float]]) -> pd.DataFrame:
+    """Cells by candidate, with seeds 41, 42, ..."""
+    rows = [
+        {
+            "study": "search",
+            "dataset": "symbol_qa",
+            "method": candidate.split()[0],
+            "candidate": candidate,
+            "seed": seed,
+            "order_seed": pd.NA,
+            "horizon": 100,
+            "final": final,
+            "path": f"{candidate} {seed}",
+        }
+        for candidate, values in finals.items()
+        for seed, final in enumerate(values, start=41)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_the_spread_of_every_method_and_of_the_groups() -> None:
+    cells = cells_of(FINALS)
+    found = seed_spread(cells)
+    assert list(found["method"]) == ["replay", "si_replay_merge", "vanilla", "sd_merge"]
+    assert list(found["data_anchor"]) == [True, True, False, False]
+    np.testing.assert_allclose(found["final_sd"], [0.1, 0.04, 0.01, 0.0], atol=1e-15)
+    np.testing.assert_allclose(found["final"], [0.2, 0.44, 0.02, 0.1])
+
+
+ITEMS = 100
+
+
+def fading(tasks: int, retention: list[int]) -> np.ndarray:
+    """Counts [T, T] that depend on age alone."""
+    age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
+    return np.array(retention)[age]
+
+
+def study_of(tmp_path: Path, *seeds: list[int]):
+    for seed, retention in enumerate(seeds):
+        correct = fading(len(retention), retention)
+        write_trajectory(
+            tmp_path / str(seed), "merge", seed, len(retention), ITEMS, correct=correct
+        )
+    return read_study(tmp_path)
+
+
+def test_a_curve_is_the_mean_of_a_diagonal(tmp_path: Path) -> None:
+    study = study_of(tmp_path, [100, 80, 60, 30], [90, 70, 20, 10])
+    found = curves(study)
+    assert list(found["age"]) == [0, 1, 2, 3] * 2
+    np.testing.assert_allclose(found["retention"], [1, 0.8, 0.6, 0.3, 0.9, 0.7, 0.2, 0.1])
+    assert list(found["seed"].unique()) == [0, 1]
+    assert set(found["candidate"]) == set(found["method"]) == {"merge"}
+
+
+def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
+    band = bands(curves(study_of(tmp_path, [100, 80, 40], [90, 60, 20], [80, 70, 60])))
+    assert list(band["age"]) == [0, 1, 2]
+    np.testing.assert_allclose(band["mean"], [0.9, 0.7, 0.4])
+    np.testing.assert_allclose(band["lowest"], [0.8, 0.6, 0.2])
+    np.testing.assert_allclose(band["highest"], [1.0, 0.8, 0.6])
+    assert list(band["seeds"]) == [3, 3, 3]
+
+
+def test_an_age_that_one_seed_did_not_observe_has_no_mean(tmp_path: Path) -> None:
+    found = curves(study_of(tmp_path, [100, 80], [90, 70]))
+    found.loc[1, "retention"] = math.nan
+    band = bands(found)
+    assert list(band["mean"].isna()) == [False, True]
+    assert list(band["lowest"].isna()) == [False, True]
+    assert list(band["seeds"]) == [2, 2]
+
+
+def test_the_half_life_is_of_the_mean_curve(tmp_path: Path) -> None:
+    # The seeds halve after 1 and after 3 tasks, their mean after 2.
+    study = study_of(tmp_path, [100, 40, 20, 10], [100, 90, 70, 30])
+    assert sorted(half_life(matrix) for matrix in study.matrices.values()) == [1, 3]
+    (row,) = half_lives(bands(curves(study))).to_dict("records")
+    assert row == {
+        "dataset": "symbol_qa",
+        "method": "merge",
+        "half_life": 2.0,
+        "retention": pytest.approx(0.45),
+        "ages": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("retention", "expected"),
+    [
+        ([100, 50, 49], 2),  # half is not below half
+        ([60, 40, 29], 2),  # of where it began, not of 1
+        ([100, 90, 80], math.nan),  # it does not fall so far
+        ([100, math.nan, 10], math.nan),  # nobody knows whether it did before
+        ([0, 0, 0], math.nan),
+    ],
+)
+def test_when_half_is_lost(retention: list[float], expected: float) -> None:
+    share = [value / 100 for value in retention]
+    table = pd.DataFrame({"dataset": "d", "method": "m", "age": range(3), "mean": share})
+    (found,) = half_lives(table)["half_life"]
+    assert found == expected or (math.isnan(found) and math.isnan(expected))
+
+
+def test_one_seed_agrees_with_the_metric(tmp_path: Path) -> None:
+    study = read_study(write_suite(tmp_path, ["vanilla", "sd", "replay_merge"], [41], 30, ITEMS))
+    found = half_lives(bands(curves(study))).set_index("method")["half_life"]
+    for row in study.cells.to_dict("records"):
+        assert found[row["method"]] == half_life(study.matrices[row["path"]])
+
+
+def test_no_runs_are_empty_tables(tmp_path: Path) -> None:
+    study = study_of(tmp_path, [100, 50])
+    nothing = curves(type(study)(study.cells.iloc[:0], {}, {}, ()))
+    assert nothing.empty and bands(nothing).empty and half_lives(bands(nothing)).empty

@@ -11,8 +11,7 @@ import pytest
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.items import lives, read_items, sampled
 from holdfast.report.figures import study_figures
-from tests.analysis.kept import ITEMS, asked, verdicts, write_kept
-from tests.analysis.synthetic import write_trajectory
+from tests.analysis.synthetic import ITEMS, asked, verdicts, write_kept, write_trajectory
 
 TASKS, SEEDS = 6, (41, 42)
 KEPT = {"replay_merge": ("items", "samples"), "merge": ("items",), "replay": ("samples",)}

@@ -93,16 +93,6 @@ def test_without_a_table_the_seeds_of_others_tell_what_is_absent(tmp_path: Path)
     assert holes == "symbol_qa replay_merge: no trajectory with seed 41, 43, which others have"
 
 
-def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
-    write_trajectory(tmp_path / "run")
-    for name in ("matrix.csv", "log.jsonl"):
-        (tmp_path / "run" / name).unlink()
-    study = read_study(tmp_path / "run")
-    assert study.cells.iloc[0]["horizon"] == 0
-    assert pd.isna(study.cells.iloc[0]["final"])
-    assert "0 of 10 tasks learned" in study.missing[0]
-
-
 @pytest.mark.parametrize("name", ["config.json", "matrix.csv", "log.jsonl"])
 @pytest.mark.parametrize("damage", ["[1, 2", "{}\n"])
 def test_a_damaged_file_is_named_and_the_rest_goes_on(
@@ -325,25 +315,3 @@ def test_nothing_there_is_refused(tmp_path: Path) -> None:
         with pytest.raises(HoldfastError) as error:
             read_study(*directories)
         assert "\n" not in str(error.value) and "give a directory" in str(error.value)
-
-
-def test_what_a_real_suite_leaves(tmp_path: Path, backbone_directory: Path, quick: None) -> None:
-    from holdfast.studies.suite import Suite, configurations
-    from tests.studies.inline import Inline
-
-    base = {
-        "backbone": {"name": str(backbone_directory)},
-        "stream": {"tasks": 2, "items_per_task": 2},
-        "lora": {"rank": 2, "alpha": 4},
-        "optim": {"epochs": 1},
-        "evaluation": {"max_new_tokens": 24},
-    }
-    configs = configurations(["vanilla", "si_merge"], [1, 2], base, [])
-    rows = Suite(configs, tmp_path / "suite").run(Inline())
-    study = read_study(tmp_path / "suite")
-    assert study.missing == ()
-    for row in rows:
-        own = row_of(study.cells, row["method"], row["seed"])
-        assert (own["horizon"], own["final"], own["dataset"]) == (2, row["final"], "symbol_qa")
-        assert own["state_bytes"] > 0
-        assert 0 <= own["box_emission"] <= 1

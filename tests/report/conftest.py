@@ -1,11 +1,14 @@
-"""Studies that several tests look at."""
+"""A study that several tests look at, and its page."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from holdfast.analysis.composition import compositions
 from holdfast.analysis.study import Study
+from holdfast.report.page import render
 from tests.report.page_study import fading, study_of
 
 
@@ -16,3 +19,9 @@ def full() -> Study:
     return study_of(
         {(tag, seed): fading(6, kept[tag] + 0.01 * seed) for tag in kept for seed in (1, 2)}
     )
+
+
+@pytest.fixture(scope="session")
+def page_text(full: Study) -> str:
+    """The page of ``full``, which takes seconds to draw."""
+    return render(full, Path("report.html"))

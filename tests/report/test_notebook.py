@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,13 +11,10 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from typer.testing import CliRunner
 
 from holdfast import report
 from holdfast.analysis import Items, analyse, read_study, rehearsed_tasks, sampled
 from holdfast.analysis.items import rehearsed_ages
-from holdfast.cli.main import app
-from holdfast.report import figures
 from holdfast.streams import Template, symbol_qa
 from tests.analysis.synthetic import write_suite
 from tests.report.test_bars import ROWS
@@ -74,13 +70,3 @@ def test_a_notebook_shows_what_it_returns(
     inches = figure.get_size_inches()
     # Constrained layouts may still crop a figure by a pixel.
     np.testing.assert_allclose((width, height), 130 * inches, atol=2)
-
-
-def test_the_command_writes_what_the_function_returns(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "suite", ("vanilla", "merge"), (41, 42), tasks=4)
-    done = CliRunner().invoke(app, ["analyse", str(suite), "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    own, _ = figures.save(
-        report.plot_noise(analyse(read_study(suite)).tables["differences"]), tmp_path / "noise"
-    )
-    assert own.read_bytes() == (tmp_path / "figures" / "noise.png").read_bytes()

@@ -19,9 +19,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.report.page import render, write_page
 from holdfast.results import RecallMatrix
 from tests.analysis import synthetic
-from tests.analysis.kept import write_kept
-from tests.report.page_reader import Read, read
-from tests.report.page_study import fading, study_of, together
+from tests.analysis.synthetic import write_kept
+from tests.report.page_study import Read, fading, read, study_of, together
 
 HOSTILE = "</svg><script>x</script><img src=x onerror='x'>&\"$"
 MEANS = "symbol_qa: Every mean with its 95% interval"
@@ -33,8 +32,15 @@ def close(text: str, value: float) -> bool:
     return (text == "–" and np.isnan(value)) or abs(float(text) - value) <= 0.000501
 
 
-def test_the_numbers_are_those_of_the_tables(full):
-    page, tables = read(full), analyse(full).tables
+@pytest.fixture
+def small():
+    """Of two methods and seeds."""
+    runs = [(method, seed) for method in ("vanilla", "sd") for seed in (1, 2)]
+    return study_of({run: fading(3, 0.4 + 0.1 * place) for place, run in enumerate(runs)})
+
+
+def test_the_numbers_are_those_of_the_tables(full, page_text):
+    page, tables = Read(page_text), analyse(full).tables
     finals = tables["configurations"].set_index("method")
     shown = page.records("symbol_qa: Configurations")
     assert [row["method"] for row in shown] == list(finals.index)
@@ -78,18 +84,17 @@ def test_the_means_of_items_and_samples_are_there(tmp_path):
     assert {"Items", "Samples"} <= {*page.headings}
 
 
-def test_the_page_loads_nothing_and_runs_nothing(full):
-    text = render(full, Path("report.html"))
-    page = Read(text)
+def test_the_page_loads_nothing_and_runs_nothing(page_text):
+    page = Read(page_text)
     assert not page.named("script") and not page.named("link")
     (policy,) = [told["content"] for told in page.named("meta") if "http-equiv" in told]
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
-    assert not re.search(r"https?:", text)
+    assert not re.search(r"https?:", page_text)
     addresses = [told[name] for _, told in page.elements for name in told
                  if name in ("href", "xlink:href", "src", "action")]  # fmt: skip
     assert addresses and all(re.match(r"#|data:image/png|\./", one) for one in addresses)
     assert not [name for _, told in page.elements for name in told if name.startswith("on")]
-    assert set(re.findall(r"url\((.)", text)) == {"#"}
+    assert set(re.findall(r"url\((.)", page_text)) == {"#"}
 
 
 def test_text_of_any_kind_is_only_text(tmp_path):
@@ -115,8 +120,8 @@ def test_text_of_any_kind_is_only_text(tmp_path):
     assert page.text.count(HOSTILE) > 8
 
 
-def test_every_figure_is_described_and_every_column_has_a_heading(full):
-    page = read(together(full, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
+def test_every_figure_is_described_and_every_column_has_a_heading(small):
+    page = read(together(small, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
     ids = [told["id"] for _, told in page.elements if "id" in told]
     assert len(ids) == len(set(ids))
     figures = page.named("svg")
@@ -130,9 +135,9 @@ def test_every_figure_is_described_and_every_column_has_a_heading(full):
     assert all(len({*map(len, rows)}) == 1 for rows in page.tables.values())
 
 
-def test_equal_studies_are_equal_files(full, tmp_path):
-    first = write_page(full, tmp_path / "a.html")
-    second = write_page(full, tmp_path / "b.html")
+def test_equal_studies_are_equal_files(small, tmp_path):
+    first = write_page(small, tmp_path / "a.html")
+    second = write_page(small, tmp_path / "b.html")
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -161,11 +166,11 @@ def test_what_is_missing_or_damaged_is_one_line_each(tmp_path):
     ]
 
 
-def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(full):
+def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(small):
     again = study_of({("sd", 1): fading(6, 0.9)})
     (matrix,) = again.matrices.values()
     twice = Study(again.cells.assign(path="again"), {"again": matrix}, {}, ())
-    page = read(together(full, twice, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
+    page = read(together(small, twice, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
     assert page.text.count("symbol_qa: sd with seed 1 is there twice, in ") == 1
     assert "symbol_qa: Configurations" not in page.tables
     assert "real_qa: Configurations" in page.tables
@@ -217,12 +222,12 @@ def test_every_run_has_its_identity_its_files_and_its_settings(tmp_path):
     assert (settings["lora.rank"], settings["optim.lr"]) == ("32", "0.5 in 1 run")
 
 
-def test_what_cannot_be_a_page_is_refused(full, tmp_path):
+def test_what_cannot_be_a_page_is_refused(small, tmp_path):
     with pytest.raises(HoldfastError, match="no trajectory and no search"):
-        render(Study(full.cells.iloc[:0], {}, {}, ()), tmp_path / "report.html")
+        render(Study(small.cells.iloc[:0], {}, {}, ()), tmp_path / "report.html")
     (tmp_path / "file").write_text("")
     with pytest.raises(HoldfastError, match="file"):
-        write_page(full, tmp_path / "file" / "report.html")
+        write_page(small, tmp_path / "file" / "report.html")
 
 
 def test_neither_torch_nor_pyplot_is_needed():

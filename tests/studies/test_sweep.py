@@ -53,7 +53,9 @@ def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
         (f"si optim.lr={rate}", str(rate), "2") for rate in (0.01, 0.02, 0.03)
     }
     assert all(line["final_sd"] for line in lines)
-    table = analyse(read_study(tmp_path)).tables["configurations"]
+    study = read_study(tmp_path)
+    assert study.missing == () and (study.cells["state_bytes"] > 0).all()
+    table = analyse(study).tables["configurations"]
     assert set(table["method"]) == {line["candidate"] for line in lines}
     told = {line["candidate"]: float(line["final"]) for line in lines}
     assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(told)

@@ -22,7 +22,7 @@ from tests.analysis.synthetic import (
     write_suite,
     write_trajectory,
 )
-from tests.analysis.test_seed_spread import FINALS, cells_of
+from tests.analysis.test_configurations import FINALS, cells_of
 
 from .tables import published_runs
 
