@@ -2,9 +2,10 @@
 
 ``write_suite`` and ``write_search`` write what ``holdfast suite`` and ``holdfast search`` leave:
 ``study.json``, the tables, and below ``cells/`` a directory for each trajectory with its
-``config.json``, ``matrix.csv``, ``metrics.json`` and ``log.jsonl``. ``write_trajectory`` writes one
-of them, ``write_kept`` one that kept verdicts by item and samples. Recall fades exponentially with age, slower with every mechanism of the method; a seed
-changes it by a few percent. The same arguments give the same bytes.
+``config.json``, ``matrix.csv`` and ``log.jsonl``. ``write_trajectory`` writes one of them,
+``write_kept`` one that kept verdicts by item and samples. Recall fades exponentially with age,
+slower with every mechanism of the method; a seed changes it by a few percent. The same arguments
+give the same bytes.
 """
 
 from __future__ import annotations
