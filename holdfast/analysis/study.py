@@ -242,25 +242,19 @@ def aligned(
             matrices[run["path"]] = matrix
             for column, value in read_at(Path(run["path"]), matrix).items():
                 cells.at[place, column] = value
-        told += _lines(str(dataset), horizon, read, left_out)
+        if read:
+            told.append(
+                f"{dataset}: read after {horizon} tasks, as far as at least half of its runs have "
+                f"come; read there too, though further on: {_first_names(read)}"
+            )
+        if left_out:
+            told.append(
+                f"{dataset}: left out, as they were not evaluated after {horizon} tasks like the "
+                f"others: {_first_names(left_out)}"
+            )
     return cells, matrices, told
 
 
-def _lines(dataset: str, horizon: int, read: list[str], left_out: list[str]) -> list[str]:
-    lines = []
-    if read:
-        lines.append(
-            f"{dataset}: read after {horizon} tasks, as far as at least half of its runs have "
-            f"come; read there too, though further on: {_named(read)}"
-        )
-    if left_out:
-        lines.append(
-            f"{dataset}: left out, as they were not evaluated after {horizon} tasks like the "
-            f"others: {_named(left_out)}"
-        )
-    return lines
-
-
-def _named(runs: list[str]) -> str:
+def _first_names(runs: list[str]) -> str:
     more = len(runs) - _NAMED
     return ", ".join(runs[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from holdfast.analysis.capability import capability
 from holdfast.analysis.configurations import bands, configurations, curves, half_lives, seed_spread
@@ -133,7 +134,8 @@ def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
     items. wanted: the tables to make.
     Source: app:results.
     """
-    parts = {one: StudyPart(_of_dataset(study, one)) for one in _datasets(study)}
+    datasets = dict.fromkeys([*study.cells["dataset"], *study.traces])
+    parts = {name: StudyPart(_of_dataset(study, name)) for name in datasets}
     every = {"": StudyPart(study)}
     learned = not every[""].runs.empty
     made: dict[str, pd.DataFrame] = {}
@@ -163,24 +165,16 @@ def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
 def markdown(table: pd.DataFrame) -> str:
     """A table to read: shares to three digits, p to two."""
     columns = [str(name) for name in table.columns]
-    lines = [columns, [":--" if _words(table[name]) else "--:" for name in table.columns]]
+    lines = [columns, ["--:" if is_numeric_dtype(table[name]) else ":--" for name in table.columns]]
     for row in table.to_dict("records"):
         lines.append([_text(str(name), value) for name, value in row.items()])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _datasets(study: Study) -> list[str]:
-    return list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
 
 
 def _of_dataset(study: Study, dataset: str) -> Study:
     """What a study has of one data set."""
     traces = {name: trace for name, trace in study.traces.items() if name == dataset}
     return replace(study, cells=study.cells[study.cells["dataset"] == dataset], traces=traces)
-
-
-def _words(column: pd.Series) -> bool:
-    return not pd.api.types.is_numeric_dtype(column)
 
 
 def _text(name: str, value: Any) -> str:

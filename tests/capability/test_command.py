@@ -181,16 +181,6 @@ def test_a_study_names_its_cells(holdfast, tmp_path):
     )
 
 
-def test_a_tokenizer_that_cannot_tell_letters_apart_is_refused(holdfast, run, tmp_path):
-    data = questions_in(tmp_path / "data")
-    out = tmp_path / "out"
-    outcome = holdfast(
-        "capability", run, "--tasks", "text,mmlu_redux", "--data-root", data, "--out", out
-    )
-    assert outcome.status == 2 and "tokenizer does not tell" in outcome.err
-    assert len(outcome.err.splitlines()) == 1 and not out.exists()
-
-
 def test_other_weights_than_the_runs_are_refused(holdfast, config, run, tmp_path):
     """A trajectory's factors mean nothing on another backbone."""
     from tests.tiny import byte_tokenizer, tiny_llama

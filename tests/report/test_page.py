@@ -167,7 +167,7 @@ def test_what_is_missing_or_damaged_is_one_line_each(tmp_path):
 
 
 def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(small):
-    again = study_of({("sd", 1): fading(6, 0.9)})
+    again = study_of({("sd", 1): fading(3, 0.9)})
     (matrix,) = again.matrices.values()
     twice = Study(again.cells.assign(path="again"), {"again": matrix}, {}, ())
     page = read(together(small, twice, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
