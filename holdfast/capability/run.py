@@ -33,6 +33,47 @@ Showing = Callable[[str], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True)
+class Model:
+    """A model to measure. label: its name; directory: where its results go.
+
+    fingerprint: of its weights; after_task: how many tasks it has learned; load: returns the
+    model, ready for evaluation.
+    """
+
+    label: str
+    directory: Path
+    fingerprint: str
+    after_task: int
+    load: Callable[[], Backbone]
+
+
+def plain_model(name: str, directory: Path) -> Model:
+    """A backbone by its name. HoldfastError when it cannot be loaded."""
+    backbone = load_backbone(Backbone.Config(name=name))
+    return Model(name, directory, backbone.fingerprint, 0, lambda: backbone)
+
+
+def trajectory_model(path: Path, after_task: int | None, directory: Path | None = None) -> Model:
+    """A trajectory's model after a task; None is the last one, 0 the unmodified backbone.
+
+    directory: where the results go, None for the trajectory's own.
+    Raises HoldfastError when that boundary is missing, or the trajectory is damaged.
+    """
+    recorded = Recorded.read(path)
+    commit = recorded.boundary(after_task)
+    task = commit.completed
+    model = model_after(recorded.identity, commit.tasks) if task else recorded.fingerprint
+
+    def load() -> Backbone:
+        return recorded.learner(commit).backbone if task else recorded.backbone()
+
+    if directory is None:
+        directory = boundary(path, task)
+        refuse_links(path, ("capability", f"capability/{directory.name}"))
+    return Model(str(path), directory, model, task, load)
+
+
+@dataclass(frozen=True)
 class Question:
     """A suite and the items to ask."""
 
@@ -167,44 +208,3 @@ def stored_samples(path: Path) -> dict[str, Sample]:
             ) from None
         found[sample.id] = sample
     return found
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model to measure. label: its name; directory: where its results go.
-
-    fingerprint: of its weights; after_task: how many tasks it has learned; load: returns the
-    model, ready for evaluation.
-    """
-
-    label: str
-    directory: Path
-    fingerprint: str
-    after_task: int
-    load: Callable[[], Backbone]
-
-
-def plain_model(name: str, directory: Path) -> Model:
-    """A backbone by its name. HoldfastError when it cannot be loaded."""
-    backbone = load_backbone(Backbone.Config(name=name))
-    return Model(name, directory, backbone.fingerprint, 0, lambda: backbone)
-
-
-def trajectory_model(path: Path, after_task: int | None, directory: Path | None = None) -> Model:
-    """A trajectory's model after a task; None is the last one, 0 the unmodified backbone.
-
-    directory: where the results go, None for the trajectory's own.
-    Raises HoldfastError when that boundary is missing, or the trajectory is damaged.
-    """
-    recorded = Recorded.read(path)
-    commit = recorded.boundary(after_task)
-    task = commit.completed
-    model = model_after(recorded.identity, commit.tasks) if task else recorded.fingerprint
-
-    def load() -> Backbone:
-        return recorded.learner(commit).backbone if task else recorded.backbone()
-
-    if directory is None:
-        directory = boundary(path, task)
-        refuse_links(path, ("capability", f"capability/{directory.name}"))
-    return Model(str(path), directory, model, task, load)
