@@ -74,11 +74,13 @@ class StudyContents:
         candidate: what a search calls it; a search has a row of its own for what a suite has too.
         """
         place = path.resolve()
-        known = self.taken.get(place)
-        if known is not None and (candidate is None or not known):
-            return known
-        row = dict(known or {})
-        if known is None:
+        if place in self.taken:
+            row = self.taken[place]
+            if candidate is None or not row:
+                return row
+            row = dict(row)
+        else:
+            row = {}
             try:
                 row, self.matrices[str(path)] = _read(path, self.missing)
             except HoldfastError as error:
