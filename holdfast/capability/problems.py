@@ -251,9 +251,10 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Plac
                     if line.strip():
                         yield place, json.loads(line)
             else:
-                # In a .tsv file a question may begin with a quotation mark.
-                tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-                reader = csv.DictReader(file, columns, **(tabs if path.suffix == ".tsv" else {}))
+                if path.suffix == ".tsv":  # a question may begin with a quotation mark
+                    reader = csv.DictReader(file, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
+                else:
+                    reader = csv.DictReader(file, columns)
                 for row in reader:
                     yield f"{path} line {reader.line_num}", row
     except OSError as error:

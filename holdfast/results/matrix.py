@@ -81,7 +81,7 @@ class RecallMatrix:
         for task, counts in row.items():
             on_task = operator.index(task)
             # As plain integers; TypeError for fractions.
-            entry = Entry(*(one if one is None else operator.index(one) for one in counts))
+            entry = Entry(*(operator.index(one) for one in counts if one is not None))
             complaint = _complaint(after_task, on_task, entry)
             if complaint:
                 raise HoldfastError(f"row {after_task}, task {on_task}: {complaint}")
