@@ -252,10 +252,16 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
 def task_seconds(directory: Path, horizon: int) -> list[float]:
     """The seconds of each task up to a horizon, from the log; empty if there is none.
 
-    Raises HoldfastError for a damaged log.
+    Raises HoldfastError for a line that is no event, or a task's that tells no seconds.
     """
-    events = _tasks(directory)
-    return [math.fsum(one["seconds"].values()) for one in events if one["task"] <= horizon]
+    found = []
+    for number, event in enumerate(read_events(directory), start=1):
+        try:
+            if event.get("event") == "task" and event["task"] <= horizon:
+                found.append(math.fsum(event["seconds"].values()))
+        except (KeyError, TypeError, AttributeError):
+            raise _no_task(directory, number) from None
+    return found
 
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
@@ -270,8 +276,11 @@ def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
                 and all(isinstance(terms, dict) for terms in losses)
             )
             if not whole:
-                raise HoldfastError(
-                    f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the "
-                    "file"
-                )
+                raise _no_task(directory, number)
             yield event
+
+
+def _no_task(directory: Path, number: int) -> HoldfastError:
+    return HoldfastError(
+        f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
+    )
