@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from holdfast.core.claims import read_format
-from holdfast.core.config import as_override
+from holdfast.core.config import as_override, read_format
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise

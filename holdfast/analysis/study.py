@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from holdfast.analysis.reading import StudyContents, places, read_at, tell_apart, with_settings
+from holdfast.core.config import given_settings
 from holdfast.core.errors import HoldfastError
-from holdfast.core.former import given_settings
 from holdfast.results import METRICS, RecallMatrix
 
 _TYPES = (

@@ -24,8 +24,8 @@ import threading
 import unicodedata
 from typing import Literal, TypeAlias
 
-from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
+from holdfast.core.processes import importable
 
 # "number": the answer is a number. "expression": the answer may be any LaTeX expression.
 Kind: TypeAlias = Literal["number", "expression"]

@@ -21,7 +21,7 @@ from holdfast.capability.letters import LetterChoice
 from holdfast.capability.problems import Errors
 from holdfast.capability.suite import Problem, Progress, Sample, Suite, score_of, spread
 from holdfast.capability.text import Text
-from holdfast.core.claims import check_same
+from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import append, cut, lock_directory, read_bytes
 from holdfast.core.own import refuse_links

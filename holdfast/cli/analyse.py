@@ -106,7 +106,7 @@ def beside(directories: Sequence[Path], name: str) -> Path:
 
 def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
     """Refuse to overwrite what another call did not write; remove what can no longer be made."""
-    from holdfast.core.manifest import take_place
+    from holdfast.core.files import take_place
 
     def files(tables: Iterable[str], figures: Iterable[str]) -> list[str]:
         written = [f"{name}.{kind}" for name in tables for kind in ("csv", "json")]

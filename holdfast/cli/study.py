@@ -71,7 +71,7 @@ def own_settings(overrides: list[str] | None) -> list[str]:
 
     Raises HoldfastError for a method or a seed, which the study itself varies.
     """
-    from holdfast.core.former import given_overrides
+    from holdfast.core.config import given_overrides
 
     settings = []
     for override in given_overrides(overrides or []):

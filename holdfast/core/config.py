@@ -1,4 +1,7 @@
-"""Configurations: immutable, strictly validated, read from YAML and dotted overrides."""
+"""Configurations: immutable, strictly validated, read from YAML and dotted overrides.
+
+Also sections under their former names, and directories claimed for the settings of some work.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import copy
 import difflib
 import hashlib
 import json
+import re
+import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +20,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.files import read_json, write_json
 from holdfast.core.own import regular
+from holdfast.core.processes import is_rank_zero
+
+FORMAT = 2  # of config.json and study.json; the first was that of commit 6a3d55a and before
+_SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
+# What sections of a configuration were called, and are called now.
+FORMER = {"data": "replay", "function": "sd", "o_lora": "olora", "sequential_osrm": "osrm"}
 
 
 class Config(BaseModel):
@@ -54,6 +67,7 @@ class _Loader(yaml.SafeLoader):
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+V = TypeVar("V")
 
 
 def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> AnyConfig:
@@ -141,6 +155,89 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
             for line in differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
         ]
     return [] if old == new else [f"{path}: {json.dumps(old)} -> {json.dumps(new)}"]
+
+
+def read_format(path: Path) -> Any:
+    """Read a JSON file of this format, as it was before :data:`FORMAT` was added to it.
+
+    Raises HoldfastError for a file of another format, of a missing or a damaged one.
+    """
+    values = read_json(path)
+    if not isinstance(values, dict):
+        return values  # whoever reads it says what it should be
+    found = values.pop("format", None)
+    if found is None and not values.keys() & {"numbers", "study"}:
+        return values
+    if found != FORMAT:
+        which = "commit 6a3d55a reads it, and goes on with it" if found is None else "take a newer"
+        raise HoldfastError(f"{path}: was written by another version of Holdfast; {which}")
+    return values
+
+
+def claim(path: Path, what: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings as JSON to ``path``, or compare them with those already in it.
+
+    what: names the work in the message. Raises HoldfastError when they differ, or the directory was
+    moved since it was locked.
+    """
+    if path.exists():
+        check_same(path.parent, what, read_json(path), settings)
+    else:
+        write_json(path, dict(settings))
+
+
+def check_same(place: Path, what: str, recorded: Any, wanted: Mapping[str, Any]) -> None:
+    """Raise HoldfastError naming the fields in which two nested JSON values differ."""
+    changed = differences(recorded, dict(wanted))
+    if changed:
+        shown = "; ".join(changed[:_SHOWN]) + ("; ..." if len(changed) > _SHOWN else "")
+        raise HoldfastError(
+            f"{place}: holds {what} with other settings ({shown}); choose another directory, or "
+            "repeat its settings"
+        )
+
+
+def given_settings(values: Mapping[str, V]) -> dict[str, V]:
+    """A user's values under the present names; their keys are sections or dotted settings.
+
+    Tells each former name once, on standard error. Raises HoldfastError when a section is there
+    under both names.
+    """
+    sections = {_section(key) for key in values}
+    for former, now in FORMER.items():
+        if former in sections:
+            if now in sections:
+                raise HoldfastError(
+                    f"{former} and {now} name the same section of the configuration; write all "
+                    f"its settings under {now}"
+                )
+            _tell_of_former_name(former, now)
+    return {_renamed(key): value for key, value in values.items()}
+
+
+def given_overrides(overrides: Iterable[str]) -> list[str]:
+    """A user's ``KEY=VALUE`` lines under the present names.
+
+    Tells and raises as :func:`given_settings`.
+    """
+    lines = list(overrides)
+    given_settings({line.partition("=")[0]: line for line in lines if "=" in line})
+    return [_renamed(line) if "=" in line else line for line in lines]
+
+
+def _section(key: Any) -> Any:
+    return re.split(r"[.=]", key, maxsplit=1)[0] if isinstance(key, str) else key
+
+
+def _renamed(key: Any) -> Any:
+    section = _section(key)
+    return FORMER[section] + key[len(section) :] if section in FORMER else key
+
+
+@cache
+def _tell_of_former_name(former: str, now: str) -> None:
+    if is_rank_zero():
+        sys.stderr.write(f"holdfast: the section {former} is called {now} now; write {now}\n")
 
 
 def _scalar(text: str) -> Any:

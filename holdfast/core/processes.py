@@ -1,4 +1,4 @@
-"""The processes that share the work of one run: one, unless a launcher started more.
+"""The processes that share the work of one run, one unless a launcher started more; and children.
 
 A launcher such as torchrun starts one command several times and tells each process its place by
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Within :func:`joined` these processes are one run:
@@ -13,6 +13,8 @@ import contextlib
 import json
 import os
 import re
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -262,3 +264,23 @@ def _reason(error: Exception) -> str:
     """The words of an error of torch, without the place in its source."""
     words = re.sub(r"^\[\S+\] ", "", " ".join(str(error).split()))
     return words.partition(". This is")[0][:120]
+
+
+def importable() -> str:
+    """A PYTHONPATH that gives a child started with ``-P`` this process's import path, no more.
+
+    Without ``-P`` and this path, the child would also import from its working directory.
+    """
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+
+
+def manner(code: int) -> str:
+    """How a process ended, in words. code: subprocess's return code, negative for a signal."""
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # real-time signals have no names
+        name = f"signal {-code}"
+    hint = ", as when memory runs out" if code == -signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

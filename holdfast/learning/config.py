@@ -22,8 +22,7 @@ from holdfast.anchors.sd import SelfDistillation
 from holdfast.anchors.si import SynapticIntelligence
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.model import Backbone
-from holdfast.core.config import Config, apply_overrides, build
-from holdfast.core.former import given_overrides, given_settings
+from holdfast.core.config import Config, apply_overrides, build, given_overrides, given_settings
 from holdfast.core.mechanisms import BY_TAG
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.method import (

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.backbone.load import device_of, load_backbone, resolved_precision
-from holdfast.core.claims import FORMAT, check_same
-from holdfast.core.config import sha256_of
+from holdfast.core.config import FORMAT, check_same, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero

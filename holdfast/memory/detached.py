@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from holdfast.core.children import importable
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import unshared
 from holdfast.core.own import own_file
+from holdfast.core.processes import importable
 from holdfast.memory.record import LOG_FILE
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.claims import read_format
-from holdfast.core.config import sha256_of
+from holdfast.core.config import read_format, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder, read_json, write_json
 from holdfast.core.own import regular

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.children import manner
 from holdfast.core.errors import HoldfastError, error_of
 from holdfast.core.files import lock_directory
+from holdfast.core.processes import manner
 from holdfast.memory.detached import learning_command, learning_environment, opened_log
 from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import Filed

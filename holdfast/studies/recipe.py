@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from holdfast.core.config import Config
+from holdfast.core.config import Config, given_settings
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.former import given_settings
 from holdfast.learning.method import parse_method
 from holdfast.studies.halving import Schedule
 from holdfast.studies.space import SearchSpace, checked, override, values_of

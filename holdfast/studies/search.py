@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.config import given_overrides
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
-from holdfast.core.former import given_overrides
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of

@@ -20,9 +20,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from holdfast.core.children import importable
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
+from holdfast.core.processes import importable
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from holdfast.core.config import Config, as_override
+from holdfast.core.config import Config, as_override, given_settings
 from holdfast.core.errors import HoldfastError
-from holdfast.core.former import given_settings
 from holdfast.core.mechanisms import VANILLA
 from holdfast.learning.method import parse_method
 

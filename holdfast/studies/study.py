@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.claims import FORMAT, check_same, read_format
+from holdfast.core.config import FORMAT, check_same, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory, write_json, write_text_atomically
 from holdfast.learning.trajectory import Trajectory

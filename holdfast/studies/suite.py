@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.config import sha256_of
+from holdfast.core.config import given_settings, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
-from holdfast.core.former import given_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise

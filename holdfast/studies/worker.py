@@ -22,9 +22,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.children import importable, manner
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.own import require_directory
+from holdfast.core.processes import importable, manner
 
 if TYPE_CHECKING:
     from holdfast.learning.progress import Progress

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.analysis.composition import compositions
-from holdfast.core.claims import FORMAT
-from holdfast.core.config import sha256_of
+from holdfast.core.config import FORMAT, sha256_of
 from holdfast.results.items import write_row
 from holdfast.results.matrix import HEADER
 from holdfast.streams import Template, symbol_qa

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.core.children import manner
+from holdfast.core.processes import manner
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claims import FORMAT, read_format
+from holdfast.core.config import FORMAT, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.studies.study import claimed
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.claims import claim
-from holdfast.core.config import read_yaml
+from holdfast.core.config import claim, read_yaml
 from holdfast.core.errors import HoldfastError, NoSpaceError
 from holdfast.core.files import append, atomic_directory, atomic_write, lock_directory, read_json
 from holdfast.core.own import own_file, regular, remove_named, remove_unfinished

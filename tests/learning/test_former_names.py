@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError, RunConfig
-from holdfast.core import former
-from holdfast.core.config import build
+from holdfast.core.config import _tell_of_former_name, build
 from holdfast.core.mechanisms import BY_TAG
 from holdfast.studies.recipe import SearchRecipe, SuiteRecipe
 
@@ -25,9 +24,9 @@ ONE_SETTING = {
 
 @pytest.fixture(autouse=True)
 def untold() -> Iterator[None]:
-    former._tell.cache_clear()
+    _tell_of_former_name.cache_clear()
     yield
-    former._tell.cache_clear()
+    _tell_of_former_name.cache_clear()
 
 
 @pytest.mark.parametrize(("now", "before"), NAMES.items())

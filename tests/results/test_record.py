@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claims import FORMAT
-from holdfast.core.config import sha256_of
+from holdfast.core.config import FORMAT, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.results import Description, RunRecord, summarise

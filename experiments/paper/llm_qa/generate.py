@@ -13,8 +13,7 @@ from experiments.paper.llm_qa.journal import Journal
 from experiments.paper.llm_qa.topics import topics
 from experiments.paper.llm_qa.writer import Writer
 from holdfast.builders.text_model import Report
-from holdfast.core.claims import claim
-from holdfast.core.config import Config, sha256_of
+from holdfast.core.config import Config, claim, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.core.own import remove_unfinished

@@ -19,7 +19,7 @@ from typing import Any
 from experiments.paper.real_qa.candidate import CandidateItem
 from experiments.paper.real_qa.contamination import Match, ask, found
 from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
-from holdfast.core.claims import claim
+from holdfast.core.config import claim
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import (
     extend,
