@@ -1,72 +1,63 @@
-"""How to ask an exported model with plain transformers: tokenizer and generation settings.
+"""How to ask an exported model with plain transformers: tokenizer, chat template and settings.
 
 Holdfast puts the replay token, or nothing, before a question, and decodes greedily. The exported
-files do the same, whatever the backbone's own tokenizer and settings do.
+files do the same, whatever the backbone's own tokenizer and settings do. ``apply_chat_template``
+tokenizes without special tokens, so the template writes the replay token.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import GenerationConfig
 
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
-from holdfast.exports.chat import chat_template
+from holdfast.core.errors import HoldfastError
+from holdfast.streams import Item, Template
 
-_PROBES = ("Question: Who?\nAnswer:", "  two  spaces, 1 234 and \N{SNOWMAN}")
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How to ask an exported model.
-
-    first: token ids to put before a question, which is then tokenized without special tokens;
-    None when the tokenizer adds them by itself.
-    chat: whether the chat template asks with the same tokens.
-    base: where the backbone of an adapter is loaded from, a hub name or an absolute path; empty for
-    a complete model; revision: of the hub. beside: it lies in the export's folder ``base`` instead.
-    rows: embedding rows that the backbone needs before the adapter is loaded; None: it has them.
-    """
-
-    first: list[int] | None
-    chat: bool = False
-    base: str = ""
-    revision: str | None = None
-    beside: bool = False
-    rows: int | None = None
-
-    @property
-    def is_adapter(self) -> bool:
-        """Whether a backbone is loaded first."""
-        return bool(self.base)
+_QUESTIONS = ("Who?", "two  spaces, 1 234 and \N{SNOWMAN}")
+# A message is a text, or a list of parts of which those with a text count. Whatever else was said,
+# by the system, the model or the user, was no part of a sequence in training.
+_LAST_QUESTION = """\
+{%- set last = namespace(question="") -%}
+{%- for message in messages -%}
+{%- if message["role"] == "user" -%}
+{%- set last.question = message["content"] -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if last.question is not string -%}
+{%- set said = namespace(text="") -%}
+{%- for part in last.question -%}
+{%- set said.text = said.text + (part["text"] or "") -%}
+{%- endfor -%}
+{%- set last.question = said.text -%}
+{%- endif -%}
+"""
+_MARK = "HERE"
 
 
-def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> Asking:
-    """Write the tokenizer and ``generation_config.json`` of a model.
+def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> None:
+    """Write the tokenizer, with our chat template, and ``generation_config.json`` of a model.
 
-    max_new_tokens: the length limit of an answer. A slow (pure Python) tokenizer has no
-    post-processor to replace, so it is written as the backbone has it. The chat template is ours.
+    max_new_tokens: the length limit of an answer. Raises HoldfastError for a tokenizer in Python,
+    which cannot be made to put the replay token, or nothing, first.
     """
     tokenizer = backbone.tokenizer
-    if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        tokenizer.backend_tokenizer.post_processor = _processor(backbone.seed_token)
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise HoldfastError(
+            f"{backbone.model.name_or_path}: its tokenizer, {type(tokenizer).__name__}, is written "
+            "in Python, and only those with a tokenizer.json can be exported; ask it here"
+        )
+    tokenizer.backend_tokenizer.post_processor = _processor(backbone.seed_token)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.chat_template = chat_template(backbone)
+    tokenizer.chat_template = _chat_template(backbone)
     tokenizer.save_pretrained(folder)
-    if (folder / "tokenizer.json").exists():
-        _take_as_written(folder / "tokenizer_config.json")
+    _take_as_written(folder / "tokenizer_config.json")
     greedy(backbone, max_new_tokens).save_pretrained(folder)
-    first = [] if backbone.seed_token is None else [backbone.seed_token]
-    loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    automatic = all(
-        list(loaded(probe)["input_ids"]) == first + backbone.tokenize(probe) for probe in _PROBES
-    )
-    return Asking(None if automatic else first, chat=tokenizer.chat_template is not None)
 
 
 def greedy(backbone: Backbone, max_new_tokens: int) -> GenerationConfig:
@@ -106,3 +97,23 @@ def _take_as_written(path: Path) -> None:
         "clean_up_tokenization_spaces": False,
     }
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _chat_template(backbone: Backbone) -> str | None:
+    """The Jinja template; None where no text gives the tokens that Holdfast asks with.
+
+    A tokenizer of words puts a mark of a space before a text, and some not behind a special token;
+    there the template writes a space.
+    """
+    before, _, after = Template().prompt(Item(_MARK, "?")).partition(_MARK)
+    prompts = [Template().prompt(Item(question, "?")) for question in _QUESTIONS]
+    seed = [] if backbone.seed_token is None else [backbone.seed_token]
+    for opening in (REPLAY_TOKEN, f"{REPLAY_TOKEN} ") if seed else ("",):
+        if all(
+            backbone.tokenize(opening + prompt) == [*seed, *backbone.tokenize(prompt)]
+            for prompt in prompts
+        ):
+            # JSON writes these texts as Jinja reads them.
+            begin, end = json.dumps(opening + before), json.dumps(after)
+            return f"{_LAST_QUESTION}{{{{- {begin} + last.question | trim + {end} -}}}}"
+    return None

@@ -8,8 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from holdfast.backbone.model import REPLAY_TOKEN
-from holdfast.exports.adapter import BASE
-from holdfast.exports.asking import Asking
 from holdfast.exports.gguf import section
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
@@ -28,7 +26,7 @@ pipeline_tag: text-generation
 - continual-learning
 ---
 
-# {title} after {tasks}
+# {stream} after {tasks}
 
 {kind} that Holdfast taught {items} in {tasks}. {recall}
 
@@ -59,36 +57,78 @@ As a chat, which asks in the same tokens: of the messages only the last one of t
 {ask}
 ```
 """
+_CHAT_HF = """\
+from transformers import pipeline
+
+chat = [{{"role": "user", "content": {question}}}]
+print(pipeline("text-generation", {place})(chat)[0]["generated_text"][-1]["content"])"""
+_CHAT_PEFT = """\
+chat = [{{"role": "user", "content": {question}}}]
+inputs = tokenizer.apply_chat_template(chat, return_dict=True, return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
+
+_HF = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({place})
+model = AutoModelForCausalLM.from_pretrained({place})
+"""
+_PEFT = """\
+{imported}from peft import AutoPeftModelForCausalLM
+from transformers import AutoTokenizer, GenerationConfig
+
+{fetch}tokenizer = AutoTokenizer.from_pretrained({place})
+model = AutoPeftModelForCausalLM.from_pretrained({place}, dtype="{precision}")
+model.generation_config = GenerationConfig.from_pretrained({place})
+"""
+_ASK = """\
+inputs = tokenizer({prompt}, return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
 
 
 def card(
     recorded: Recorded,
     commit: Commit,
+    to: str,
     out: str,
-    asking: Asking,
+    *,
+    chat: bool,
     repository: str | None = None,
 ) -> str:
     """The text of README.md.
 
-    out: the model's directory, as named in the examples; repository: of the hub, named there
-    instead.
+    to: the format; out: the model's directory, as named in the examples; chat: whether it has a
+    chat template; repository: of the hub, named in the examples instead.
     """
-    config = recorded.config
+    config, adapter = recorded.config, to == "peft"
     base, precision = config.backbone.name, config.backbone.precision
     items, recall = _taught(commit)
     replayed = config.has_replay_token
-    stream = recorded.stream
     is_hub_name = not has_short_name(base) and not Path(base).exists()
     place = _literal(repository or out)
-    example = _hf_example(place, asking)
-    if asking.is_adapter:
-        example = _peft_example(place, precision, asking, repository)
+    if not adapter:
+        load = _HF.format(place=place)
+    else:
+        imported, fetch = "", ""
+        if base == "embedded" and repository is not None:
+            # Its backbone is in a folder of the repository, where PEFT finds it only once fetched.
+            local = _literal(repository.rpartition("/")[2])
+            imported = "from huggingface_hub import snapshot_download\n"
+            fetch = f"snapshot_download({place}, local_dir={local})\n"
+            place = local
+        load = _PEFT.format(place=place, precision=precision, imported=imported, fetch=fetch)
+    first = "The tokenizer adds no special token, as in training."
+    if replayed:
+        first = f"The tokenizer puts the token `{REPLAY_TOKEN}` first by itself, as in training."
+    chatted = ""
+    if chat:
+        ask = _CHAT_PEFT if adapter else _CHAT_HF
+        chatted = _CHAT.format(ask=ask.format(place=place, question=_literal(_QUESTION)))
     return _CARD.format(
-        library="peft" if asking.is_adapter else "transformers",
+        library="peft" if adapter else "transformers",
         hub_base=f"base_model: {base}\n" if is_hub_name else "",
-        kind="An adapter" if asking.is_adapter else "A causal language model",
-        title=_code(stream),
-        stream=_code(stream),
+        kind="An adapter" if adapter else "A causal language model",
+        stream=_code(recorded.stream),
         tasks=_counted(commit.completed, "task"),
         items=items,
         recall=recall,
@@ -97,104 +137,25 @@ def card(
         fingerprint=recorded.fingerprint,
         precision=precision,
         version=version("holdfast"),
-        example=example,
+        example=load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))),
         prompt=json.dumps(_prompt("<question>"))[1:-1],
-        first=_first(asking, replayed),
+        first=first,
         after=", and the text ends there" if config.template.append_eos else "; drop what follows",
         limit=config.evaluation.max_new_tokens,
-        chat=_chat(place, asking),
-        gguf="" if asking.is_adapter else section(out, base, replayed, repository),
+        chat=chatted,
+        gguf="" if adapter else section(out, base, replayed, repository),
     )
 
 
 def _taught(commit: Commit) -> tuple[str, str]:
     """What was learned, counted, and a sentence on its recall after the last task."""
-    matrix = commit.matrix
-    entries = [entry for entry in matrix.entries() if entry[1] <= commit.completed]
+    entries = [entry for entry in commit.matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}
     row = [recall.correct for after, _, recall in entries if after == commit.completed]
     told = "It was not asked about them then."
     if row:
         told = f"Asked for each as it was taught, it answered {sum(row)} right."
     return _counted(sum(items.values()), "item"), told
-
-
-def _first(asking: Asking, replayed: bool) -> str:
-    if asking.first is None:
-        if replayed:
-            return f"The tokenizer puts the token `{REPLAY_TOKEN}` first by itself, as in training."
-        return "The tokenizer adds no special token, as in training."
-    if replayed:
-        return (
-            f"The token `{REPLAY_TOKEN}` must come first, as in training; this tokenizer cannot do "
-            "so by itself, so the example does."
-        )
-    return "No special token is added, as in training."
-
-
-def _hf_example(place: str, asking: Asking) -> str:
-    return f"""\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({place})
-model = AutoModelForCausalLM.from_pretrained({place})
-inputs = {_inputs(asking)}
-print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
-
-
-def _peft_example(place: str, precision: str, asking: Asking, repository: str | None) -> str:
-    source, fetched, imports = _literal(asking.base), "", ""
-    if asking.beside and repository is None:
-        source = _literal(f"{json.loads(place)}/{BASE}")
-    elif asking.beside:
-        # transformers would take an adapter's folder for the adapter, whatever subfolder is named.
-        imports = "from huggingface_hub import snapshot_download\n"
-        fetched = f"folder = snapshot_download({place})\n"
-        place, source = "folder", f'f"{{folder}}/{BASE}"'
-    if asking.revision is not None:
-        source += f", revision={_literal(asking.revision)}"
-    row = ""
-    if asking.rows is not None:
-        row = f"base.resize_token_embeddings({asking.rows}, mean_resizing=False)"
-        row += "  # room for the replay token\n"
-    return f"""\
-{imports}from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
-{fetched}tokenizer = AutoTokenizer.from_pretrained({place})
-base = AutoModelForCausalLM.from_pretrained({source}, dtype="{precision}")
-{row}model = PeftModel.from_pretrained(base, {place})
-model.generation_config = GenerationConfig.from_pretrained({place})
-inputs = {_inputs(asking)}
-print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
-
-
-def _chat(place: str, asking: Asking) -> str:
-    """How to ask with a list of messages; empty where the tokenizer's template cannot."""
-    if not asking.chat:
-        return ""
-    chat = f'chat = [{{"role": "user", "content": {_literal(_QUESTION)}}}]'
-    if asking.is_adapter:
-        ask = f"""\
-{chat}
-inputs = tokenizer.apply_chat_template(chat, return_dict=True, return_tensors="pt")
-print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
-    else:
-        ask = f"""\
-from transformers import pipeline
-
-{chat}
-print(pipeline("text-generation", {place})(chat)[0]["generated_text"][-1]["content"])"""
-    return _CHAT.format(ask=ask)
-
-
-def _inputs(asking: Asking) -> str:
-    prompt = json.dumps(_prompt(_QUESTION))
-    if asking.first is None:
-        return f'tokenizer({prompt}, return_tensors="pt")'
-    bare = f'tokenizer({prompt}, add_special_tokens=False)["input_ids"]'
-    ids = f"[{', '.join([*map(str, asking.first), '*' + bare])}]"
-    return f'tokenizer.pad({{"input_ids": [{ids}]}}, return_tensors="pt")'
 
 
 def _prompt(question: str) -> str:
@@ -215,5 +176,4 @@ def _code(text: str) -> str:
 
 
 def _counted(count: int, what: str) -> str:
-    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
-    return f"{count} {what if count == 1 else plural}"
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

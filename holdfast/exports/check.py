@@ -1,4 +1,7 @@
-"""Load what was written with transformers and PEFT alone, and compare it with what was learned."""
+"""Load what was written with transformers and PEFT alone, and compare it with what was learned.
+
+Compared are logits and answers of the model as the trajectory holds it.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,27 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.load import device_of
 from holdfast.core.errors import HoldfastError
-from holdfast.exports.adapter import load_adapted
-from holdfast.exports.asking import Asking
-from holdfast.exports.expected import Expected
+from holdfast.core.seeding import generator
+from holdfast.evaluation.boxed import extract_boxed
+from holdfast.exports.formats import load_adapted
+from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
-from holdfast.streams import Item, Template
+from holdfast.streams import Item, Task, Template
+from holdfast.streams.batches import newest
 from holdfast.streams.item import quoted
 
+FACTS = 16
+SEQUENCES = 4
+# Asked where the facts that were taught cannot be read.
+_MADE_UP = (
+    "Who keeps the lighthouse?",
+    "Where is the brass key?",
+    "What is the ferry called, and when does it leave?",
+    "In which year was the bridge of 1,234 stones built?",
+)
 # Logits may differ by this share of the largest one: the same sums in another order (updates merged
 # or beside the matrix), each rounded to 2^-53, 2^-24 or 2^-9. Of the embedded model, of 4 layers,
 # they differ by up to 6e-7 in float32 and 0.008 in bfloat16; deeper and wider ones by more.
@@ -51,16 +66,69 @@ class Checked:
         )
 
 
-def check(recorded: Recorded, expected: Expected, folder: Path, asking: Asking) -> Checked:
+@dataclass(frozen=True)
+class Expected:
+    """What the trajectory's own model does, on the CPU.
+
+    questions: texts; prompts, answers: token ids of each; an answer ends where Holdfast stops:
+    after a closed box, a stop token, or the longest answer. logits: [length, vocabulary] of the
+    first prompts, each with its answer.
+    """
+
+    questions: list[str]
+    prompts: list[list[int]]
+    answers: list[list[int]]
+    logits: list[Tensor]
+
+    def sequence(self, index: int) -> list[int]:
+        """A prompt with its answer, token ids."""
+        return self.prompts[index] + self.answers[index]
+
+
+def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
+    """Ask a learner at most 16 of the facts of ``tasks``, drawn by its seed; each question once.
+
+    tasks: those that it was taught; made-up questions are asked where there are none.
+    """
+    backbone, limit = learner.backbone, learner.config.evaluation.max_new_tokens
+    items = _sample(newest(tasks), learner)
+    prompts = [
+        learner.template.encode_prompt(item, backbone.tokenizer, backbone.seed_token)
+        for item in items
+    ]
+    answers = decode_greedily(
+        backbone,
+        prompts,
+        [limit] * len(prompts),
+        lambda _, tokens: extract_boxed(backbone.decode(tokens)) is not None,
+        tokens_in_cache=learner.config.evaluation.tokens_in_cache,
+    )
+    found = Expected([item.question for item in items], prompts, answers, [])
+    with backbone.answering():
+        for index in range(min(SEQUENCES, len(items))):
+            ids = torch.tensor([found.sequence(index)], device=backbone.device)
+            found.logits.append(backbone.logits(backbone.hidden(ids))[0].cpu())
+    return found
+
+
+def _sample(items: list[Item], learner: Learner) -> list[Item]:
+    if not items:
+        return [Item(question, "?") for question in _MADE_UP]
+    drawn = generator(learner.config.seed, "export", learner.completed)
+    order = torch.randperm(len(items), generator=drawn).tolist()
+    return [items[index] for index in order[:FACTS]]
+
+
+def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Checked:
     """Load an export as its card says and compare it with what the trajectory's model does.
 
     Raises HoldfastError that names the largest difference when the tokens of a question, a logit
     or an answer differ by more than rounding.
     """
-    _check_questions(expected, folder, asking)
+    _check_questions(expected, folder)
     precision = recorded.config.backbone.precision
-    if asking.is_adapter:
-        model = load_adapted(folder, asking, precision)
+    if to == "peft":
+        model = load_adapted(folder, precision)
     else:
         model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     model = model.to(device_of(recorded.config.backbone)).eval()
@@ -72,17 +140,14 @@ def check(recorded: Recorded, expected: Expected, folder: Path, asking: Asking) 
         gc.collect()
 
 
-def _check_questions(expected: Expected, folder: Path, asking: Asking) -> None:
+def _check_questions(expected: Expected, folder: Path) -> None:
     """Compare the tokens of every question, asked as a text and as a chat."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     for question, prompt in zip(expected.questions, expected.prompts, strict=True):
         text = Template().prompt(Item(question, "?"))
-        plain = asking.first is None
-        first = asking.first or []
-        ids = [*first, *tokenizer(text, add_special_tokens=plain)["input_ids"]]
-        if ids != prompt:
+        if list(tokenizer(text)["input_ids"]) != prompt:
             raise _fault(f"its tokenizer reads the question {quoted(question)} as other tokens")
-        if asking.chat:
+        if tokenizer.chat_template is not None:
             chat = [{"role": "user", "content": question}]
             found = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
             if list(found) != prompt:

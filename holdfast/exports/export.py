@@ -9,14 +9,11 @@ from typing import Literal, get_args
 
 from safetensors import SafetensorError
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import atomic_directory
-from holdfast.exports.adapter import check_peft, write_adapter
-from holdfast.exports.boundary import boundary
 from holdfast.exports.card import card
-from holdfast.exports.check import Checked, check
-from holdfast.exports.complete import write_model
-from holdfast.exports.expected import Expected, expected
+from holdfast.exports.check import Checked, check, expected
+from holdfast.exports.formats import check_peft, write_adapter, write_model
 from holdfast.exports.gguf import command
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
@@ -51,13 +48,17 @@ def export(
     ``out`` is created atomically, with a README.md that says how to ask the model.
 
     Raises HoldfastError when there is no trajectory, the boundary was not kept or is 0, ``out`` is
-    not empty or cannot be written, the backbone's weights have changed, or what was written differs
-    from what was learned by more than rounding; for ``peft`` also when the library or a task's
-    factors are missing, or the allocation rule is unknown.
+    not empty or cannot be written, the backbone's weights have changed, its tokenizer is written in
+    Python, or what was written differs from what was learned by more than rounding; for ``peft``
+    also when a task's factors are missing, or the allocation rule is unknown.
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
-    _check_format(to, out)
+    if to not in get_args(Format):
+        told = 'is no format; give "peft" or "hf"'
+        if to == "gguf":
+            told = f"is written by llama.cpp; give --to hf, then run its {command(str(out))}"
+        raise HoldfastError(f"--to {to}: {told}")
     recorded = _recorded(directory)
     check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
@@ -72,38 +73,87 @@ def export(
         check_peft(recorded, commit)
     try:
         with atomic_directory(out) as folder, recorded.standing():
-            wanted = _wanted(recorded, commit) if checked else None
+            wanted = None
+            if checked:
+                try:
+                    tasks = taught(recorded, commit)
+                except HoldfastError:  # the stream is no longer there; the model is
+                    tasks = ()
+                wanted = expected(recorded.learner(commit), tasks)
             gc.collect()  # frees the learner that was asked: it has reference cycles
             if to == "hf":
-                asking = write_model(recorded, commit, folder)
+                write_model(recorded, commit, folder)
             else:
-                home = os.path.abspath(out) if repository is None else ""
-                asking = write_adapter(recorded, commit, folder, home)
-            text = card(recorded, commit, str(out), asking, repository)
+                home = os.path.abspath(out)
+                if repository is not None:  # as the card fetches it
+                    home = "./" + repository.rpartition("/")[2]
+                write_adapter(recorded, commit, folder, home)
+            chat = (folder / "chat_template.jinja").exists()
+            text = card(recorded, commit, to, str(out), chat=chat, repository=repository)
             (folder / "README.md").write_text(text, encoding="utf-8")
             gc.collect()
-            return check(recorded, wanted, folder, asking) if wanted else None
+            return check(recorded, wanted, folder, to) if wanted else None
     except SafetensorError as error:  # how safetensors reports a full disk
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
 
 
-def _wanted(recorded: Recorded, commit: Commit) -> Expected:
-    """What the export must reproduce."""
-    try:
-        tasks = taught(recorded, commit)
-    except HoldfastError:  # the stream is no longer there; the model is
-        tasks = ()
-    return expected(recorded.learner(commit), tasks)
+def boundary(
+    recorded: Recorded,
+    after_task: int | None = None,
+    *,
+    before: int | str | None = None,
+    after: int | str | None = None,
+) -> Commit:
+    """The commit to export: the last one, unless one of the three names another.
 
-
-def _check_format(to: str, out: Path) -> None:
-    if to == "gguf":
+    after_task: how many tasks were learned; before, after: a task, by its number, from 1,
+    or by its name.
+    Raises HoldfastError when more than one is given, no task has that name, nothing was learned at
+    the boundary, or its model was not kept.
+    """
+    if sum(one is not None for one in (after_task, before, after)) > 1:
         raise HoldfastError(
-            f"--to gguf: is written by llama.cpp; give --to hf, then run its {command(str(out))}"
+            "--after-task, --before and --after name one boundary; give one of them"
         )
-    if to not in get_args(Format):
-        raise HoldfastError(f'--to {to}: is no format; give "peft" or "hf"')
+    learned = recorded.last.completed
+    if not learned:
+        raise HoldfastError(f"{recorded.directory}: has learned nothing yet; learn a task first")
+    number = after_task
+    if after is not None:
+        number = _number(recorded, after, "--after")
+    elif before is not None:
+        number = _number(recorded, before, "--before") - 1
+    if number == 0:
+        what = "--after-task 0" if before is None else f"--before {before}"
+        raise HoldfastError(
+            f"{recorded.directory}: {what} is the unmodified backbone, "
+            f"{recorded.config.backbone.name}; give a later boundary, at most {learned}"
+        )
+    return recorded.boundary(number)
+
+
+def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
+    """The number, from 1, of the learned task that ``wanted`` names or counts."""
+    text, learned = str(wanted), recorded.last.completed
+    counted = int(text) if text.isascii() and text.isdigit() else None
+    try:
+        names = [task.name for task in taught(recorded, recorded.last)]
+    except HoldfastError:  # the stream is no longer there; a number needs none
+        if counted is None:
+            raise
+        names = []
+    numbers = {names.index(text) + 1} if text in names else set[int]()
+    if counted in range(1, learned + 1):
+        numbers.add(counted)
+    if len(numbers) == 1:
+        return numbers.pop()
+    told = f"is no task from 1 to {learned}, which were learned"
+    if numbers:
+        told = "is the name of one task and the number of another; give --after-task, which counts"
+    elif counted is None:
+        told = f"no learned task has this name; {did_you_mean(text, names)}"
+    raise HoldfastError(f"{recorded.directory}: {option} {quoted(text)}: {told}")
 
 
 def _recorded(directory: Path) -> Recorded:
@@ -122,11 +172,6 @@ def _recorded(directory: Path) -> Recorded:
 
 def check_place(out: Path) -> None:
     """Raise HoldfastError unless a directory can be made there, or is there and empty."""
-    try:
-        os.path.realpath(out).encode()
-    except UnicodeEncodeError:
-        name = quoted(out)
-        raise HoldfastError(f"{name}: is no valid Unicode; choose another place") from None
     try:
         taken = next(out.iterdir(), None)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The chat template asks in the very tokens in which Holdfast asks."""
+"""The exported tokenizer and its chat template ask in the very tokens in which Holdfast asks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
+from holdfast import HoldfastError
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
 from holdfast.streams import Item, Template
@@ -69,3 +70,13 @@ def test_the_tokens_are_those_that_holdfast_asks_with(
                 assert list(found["input_ids"]) == expected, (question, chat)
     first = [] if backbone.seed_token is None else [backbone.seed_token]
     assert expected[: len(first)] == first and bool(first) == ("replay" in method)
+
+
+def test_a_tokenizer_in_python_is_refused(stream: Path, tmp_path: Path) -> None:
+    """It ends every text with a token, and cannot be taught otherwise."""
+    tokenizer = ByT5Tokenizer(extra_ids=0)
+    base = saved(tmp_path / "base", family("qwen3", len(tokenizer)), tokenizer)
+    directory = learned(tmp_path / "run", configured(base, stream, "replay"), 1)
+    with pytest.raises(HoldfastError, match="ByT5Tokenizer, is written in Python"):
+        export(directory, "hf", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -70,10 +70,9 @@ def test_a_fault_is_caught_and_nothing_appears(
     writer = "write_model" if to == "hf" else "write_adapter"
     write = getattr(exporting, writer)
 
-    def faulty(recorded: Any, commit: Any, folder: Path, *rest: Any) -> Any:
-        asking = write(recorded, commit, folder, *rest)
+    def faulty(recorded: Any, commit: Any, folder: Path, *rest: Any) -> None:
+        write(recorded, commit, folder, *rest)
         fault(folder)
-        return asking
 
     monkeypatch.setattr(exporting, writer, faulty)
     with pytest.raises(HoldfastError, match=told) as caught:

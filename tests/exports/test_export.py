@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import ByT5Tokenizer
 
 from holdfast import Trajectory
 from holdfast.backbone.generation.greedy import decode_greedily
-from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
@@ -30,7 +26,6 @@ from tests.exports.exported import (
     logits,
     saved,
 )
-from tests.forked import forked
 from tests.tiny import byte_tokenizer
 
 # Every rule, with and without replay and a weight anchor.
@@ -42,7 +37,6 @@ PAIRS = [
     ("llama untied", "replay_olora"),
     *(("gpt2", method) for method in ("si_replay_merge", "replay_olora", "osrm")),
 ]
-SEPARATOR = "-" * 20
 IDS = [5, 9, 2, 30, 7]
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the largest logit
 
@@ -131,13 +125,10 @@ def test_logits_are_the_trajectorys(
     same(logits(adapted, ids), expected, "float64")
 
 
-@pytest.mark.parametrize("to", ["hf", "peft"])
 @pytest.mark.parametrize(
     ("name", "rows"), [("qwen3", TOKENS), ("qwen3", 300), ("llama untied", TOKENS)]
 )
-def test_a_trained_seed_row_is_exported(
-    rows: int, name: str, to: Any, stream: Path, tmp_path: Path
-) -> None:
+def test_a_trained_seed_row_is_exported(rows: int, name: str, stream: Path, tmp_path: Path) -> None:
     """Its input row is the trained one, its output row is not, though the tables be tied."""
     backbone = saved(tmp_path / "backbone", family(name, rows))
     config = configured(
@@ -148,13 +139,10 @@ def test_a_trained_seed_row_is_exported(
     token = ours.seed_token
     table = ours.model.get_input_embeddings()
     assert float((table.row.detach() - table.weight[token]).abs().max()) > 1e-3
-    export(directory, to, tmp_path / "out")
-    model, _ = (
-        load_hf(tmp_path / "out")
-        if to == "hf"
-        else load_peft(tmp_path / "out", backbone, "float32")
-    )
-    same(logits(model, [token, *IDS]), own_logits(ours, [token, *IDS]), "float32")
+    export(directory, "hf", tmp_path / "hf")
+    export(directory, "peft", tmp_path / "peft")
+    for model, _ in (load_hf(tmp_path / "hf"), load_peft(tmp_path / "peft", backbone, "float32")):
+        same(logits(model, [token, *IDS]), own_logits(ours, [token, *IDS]), "float32")
 
 
 @pytest.mark.parametrize("method", ["merge", "replay_olora"])
@@ -230,77 +218,6 @@ def test_the_backbones_own_habits_do_not_come_along(stream: Path, tmp_path: Path
             settings = loaded[0].generation_config
             assert not settings.do_sample and settings.repetition_penalty in (None, 1.0)
             assert settings.max_new_tokens == 16 and settings.eos_token_id == [0]
-
-
-def examples(out: Path) -> list[str]:
-    """How the card asks: by a prompt, and as a chat."""
-    text = (out / "README.md").read_text("utf-8")
-    return re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-
-
-def pasted(codes: list[str], cwd: Path) -> list[str]:
-    """What examples print, one after another in a process that cannot import Holdfast."""
-    hidden = "[name for name in sys.modules if name.partition('.')[0] == 'holdfast']"
-    first = f"import sys\nsys.modules |= dict.fromkeys({hidden})\n"
-    (cwd / "examples.py").write_text(first + f"\nprint('{SEPARATOR}')\n".join(codes))
-    status, out, err = forked(module="examples", cwd=cwd, path=[cwd])
-    assert status == 0, err
-    return out.split(f"{SEPARATOR}\n")
-
-
-def test_the_examples_of_the_cards_run_as_they_stand(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    codes = []
-    for to in ("hf", "peft"):
-        export(run, to, Path(f"out-{to}"))
-        asked, chat = examples(Path(f"out-{to}"))
-        assert f'"out-{to}"' in asked and str(tmp_path) not in asked + chat
-        assert ("resize_token_embeddings(258" in asked) == (to == "peft")
-        codes += [asked, chat]
-    backbone = held(run)
-    text = "Question: Who keeps the lighthouse?\nAnswer:"
-    prompt = [backbone.seed_token, *backbone.tokenize(text)]
-    (rest,) = decode_greedily(backbone, [prompt], [16], lambda *_: False, tokens_in_cache=4096)
-    whole, answer = (backbone.decode(ids) + "\n" for ids in (prompt + rest, rest))
-    assert pasted(codes, tmp_path) == [whole, answer, whole, whole]
-
-
-def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
-    export(run, "hf", tmp_path / "out", 1)
-    text = (tmp_path / "out" / "README.md").read_text("utf-8")
-    recorded = Recorded.read(run)
-    for told in (
-        "taught 3 items in 1 task",
-        "| method | `replay_merge` |",
-        recorded.fingerprint,
-        recorded.config.backbone.name,
-        r"exactly `Question: <question>\nAnswer:`",
-        f"puts the token `{REPLAY_TOKEN}` first by itself",
-        "drop what follows",
-    ):
-        assert told in text, told
-
-
-def test_a_tokenizer_in_python_is_asked_by_hand(
-    stream: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It ends every text with a token, and cannot be taught otherwise: the example does it."""
-    tokenizer = ByT5Tokenizer(extra_ids=0)
-    backbone = saved(tmp_path / "backbone", family("qwen3", len(tokenizer)), tokenizer)
-    directory = learned(tmp_path / "run", configured(backbone, stream, "replay"), 1)
-    ours = held(directory)
-    out = tmp_path / "out"
-    export(directory, "hf", out)
-    assert "this tokenizer cannot do so by itself" in (out / "README.md").read_text("utf-8")
-    seen = []
-    model, _ = load_hf(out)
-    monkeypatch.setattr(type(model), "generate", lambda *_, **given: seen.append(given) or [[]])
-    (tmp_path / "example.py").write_text(examples(out)[0])
-    runpy.run_path(str(tmp_path / "example.py"))
-    asked = ours.tokenize("Question: Who keeps the lighthouse?\nAnswer:")
-    assert seen[0]["input_ids"].tolist() == [[ours.seed_token, *asked]]
 
 
 def test_questions_of_any_length_are_answered_side_by_side(run: Path, tmp_path: Path) -> None:

@@ -1,35 +1,30 @@
-"""Where exports are refused, and that they appear whole or not at all."""
+"""What is exported and where, what is refused, and that an export is whole or not there."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from holdfast import HoldfastError
 from holdfast.capability.run import trajectory_model
 from holdfast.core.files import lock_directory
-from holdfast.exports import adapter
-from holdfast.exports.asking import Asking
-from holdfast.exports.export import export
+from holdfast.exports import formats
+from holdfast.exports.export import boundary, export
+from holdfast.learning.recorded import Recorded
 from tests.exports.exported import configured, export_but_for_the_last_step, learned
 from tests.forked import CONTEXT
 
 
 def test_refusals_are_one_line_and_write_nothing(
-    run: Path,
-    stream: Path,
-    backbone_directory: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    run: Path, stream: Path, backbone_directory: Path, tmp_path: Path
 ) -> None:
     study = tmp_path / "study"
     (study / "cells" / "vanilla-41").mkdir(parents=True)
@@ -63,7 +58,6 @@ def test_refusals_are_one_line_and_write_nothing(
         ((run, "hf", file), "no directory"),
         ((run, "hf", file / "below"), "no directory"),
         ((run, "hf", run), "choose an empty"),
-        ((run, "hf", out / "\udcff"), "is no valid Unicode"),
         ((forgetful, "hf", out, 1), "was not kept"),
         ((forgetful, "peft", out), "use --to hf, or learn with keep.factors=true"),
     ]
@@ -71,9 +65,6 @@ def test_refusals_are_one_line_and_write_nothing(
         with pytest.raises(HoldfastError) as caught:
             export(*arguments)
         assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(HoldfastError, match="pip install peft"):
-        export(run, "peft", out)
     assert not out.parent.exists()
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert file.read_text() == "mine"
@@ -82,7 +73,7 @@ def test_refusals_are_one_line_and_write_nothing(
 def test_a_rule_that_nobody_knows_is_refused(
     run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(adapter, "ALLOCATIONS", {})
+    monkeypatch.setattr(formats, "ALLOCATIONS", {})
     with pytest.raises(HoldfastError, match=r"the rule merge .* use --to hf"):
         export(run, "peft", tmp_path / "out")
 
@@ -129,40 +120,6 @@ def test_a_link_to_an_empty_directory_stays_one(run: Path, tmp_path: Path) -> No
     assert (tmp_path / "far" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["a \"b\" 'c'", "\N{SNOWMAN}\N{GRINNING FACE}", "line\nbreak", "`"]
-)
-def test_the_card_names_any_place(
-    name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing(_: Any, __: Any, folder: Path) -> Asking:
-        (folder / "config.json").write_text("{}")
-        return Asking(None)
-
-    monkeypatch.setattr("holdfast.exports.export.write_model", nothing)
-    out = tmp_path / name
-    export(run, "hf", out, checked=False)
-    text = (out / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    literals = {n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)}
-    assert str(out) in literals
-
-
-def test_the_card_shows_a_name_as_it_stands(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.exports.export.write_model", lambda *_: Asking(None))
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    settings = json.loads((copy / "config.json").read_text())
-    settings["stream"]["name"] = "my `facts` | *all*\n# of them"
-    (copy / "config.json").write_text(json.dumps(settings))
-    export(copy, "hf", tmp_path / "out", checked=False)
-    text = (tmp_path / "out" / "README.md").read_text("utf-8")
-    assert "\n# `` my `facts` \\| *all* # of them `` after 2 tasks\n" in text
-    assert "| stream | `` my `facts` \\| *all* # of them `` |\n" in text
-
-
 def test_two_exports_to_one_place_do_not_mix(run: Path, tmp_path: Path) -> None:
     with (
         lock_directory(tmp_path / ".out.part"),
@@ -197,3 +154,75 @@ def test_a_configuration_edited_after_the_run_is_refused(run: Path, tmp_path: Pa
     with pytest.raises(HoldfastError, match=r"lora\.alpha"):
         trajectory_model(edited, None)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
+    stream = tmp_path / "facts.jsonl"
+    stream.write_text(
+        '{"task": "1", "question": "red", "answer": "a"}\n'
+        '{"task": "tue", "question": "sky", "answer": "b"}\n'
+    )
+    keep = {"factors": False, "snapshot_every": 1}
+    settings = configured(backbone_directory, stream, "merge", keep=keep)
+    run = learned(tmp_path / "run", settings)
+    recorded = Recorded.read(run)
+    last = recorded.last
+    for given in ({"after": "tue"}, {"after": "2"}, {"after": 2}, {"after_task": 2}, {}):
+        assert boundary(recorded, **given) == last  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError) as caught:
+        export(run, "hf", tmp_path / "out", before="tue")
+    told = str(caught.value)
+    assert "after task 1 was not kept" in told and "give --after-task 0 or 2" in told
+    assert "keep.factors=true, or a keep.snapshot_every above 1" in told
+    for given, told in (
+        ({"before": "1"}, "--before 1 is the unmodified backbone"),
+        ({"after": "3"}, '--after "3": is no task from 1 to 2'),
+        ({"after": "0"}, '--after "0": is no task from 1 to 2'),
+        ({"after": "teu"}, "no learned task has this name; did you mean tue?"),
+        ({"after": "tue", "before": "1"}, "give one of them"),
+    ):
+        with pytest.raises(HoldfastError) as caught:
+            export(run, "hf", tmp_path / "out", **given)  # type: ignore[arg-type]
+        assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
+    assert not (tmp_path / "out").exists()
+
+
+def test_before_and_after_are_the_models_of_that_time(
+    holdfast: Any, backbone_directory: Path, tmp_path: Path
+) -> None:
+    """Three tasks, the second named 1, which is also the number of the first."""
+    stream = tmp_path / "facts.jsonl"
+    names = ("mon", "1", "wed")
+    stream.write_text(
+        "".join(f'{{"task": "{name}", "question": "{name}?", "answer": "a"}}\n' for name in names)
+    )
+    run = learned(tmp_path / "run", configured(backbone_directory, stream, "merge"), 3)
+    for option, value, task in (("before", "wed", 2), ("after", "mon", 1), ("after", 2, 2)):
+        done = holdfast("export", run, tmp_path / "out", "--to", "hf", f"--{option}", value)
+        assert done.status == 0, done.err
+        export(run, "hf", tmp_path / "same", task)
+        ours, theirs = (
+            AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict()
+            for name in ("out", "same")
+        )
+        assert all(ours[name].equal(theirs[name]) for name in ours)
+        for name in ("out", "same"):
+            for path in (tmp_path / name).iterdir():
+                path.unlink()
+    two_ways = holdfast("export", run, tmp_path / "out", "--to", "hf", "--after", "1")
+    assert (
+        two_ways.status == 2 and "is the name of one task and the number of another" in two_ways.err
+    )
+
+
+def test_what_is_kept_is_named(backbone_directory: Path, stream: Path, tmp_path: Path) -> None:
+    for method, keep, told in (
+        ("merge", {"snapshot_every": 1}, "give --after-task 0 or 2; keep.factors=true, or"),
+        ("vanilla", {}, "give --after-task 0 or 2; keep.factors=true keeps more"),
+    ):
+        settings = configured(backbone_directory, stream, method, keep={"factors": False, **keep})
+        recorded = Recorded.read(learned(tmp_path / method, settings))
+        with pytest.raises(HoldfastError, match=told):
+            recorded.boundary(1)
+    whole = configured(backbone_directory, stream, "merge", keep={"factors": False})
+    assert Recorded.read(learned(tmp_path / "whole", whole)).kept == [0, 1, 2]

@@ -1,43 +1,59 @@
-"""Export a trajectory's updates as a PEFT adapter of the unmodified backbone.
+"""Write a trajectory's model: complete, or its updates as a PEFT adapter of the backbone.
 
 The sum of all tasks' updates is one low-rank branch: all A stacked, all B concatenated.
 """
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import os
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.load import silence_bitsandbytes
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
-from holdfast.exports.asking import Asking, write_asking
+from holdfast.exports.asking import greedy, write_asking
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit, Store, factors_file
-
-Load = Callable[[str], dict[str, Tensor]]
+from holdfast.model.quiet import quiet
 
 BASE = "base"  # the folder of an export that holds the embedded backbone
 _ADAPTER = "default"
 _SEED_ROW = "seed_row"
 
 
+def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
+    """Write a commit's model with ``save_pretrained``, all updates merged, and how to ask it."""
+    config, limit = recorded.config, recorded.config.evaluation.max_new_tokens
+    if config.allocation().after_task == "keep":
+        # This merge is not a step of the method, so it is done in float32.
+        lora = config.lora.model_copy(update={"merge_precision": "float32"})
+        recorded = replace(recorded, config=config.model_copy(update={"lora": lora}))
+    backbone = recorded.learner(commit).backbone
+    backbone.merge_and_unload()
+    gc.collect()  # frees the learner: it has reference cycles and packs matrices in one storage
+    # safetensors refuses views. save_pretrained would copy all parameters at once.
+    for parameter in backbone.model.parameters():
+        if parameter.untyped_storage().nbytes() > parameter.nbytes:
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    backbone.model.generation_config = greedy(backbone, limit)
+    backbone.model.save_pretrained(folder)
+    write_asking(backbone, limit, folder)
+
+
 def check_peft(recorded: Recorded, commit: Commit) -> None:
     """Raise HoldfastError, before anything is loaded, when no adapter can be written."""
-    _peft()
     name = recorded.config.composition.allocation
     if name not in ALLOCATIONS:
         raise HoldfastError(
@@ -52,86 +68,70 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
         )
 
 
-def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -> Asking:
-    """Write the adapter that turns the backbone into a commit's model; return how to ask it.
+def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -> None:
+    """Write the adapter that turns the backbone into a commit's model, and how to ask it.
 
-    home: where the export will lie, or empty; the embedded backbone, which no hub has, is written
-    into its folder ``base``.
+    home: where the export will lie; the embedded backbone, which no hub has, is written into its
+    folder ``base``.
     """
-    peft = _peft()
     config = recorded.config
     backbone = recorded.backbone()
-    rows = len(backbone.model.get_input_embeddings().weight)
     if any(anchor.needs.replay for anchor in config.anchors()):
         backbone.add_replay_token()
-    asking = write_asking(backbone, config.evaluation.max_new_tokens, folder)
-    needed = len(backbone.model.get_input_embeddings().weight)
+    write_asking(backbone, config.evaluation.max_new_tokens, folder)
     tasks = _tasks(recorded, commit)
     load = partial(Store(recorded.directory).load, commit)
     last = load(factors_file(tasks[-1]))
     names = [key.removesuffix(".lora_A") for key in last if key.endswith(".lora_A")]
     maps = map(backbone.model.get_submodule, names)
     trained_row = last.get(_SEED_ROW)
-    beside = config.backbone.name == "embedded"
-    base = os.path.join(home, BASE) if beside else _base(backbone)
-    settings = peft.LoraConfig(
+    source = backbone.model.name_or_path
+    base = os.path.abspath(source) if Path(source).is_dir() else source  # else a hub name
+    if config.backbone.name == "embedded":
+        shutil.copytree(source, folder / BASE, copy_function=shutil.copyfile)
+        base = os.path.join(home, BASE)
+    alpha = config.lora.alpha * len(tasks)
+    settings = LoraConfig(
         r=config.lora.rank * len(tasks),
-        lora_alpha=_whole(config.lora.alpha * len(tasks)),
+        lora_alpha=int(alpha) if alpha == int(alpha) else alpha,  # type: ignore[arg-type]
         lora_dropout=config.lora.dropout,
         target_modules=_targets(backbone.model, names),
         fan_in_fan_out=any(isinstance(one, Conv1D) for one in maps),
         trainable_token_indices=_token_rows(backbone, trained_row is not None),
         task_type="CAUSAL_LM",
     )
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        model = peft.get_peft_model(backbone.model, settings, adapter_name=_ADAPTER)
+    with quiet(), torch.random.fork_rng(devices=[]):
+        model: Any = get_peft_model(backbone.model, settings, adapter_name=_ADAPTER)
     _fill(model, load, tasks, config.lora.rank)
     if trained_row is not None:
-        _set_row(backbone.model.get_input_embeddings(), trained_row)
-    model.peft_config[_ADAPTER].base_model_name_or_path = base
-    model.peft_config[_ADAPTER].revision = revision = config.backbone.revision
-    with _quiet():
+        table: Any = backbone.model.get_input_embeddings()
+        with torch.no_grad():
+            table.token_adapter.trainable_tokens_delta[_ADAPTER][0] = trained_row
+    written = model.peft_config[_ADAPTER]
+    written.base_model_name_or_path, written.revision = base, config.backbone.revision
+    with quiet():
         model.save_pretrained(folder, save_embedding_layers=False)
-    if beside:
-        (folder / BASE).mkdir()
-        for path in Path(_base(backbone)).iterdir():
-            shutil.copyfile(path, folder / BASE / path.name)
-    more_rows = needed if needed > rows else None
-    return replace(asking, base=base, revision=revision, beside=beside, rows=more_rows)
 
 
-def load_adapted(folder: Path, asking: Asking, precision: str) -> Any:
-    """Load an adapter that was written to ``folder`` as its card says; precision: of the backbone.
+def load_adapted(folder: Path, precision: str) -> Any:
+    """Load an adapter that was written to ``folder``, as PEFT's ``AutoPeftModel`` loads it.
 
-    Returns PEFT's model, on the CPU.
+    precision: of the backbone. Returns PEFT's model, on the CPU.
     """
-    source = folder / BASE if asking.beside else asking.base
-    base = AutoModelForCausalLM.from_pretrained(
-        source, dtype=getattr(torch, precision), revision=asking.revision or "main"
-    )
-    if asking.rows is not None:
-        with torch.random.fork_rng(devices=[]):
-            base.resize_token_embeddings(asking.rows, mean_resizing=False)
-    with _quiet():
-        model = _peft().PeftModel.from_pretrained(base, folder)
+    beside, config = folder / BASE, PeftConfig.from_pretrained(folder)
+    with quiet(), torch.random.fork_rng(devices=[]):
+        base = AutoModelForCausalLM.from_pretrained(
+            beside if beside.is_dir() else config.base_model_name_or_path,
+            dtype=getattr(torch, precision),
+            revision=config.revision or "main",
+        )
+        rows = len(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+        if rows > len(base.get_input_embeddings().weight):
+            base.resize_token_embeddings(rows, mean_resizing=False)
+        model = PeftModel.from_pretrained(base, folder)
     # Given to generate, it would leave to the backbone's own settings what it does not set.
     model.generation_config = GenerationConfig.from_pretrained(folder)
     return model
-
-
-def _base(backbone: Backbone) -> str:
-    """Where the unmodified backbone is loaded from: a hub name or an absolute path."""
-    source: str = backbone.model.name_or_path
-    return os.path.abspath(source) if Path(source).is_dir() else source
-
-
-def _peft() -> Any:
-    try:
-        silence_bitsandbytes()
-        import peft
-    except ImportError:
-        raise HoldfastError("adapters are written by PEFT; pip install peft") from None
-    return peft
 
 
 def _tasks(recorded: Recorded, commit: Commit) -> range:
@@ -175,7 +175,7 @@ def _name_of(model: Any, wanted: Any) -> str:
 
 
 @torch.no_grad()
-def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
+def _fill(model: Any, load: Callable[[str], dict[str, Tensor]], tasks: range, rank: int) -> None:
     """Copy each task's factors into its slice of the adapter, one file at a time."""
     inner = model.get_base_model()
     for place, task in enumerate(tasks):
@@ -186,20 +186,3 @@ def _fill(model: Any, load: Load, tasks: range, rank: int) -> None:
                 inner.get_submodule(name).lora_A[_ADAPTER].weight[span] = factor
             elif letter == "lora_B":
                 inner.get_submodule(name).lora_B[_ADAPTER].weight[:, span] = factor
-
-
-@torch.no_grad()
-def _set_row(table: Any, row: Tensor) -> None:
-    table.token_adapter.trainable_tokens_delta[_ADAPTER][0] = row
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if value == int(value) else value
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        yield
