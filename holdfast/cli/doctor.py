@@ -235,9 +235,8 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     from holdfast.backbone.load import load_tokenizer, resolved_precision
     from holdfast.learning.progress import peak_memory
     from holdfast.learning.stream import check_without_weights, stream_of
-    from holdfast.prediction.disk import at_end, written
-    from holdfast.prediction.memory import Memory
     from holdfast.prediction.seconds import Seconds
+    from holdfast.prediction.space import Memory, at_end, written
     from holdfast.prediction.workload import Workload
 
     gpu, named = torch.cuda.is_available(), config.backbone

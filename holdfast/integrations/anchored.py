@@ -37,10 +37,12 @@ from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
 from holdfast.integrations.boundary import (
+    beginnings,
     curvature_on,
     needs_general_curvature,
     positions_on,
     samples_before,
+    stop_tokens,
 )
 from holdfast.integrations.method import (
     Settings,
@@ -50,10 +52,8 @@ from holdfast.integrations.method import (
     check_alone,
     check_settings,
 )
-from holdfast.integrations.previous import beginnings, stop_tokens
 from holdfast.integrations.reader import Reader, tensors_of
-from holdfast.integrations.sequences import TaskSequences
-from holdfast.integrations.task import Task
+from holdfast.integrations.task import Task, TaskSequences
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
 

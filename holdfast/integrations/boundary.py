@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
+from holdfast.backbone.generation.sampling import Sampling
+from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
-from holdfast.integrations.previous import samples
-from holdfast.integrations.sequences import TaskSequences
+from holdfast.integrations.reader import Reader
+from holdfast.integrations.task import TaskSequences
 from holdfast.model.curvature import Curvature, Positions
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored
 
 Draw = tuple[int, str, int]
+
+AT_ONCE = 32  # sequences sampled at once; a constant, since it decides the draws
 
 
 def needs_general_curvature(anchored: Anchored) -> bool:
@@ -57,3 +62,69 @@ def positions_on(anchored: Anchored, texts: TaskSequences, draw: Draw, count: in
 def _data(anchored: Anchored, texts: TaskSequences, draw: Draw) -> CurvatureData:
     layers, config = anchored.workspace.layers, anchored.curvature
     return CurvatureData(anchored.reader, layers, texts.ids, config, draw, texts.labels)
+
+
+@torch.no_grad()
+def samples(
+    reader: Reader, prompts: Sequence[Sequence[int]], settings: Sampling, stop: set[int], seed: int
+) -> list[list[int]]:
+    """A continuation of every prompt by ``generate``, the prompt before it; empty ones dropped.
+
+    prompts: token ids, all of one length; stop: the tokens that end a sequence, which stay in it;
+    seed: of the draws, which leave the global generators alone.
+    Source: eq. app-replay-generate, eq. app-replay-buffer.
+    """
+    written: list[list[int]] = []
+    device = reader.device
+    for start in range(0, len(prompts), AT_ONCE):
+        ids = torch.tensor([list(one) for one in prompts[start : start + AT_ONCE]], device=device)
+        with reader.answering(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(derive(seed, "batch", start))
+            drawn = reader.model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k or 0,
+                # What the model's own generation_config may add is no part of the draw.
+                min_p=0.0,
+                typical_p=1.0,
+                repetition_penalty=1.0,
+                no_repeat_ngram_size=0,
+                num_beams=1,
+                max_new_tokens=settings.max_new_tokens,
+                eos_token_id=sorted(stop) or None,
+                pad_token_id=min(stop, default=0),
+            )
+        for row in drawn.tolist():
+            text = row[ids.shape[1] :]
+            end = next((place for place, token in enumerate(text) if token in stop), len(text))
+            if end:
+                written.append(row[: ids.shape[1] + end + 1])
+    return written
+
+
+def beginnings(tokenizer: Any, base: Any) -> list[int]:
+    """The tokens that a sample begins with where nothing else is said: the model's first one.
+
+    Raises HoldfastError for a model without one.
+    """
+    for name in ("bos_token_id", "eos_token_id"):
+        for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
+            token = getattr(owner, name, None)
+            token = token[0] if isinstance(token, list) and token else token
+            if isinstance(token, int):
+                return [token]
+    raise HoldfastError(
+        "the model has no first token to sample from; give begin_with=[TOKEN ID, ...]"
+    )
+
+
+def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
+    """The tokens that end what the model writes."""
+    found: set[int] = set()
+    for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
+        token = getattr(owner, "eos_token_id", None)
+        found |= set(token) if isinstance(token, list) else {token}
+    return found - {None}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from holdfast.core.errors import HoldfastError
@@ -29,7 +29,7 @@ from holdfast.integrations.reader import tensors_of
 from holdfast.integrations.state import FILE
 
 
-class AnchoredTrainer:
+class AnchoredTrainer(Trainer):
     """What :func:`with_anchors` puts before a Trainer's class.
 
     anchored: the method and what it remembers; hand it to the next task's trainer.
@@ -44,43 +44,41 @@ class AnchoredTrainer:
         what :class:`~holdfast.integrations.Anchored` refuses.
         """
         super().__init__(*given, **options)
-        trainer: Any = self
-        if trainer.args.n_gpu > 1:
+        if self.args.n_gpu > 1:
             raise HoldfastError(
-                f"{trainer.args.n_gpu} GPUs are visible to one process; set CUDA_VISIBLE_DEVICES=0"
+                f"{self.args.n_gpu} GPUs are visible to one process; set CUDA_VISIBLE_DEVICES=0"
             )
-        if trainer.model_init is not None:
+        if self.model_init is not None:
             raise HoldfastError("model_init makes the model anew; give the trainer a model")
         if isinstance(anchored, Mapping):
-            size = trainer.args.per_device_train_batch_size
-            tokenizer = trainer.processing_class
-            anchored = Anchored(trainer.model, tokenizer, **{"batch_size": size, **anchored})
-        if anchored.reader.model is not trainer.model:
+            size = self.args.per_device_train_batch_size
+            tokenizer = self.processing_class
+            anchored = Anchored(self.model, tokenizer, **{"batch_size": size, **anchored})
+        if anchored.reader.model is not self.model:
             raise HoldfastError(
                 "the trainer has another model than the task before; give it model=trainer.model "
                 "of that one, and no peft_config"
             )
-        if trainer.args.use_liger_kernel and anchored.needs("fit_gradient"):
+        if self.args.use_liger_kernel and anchored.needs("fit_gradient"):
             raise HoldfastError(
                 "si needs a second backward pass, which Liger's fused loss does not have; leave "
                 "use_liger_kernel out"
             )
         self.anchored = anchored
         self._terms: dict[str, list[Tensor]] = {}
-        trainer.add_callback(_Steps(anchored))
+        self.add_callback(_Steps(anchored))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """Learn the next task; with ``resume_from_checkpoint`` go on with it, to the same bits.
 
         Raises HoldfastError where a checkpoint has no state of the anchors.
         """
-        trainer: Any = self
         place = resume_from_checkpoint
         if place is True:
-            place = get_last_checkpoint(trainer.args.output_dir)
+            place = get_last_checkpoint(self.args.output_dir)
             if place is None:
                 raise HoldfastError(
-                    f"{trainer.args.output_dir} has no checkpoint to resume from; call train()"
+                    f"{self.args.output_dir} has no checkpoint to resume from; call train()"
                 )
         if place:
             if not (Path(place) / FILE).exists():
@@ -92,12 +90,12 @@ class AnchoredTrainer:
         task = self.anchored.task
         if task is not None and not place:  # it was interrupted: go on with it
             task.sequences = None
-        sequences = _sequences(trainer)
-        with trainer.accelerator.autocast():
+        sequences = _sequences(self)
+        with self.accelerator.autocast():
             self.anchored.begin(*sequences)
-        result = super().train(resume_from_checkpoint=place or None, **options)  # type: ignore[misc]
-        best = trainer.state.best_model_checkpoint
-        if trainer.args.load_best_model_at_end and best:
+        result = super().train(resume_from_checkpoint=place or None, **options)
+        best = self.state.best_model_checkpoint
+        if self.args.load_best_model_at_end and best:
             self.anchored.load(best)  # the factors are those of that step, and so is the rest
             self.anchored.begin(*sequences)
         self.anchored.end()
@@ -111,21 +109,20 @@ class AnchoredTrainer:
         num_items_in_batch: Any = None,
     ) -> Any:
         """The trainer's loss and the anchors' terms, while it trains; otherwise its loss."""
-        trainer: Any = self
         given = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
         if not model.training or self.anchored.task is None:
-            return super().compute_loss(model, inputs, **given)  # type: ignore[misc]
+            return super().compute_loss(model, inputs, **given)
         batch = dict(inputs)
-        with trainer.accelerator.autocast():
+        with self.accelerator.autocast():
             teacher = self.anchored.teacher_states(batch)
             with self.anchored.reader.capturing():
-                result = super().compute_loss(model, inputs, **given)  # type: ignore[misc]
+                result = super().compute_loss(model, inputs, **given)
             loss, outputs = result if return_outputs else (result, None)
             total = self.anchored.objective(
                 batch,
                 loss,
                 teacher,
-                fraction=1 / trainer.current_gradient_accumulation_steps,
+                fraction=1 / self.current_gradient_accumulation_steps,
                 scaled=self._is_scaled(num_items_in_batch),
             )
         for name, term in self.anchored.terms.items():
@@ -134,16 +131,15 @@ class AnchoredTrainer:
 
     def _is_scaled(self, num_items_in_batch: Any) -> bool:
         """Whether the trainer's loss is a part of the whole step's, so that nobody divides it."""
-        trainer: Any = self
-        declared: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)
+        declared: bool | None = getattr(self, "loss_is_scaled_for_ga", None)
         if declared is not None:
             return declared
-        by_tokens = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
-        return by_tokens or trainer.compute_loss_func is not None
+        by_tokens = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+        return by_tokens or self.compute_loss_func is not None
 
     def _clip_grad_norm(self, model: Any) -> Any:
         self.anchored.adjust_gradient()
-        return super()._clip_grad_norm(model)  # type: ignore[misc]
+        return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
         """Also the mean of the trainer's loss and of each anchor's term since then, unweighted."""
@@ -151,7 +147,7 @@ class AnchoredTrainer:
             means = {name: float(sum(some) / len(some)) for name, some in self._terms.items()}
             logs |= {f"anchors/{name}": mean for name, mean in means.items()}
             self._terms = {}
-        super().log(logs, *given, **options)  # type: ignore[misc]
+        super().log(logs, *given, **options)
 
 
 class _Steps(TrainerCallback):

@@ -2,6 +2,8 @@
 
 The model stays as it is: its decoder and its output head are called, and what the decoder gives
 inside somebody else's forward pass is seen by a hook, whatever computes the loss from it.
+Under every allocation rule the student before its first step is the previous model, so a copy of
+its factors is enough to ask it later, and no second model is kept.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from torch import Tensor, nn
 
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.errors import HoldfastError
+from holdfast.model.lora import LoraWorkspace
 
 TOKENS_AT_ONCE = 4096
+CACHED_BYTES = 2**30  # of the previous model's states
 
 
 class Reader:
@@ -139,3 +143,63 @@ def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
     trained = real if labels is None else real & (labels != -100)
     more = {name: batch[name] for name in ("position_ids", "token_type_ids") if name in batch}
     return ids, real, trained, more
+
+
+class PreviousModel:
+    """The model at the start of the task, asked about minibatches; each row is asked once."""
+
+    def __init__(
+        self, reader: Reader, workspace: LoraWorkspace, start: Mapping[str, Tensor]
+    ) -> None:
+        """start: the coordinates before the first step."""
+        self._reader, self._workspace, self._start = reader, workspace, start
+        self._known: dict[bytes, Tensor] = {}
+        self._left = CACHED_BYTES
+
+    @torch.no_grad()
+    def states(self, batch: Mapping[str, Any]) -> Tensor:
+        """Its last hidden states [batch, length, d] on a collated batch; 0 at padding.
+
+        Every row is computed alone and without its padding, so that what it is does not depend on
+        the rows beside it, nor on whether it was asked before.
+        """
+        ids, real, _, more = tensors_of(batch)
+        rows = [self._key(ids[row], real[row], more, row) for row in range(len(ids))]
+        missing = {key: row for row, key in enumerate(rows) if key not in self._known}
+        asked: dict[bytes, Tensor] = {}
+        if missing:
+            with self._workspace.at(self._start), self._reader.answering():
+                for key, row in missing.items():
+                    asked[key] = self._ask(ids[row], real[row], more, row)
+        for key, states in asked.items():
+            size = states.numel() * states.element_size()
+            if size <= self._left:
+                self._left -= size
+                self._known[key] = states.cpu()
+        found = [asked[key] if key in asked else self._known[key].to(ids.device) for key in rows]
+        whole = found[0].new_zeros(*ids.shape, found[0].shape[-1])
+        for row, states in enumerate(found):
+            whole[row, real[row]] = states
+        return whole
+
+    def _ask(self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int) -> Tensor:
+        """The states at the real tokens of one row."""
+        if _is_alone(real, more):
+            return self._reader.hidden(ids[real][None])[0]
+        given = {name: _row(value, row) for name, value in more.items()}
+        mask = None if bool(real.all()) else real[None]
+        return self._reader.hidden(ids[None], mask, **given)[0][real]
+
+    def _key(self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int) -> bytes:
+        parts = [ids[real] if _is_alone(real, more) else torch.where(real, ids, -1)]
+        parts += [_row(value, row).flatten() for value in more.values()]
+        return b"|".join(part.cpu().numpy().tobytes() for part in parts)
+
+
+def _is_alone(real: Tensor, more: Mapping[str, Tensor]) -> bool:
+    """Whether the real tokens of a row come first, so that they are the whole input."""
+    return not more and bool(real[: int(real.sum())].all())
+
+
+def _row(value: Tensor, row: int) -> Tensor:
+    return value[row : row + 1] if len(value) > 1 else value

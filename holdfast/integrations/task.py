@@ -1,8 +1,11 @@
-"""What is known of a task while it is learned, and what of it a checkpoint holds."""
+"""One task: its sequences, and what is known of it while it is learned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,12 +15,49 @@ from holdfast.anchors import Update
 from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
-from holdfast.integrations.previous import PreviousModel
-from holdfast.integrations.sequences import TaskSequences
+from holdfast.integrations.reader import PreviousModel
 from holdfast.model.lora import LoraWorkspace
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored
+
+
+@dataclass(frozen=True)
+class TaskSequences:
+    """ids: the token ids of each training sequence, in task order; labels: -100 where untrained."""
+
+    ids: list[list[int]]
+    labels: list[list[int]]
+
+    @classmethod
+    def of(
+        cls, ids: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
+    ) -> TaskSequences:
+        """From any sequences of integers; HoldfastError for none, a short one, or odd labels."""
+        read = [[int(token) for token in one] for one in ids]
+        given = read if labels is None else [[int(token) for token in one] for one in labels]
+        if not read:
+            raise HoldfastError("the task has no sequences; an anchor needs at least one")
+        for number, (one, other) in enumerate(zip(read, given, strict=False), start=1):
+            if len(one) < 2 or len(one) != len(other):
+                raise HoldfastError(
+                    f"sequence {number} of the task has {len(one)} tokens and {len(other)} labels; "
+                    "it needs two tokens at least, and a label for each"
+                )
+        if len(read) != len(given):
+            raise HoldfastError(f"{len(read)} sequences have labels for {len(given)}")
+        return cls(read, given)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all tokens and labels."""
+        text = repr((self.ids, self.labels)).encode()
+        return hashlib.sha256(text).hexdigest()
+
+    def batch(self, index: int, device: torch.device) -> dict[str, Tensor]:
+        """One sequence as a collated batch."""
+        given = {"input_ids": self.ids[index], "labels": self.labels[index]}
+        return {name: torch.tensor([one], device=device) for name, one in given.items()}
 
 
 class Task:

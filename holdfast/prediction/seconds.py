@@ -9,9 +9,8 @@ from functools import partial
 
 import torch
 
-from holdfast.prediction.memory import Memory
-from holdfast.prediction.rehearsal import Rehearsal
-from holdfast.prediction.workload import Workload
+from holdfast.prediction.space import Memory
+from holdfast.prediction.workload import Rehearsal, Workload
 
 Clock = Callable[[], float]
 

@@ -14,9 +14,8 @@ from holdfast.backbone.load import load_tokenizer
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
-from holdfast.prediction.disk import at_end, written
-from holdfast.prediction.memory import LiveTensors, Memory
 from holdfast.prediction.seconds import Seconds, _timed
+from holdfast.prediction.space import LiveTensors, Memory, at_end, written
 from holdfast.prediction.workload import Workload
 from holdfast.recipes import recipe
 from tests.forked import Forked
