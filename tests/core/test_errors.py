@@ -1,8 +1,9 @@
-"""What a process writes of its error is the same error for the program that started it."""
+"""What a process writes of its error is the same error for its starter; how a process ended."""
 
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -15,6 +16,7 @@ from holdfast.core.errors import (
     error_line,
     error_of,
 )
+from holdfast.core.processes import manner
 
 
 @pytest.mark.parametrize("kind", [HoldfastError, InUseError, NoSpaceError])
@@ -27,3 +29,16 @@ def test_an_error_crosses_to_another_process_by_its_kind(kind, monkeypatch) -> N
     read = error_of(values["code"], values["error"])
     assert (type(read), str(read)) == (kind, told)
     assert type(error_of("invented", told)) is HoldfastError
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "exit status 3"),
+        (-signal.SIGTERM, "killed by SIGTERM"),
+        (-signal.SIGKILL, "killed by SIGKILL, as when memory runs out"),
+        (-(signal.SIGRTMIN + 1), f"killed by signal {signal.SIGRTMIN + 1}"),
+    ],
+)
+def test_how_a_process_ended(code: int, words: str) -> None:
+    assert manner(code) == words

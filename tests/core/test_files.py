@@ -1,7 +1,8 @@
-"""A file that is replaced is on disk before it has its name, and its name when all is done."""
+"""Files are whole or not there; readers open regular files alone, writers nothing behind a link."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -9,8 +10,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.files import append, cut, lock_directory, make_folder, write_text_atomically
+from holdfast.core.config import read_yaml
+from holdfast.core.errors import HoldfastError, NoSpaceError
+from holdfast.core.files import (
+    append,
+    atomic_directory,
+    atomic_write,
+    cut,
+    lock_directory,
+    make_folder,
+    read_json,
+    write_text_atomically,
+)
+from holdfast.core.own import own_file, regular, remove_named, remove_unfinished
+from holdfast.results.record import read_events
+from holdfast.streams.batches import read_batches
 
 
 @pytest.fixture
@@ -74,3 +88,153 @@ def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
     assert not work.parent.exists()
     write_text_atomically(work / "report.html", "page", parents=True)
     assert (work / "report.html").read_text() == "page"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A folder of somebody else."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    (folder / "weights.safetensors").write_text("theirs")
+    (folder / ".hidden").write_text("theirs")
+    return folder
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("reader", [read_json, read_yaml, read_batches])
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_reader_opens_regular_files_alone(reader, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(HoldfastError, match=r"log\.jsonl: cannot be read .*no regular file"):
+        reader(path)
+    with pytest.raises(HoldfastError, match="no regular file"):
+        list(read_events(tmp_path))
+
+
+def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "there.json").write_text("[1]")
+    (tmp_path / "here.json").symlink_to("there.json")
+    assert read_json(tmp_path / "here.json") == [1]
+    assert regular(tmp_path / "here.json") == tmp_path / "here.json"
+
+
+def test_nothing_is_appended_behind_a_link_nor_to_a_pipe(foreign: Path, tmp_path: Path) -> None:
+    before = texts(foreign)
+    (tmp_path / "log").symlink_to(foreign / ".hidden")
+    with pytest.raises(HoldfastError, match="is a link"):
+        append(tmp_path / "log", "ours\n")
+    assert texts(foreign) == before
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(HoldfastError, match="no regular file"):
+        append(tmp_path / "pipe", "ours\n")
+    assert own_file(tmp_path / "new") == tmp_path / "new"
+
+
+@pytest.mark.parametrize("part", [".lock", "state"])
+def test_a_directory_whose_part_is_a_link_is_refused(part: str, foreign: Path, tmp_path: Path):
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / part).symlink_to(foreign)
+    before = texts(foreign)
+    with (
+        pytest.raises(HoldfastError, match=f"{ours / part}: is a link to {foreign}"),
+        lock_directory(ours, parts=("state",)),
+    ):
+        raise AssertionError
+    assert texts(foreign) == before
+    assert os.listdir(ours) == [part]
+
+
+def test_a_directory_that_is_a_link_itself_is_used(foreign: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(foreign)
+    with lock_directory(tmp_path / "link", parts=("state",)):
+        pass
+
+
+def test_only_what_is_named_is_removed(foreign: Path, tmp_path: Path) -> None:
+    """A name that leads out, by its text or by a link, removes nothing."""
+    ours = tmp_path / "ours"
+    (ours / "state").mkdir(parents=True)
+    (ours / "linked").symlink_to(foreign)
+    for name in ("one.safetensors", "two.safetensors", ".hidden"):
+        (ours / "state" / name).touch()
+    out = os.path.relpath(foreign, ours)
+    names = ["state/one.safetensors", "state/none", "linked/weights.safetensors", "linked/.hidden"]
+    names += [f"{out}/.hidden", str(foreign / ".hidden"), f"state/../{out}/.hidden", "state"]
+    before = texts(foreign)
+    remove_named(ours, names)
+    assert texts(foreign) == before
+    assert sorted(os.listdir(ours / "state")) == [".hidden", "two.safetensors"]
+
+
+def test_what_killed_writers_left_is_known_by_its_name(foreign: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    (ours / ".a.safetensors.12.part").mkdir(parents=True)
+    (ours / ".a.safetensors.12.part" / ".tmpAbCdEf").touch()
+    for name in (".b.json.7.part", ".tmpAbCdEf", ".thesis.part", ".hidden"):
+        (ours / name).touch()
+    (ours / ".c.json.8.part").symlink_to(foreign)
+    before = texts(foreign)
+    remove_unfinished(ours)
+    assert sorted(os.listdir(ours)) == [".hidden", ".thesis.part", ".tmpAbCdEf"]
+    (foreign / ".b.json.7.part").touch()
+    (tmp_path / "linked").symlink_to(foreign)
+    remove_unfinished(tmp_path / "linked")
+    assert texts(foreign) == {**before, ".b.json.7.part": ""}
+
+
+def test_a_writer_in_a_folder_leaves_only_its_file(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        (path.parent / ".tmpAbCdEf").touch()  # as safetensors does
+        path.write_text("whole")
+
+    with atomic_write(tmp_path / "a", in_folder=True) as temporary:
+        write(temporary)
+    assert texts(tmp_path) == {"a": "whole"}
+    with (
+        contextlib.suppress(HoldfastError),
+        atomic_write(tmp_path / "a", in_folder=True) as temporary,
+    ):
+        write(temporary)
+        raise PermissionError
+    assert texts(tmp_path) == {"a": "whole"}
+
+
+def test_a_new_folder_is_not_made_behind_a_link(foreign: Path, tmp_path: Path) -> None:
+    """The hidden folder beside it holds what is being written, and is removed."""
+    (foreign / "new").mkdir()
+    (foreign / "new" / "thesis.txt").touch()
+    (tmp_path / ".out.part").symlink_to(foreign)
+    with pytest.raises(HoldfastError, match="is a link"), atomic_directory(tmp_path / "out"):
+        raise AssertionError
+    assert (foreign / "new" / "thesis.txt").exists()
+    (tmp_path / ".out.part").unlink()
+    (tmp_path / ".out.part").mkdir()
+    (tmp_path / ".out.part" / "mine").touch()
+    with atomic_directory(tmp_path / "out") as folder:
+        (folder / "file").touch()
+    assert os.listdir(tmp_path / "out") == ["file"]
+    assert os.listdir(tmp_path / ".out.part") == ["mine"]
+
+
+def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError, match="No space left"):
+        append(tmp_path / "log", "more")
+    with (
+        pytest.raises(NoSpaceError, match="No space left"),
+        atomic_write(tmp_path / "a") as temporary,
+    ):
+        temporary.touch()
+    with pytest.raises(NoSpaceError), atomic_write(tmp_path / "a"):
+        raise OSError("Error while serializing: No space left on device (os error 28)")

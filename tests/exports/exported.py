@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -110,18 +110,14 @@ def load_hf(out: Path) -> tuple[Any, Any]:
     return AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
 
 
-def load_peft(out: Path, backbone: Path, dtype: str) -> tuple[Any, Any]:
-    """As the card says: one more row where the backbone has none for the replay token."""
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    base = AutoModelForCausalLM.from_pretrained(backbone, dtype=dtype)
-    if len(tokenizer) > base.get_input_embeddings().num_embeddings:
-        base.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+def load_peft(out: Path, dtype: str) -> tuple[Any, Any]:
+    """As the card says."""
     with warnings.catch_warnings():
         # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        model = PeftModel.from_pretrained(base, out).eval()
+        model = AutoPeftModelForCausalLM.from_pretrained(out, dtype=dtype).eval()
     model.generation_config = GenerationConfig.from_pretrained(out)
-    return model, tokenizer
+    return model, AutoTokenizer.from_pretrained(out)
 
 
 @torch.no_grad()

@@ -93,7 +93,7 @@ def test_plain_generate_recalls_what_the_matrix_says(
     export(directory, "peft", tmp_path / "peft")
     for loaded in (
         load_hf(tmp_path / "hf"),
-        load_peft(tmp_path / "peft", backbone_directory, "float32"),
+        load_peft(tmp_path / "peft", "float32"),
     ):
         texts = answers(*loaded)
         assert [text for task in texts for text in task] == expected
@@ -121,7 +121,7 @@ def test_logits_are_the_trajectorys(
     export(directory, "hf", tmp_path / "hf")
     same(logits(load_hf(tmp_path / "hf")[0], ids), expected, "float64")
     export(directory, "peft", tmp_path / "peft")
-    adapted, _ = load_peft(tmp_path / "peft", backbone, "float64")
+    adapted, _ = load_peft(tmp_path / "peft", "float64")
     same(logits(adapted, ids), expected, "float64")
 
 
@@ -141,7 +141,7 @@ def test_a_trained_seed_row_is_exported(rows: int, name: str, stream: Path, tmp_
     assert float((table.row.detach() - table.weight[token]).abs().max()) > 1e-3
     export(directory, "hf", tmp_path / "hf")
     export(directory, "peft", tmp_path / "peft")
-    for model, _ in (load_hf(tmp_path / "hf"), load_peft(tmp_path / "peft", backbone, "float32")):
+    for model, _ in (load_hf(tmp_path / "hf"), load_peft(tmp_path / "peft", "float32")):
         same(logits(model, [token, *IDS]), own_logits(ours, [token, *IDS]), "float32")
 
 
@@ -158,7 +158,7 @@ def test_an_earlier_boundary_is_another_model(
     export(directory, "hf", tmp_path / "hf", 1)
     export(directory, "peft", tmp_path / "peft", 1)
     same(logits(load_hf(tmp_path / "hf")[0], ids), expected[1], "float32")
-    adapted, _ = load_peft(tmp_path / "peft", backbone_directory, "float32")
+    adapted, _ = load_peft(tmp_path / "peft", "float32")
     same(logits(adapted, ids), expected[1], "float32")
 
 
@@ -212,7 +212,7 @@ def test_the_backbones_own_habits_do_not_come_along(stream: Path, tmp_path: Path
         for to in ("hf", "peft"):
             out = tmp_path / f"{method}-{to}"
             export(directory, to, out)
-            loaded = load_hf(out) if to == "hf" else load_peft(out, backbone, "float32")
+            loaded = load_hf(out) if to == "hf" else load_peft(out, "float32")
             assert loaded[1]("a")["input_ids"] == [*first, tokenizer.convert_tokens_to_ids("a")]
             assert loaded[1].decode(loaded[1]("a")["input_ids"], skip_special_tokens=True) == "a"
             settings = loaded[0].generation_config

@@ -115,20 +115,9 @@ def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor], **close: flo
             assert torch.equal(tensor, theirs[name]), name
 
 
-@pytest.mark.parametrize("names", [(name,) for name in ALL])
-def test_every_anchor_changes_what_the_second_task_learns(names: Any, tmp_path: Path) -> None:
-    trainer = learned(tmp_path, method(*names, rule="shared"))
-    plain = learned(tmp_path, method(rule="shared"))
-    first, second = trainer.anchored.workspace.copied(), plain.anchored.workspace.copied()
-    assert any(float((first[name] - second[name]).abs().max()) > 1e-5 for name in first)
-    logged = [one for one in trainer.state.log_history if "loss" in one]
-    assert logged[-1][f"anchors/{names[0]}"] > 0
-    assert set(second) == set(first)
-
-
 def test_it_is_the_bare_loop(tmp_path: Path) -> None:
     """The same batches through AdamW by hand."""
-    names = ("si", "online_ewc", "kfac", "sd", "replay")
+    names = tuple(ALL)
     trainer = learned(
         tmp_path, method(*names), dataloader_num_workers=0, train_sampling_strategy="sequential"
     )
@@ -148,6 +137,8 @@ def test_it_is_the_bare_loop(tmp_path: Path) -> None:
                 optimizer.step()
             optimizer.zero_grad()
         anchored.end()
+    logged = [one for one in trainer.state.log_history if "loss" in one]
+    assert all(logged[-1][f"anchors/{name}"] > 0 for name in names)
     trainer_outcome = outcome(trainer)
     trainer.anchored = anchored
     assert_same(outcome(trainer), trainer_outcome, rtol=1e-4, atol=1e-5)
