@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from holdfast.core.errors import HoldfastError
 
@@ -50,16 +49,11 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
 
 def _reason(error: Exception) -> str:
     """Why the hub did not take it, and what to do."""
-    response: Any = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
-    if status == 401:
-        return "the hub knows no token of yours (401); run hf auth login, or set HF_TOKEN"
-    if status == 403:
-        return "your token may not write there (403); give one that may, or another name"
-    if status is not None:
-        told = getattr(error, "server_message", None) or _line(error)
-        return f"the hub refused it ({status}: {_line(told)})"
-    return f"the hub was not reached ({_line(error)})"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    told = _line(getattr(error, "server_message", None) or error)
+    if status is None:
+        return f"the hub was not reached ({told})"
+    return f"the hub refused it ({status}: {told}); check the name, and that your token may write"
 
 
 def _line(text: object) -> str:

@@ -95,29 +95,6 @@ def test_a_plug_in_is_an_anchor_like_any_other(
     assert all(torch.equal(one, theirs["reference"][k]) for k, one in ours["reference"].items())
 
 
-def test_a_half_precision_matrix_merges_in_float32() -> None:
-    """Thirty updates, each too small to change a bfloat16 weight, add up in the master."""
-    model = peft_model()
-    model.to(torch.bfloat16)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
-    workspace = anchored_of(model, (), "merge").workspace
-    exact = {name: layer.weight.double() for name, layer in workspace.layers.items()}
-    workspace.given_start_is_used()
-    for task in range(30):
-        workspace.fresh(0, task)
-        with torch.no_grad():
-            for layer in workspace.layers.values():
-                layer.lora_B.fill_(1e-3)
-        for name, layer in workspace.layers.items():
-            exact[name] += layer.scale * (layer.lora_B @ layer.lora_A).double()
-        workspace.fold()
-    for name, layer in workspace.layers.items():
-        torch.testing.assert_close(workspace.dense()[name].double(), exact[name], atol=1e-6, rtol=0)
-        assert torch.equal(layer.weight, workspace.dense()[name].bfloat16())
-
-
 def refused(text: str, work: Any) -> None:
     with pytest.raises(HoldfastError, match=text):
         work()
