@@ -54,11 +54,7 @@ def export(
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
-    if to not in get_args(Format):
-        told = 'is no format; give "peft" or "hf"'
-        if to == "gguf":
-            told = f"is written by llama.cpp; give --to hf, then run its {command(str(out))}"
-        raise HoldfastError(f"--to {to}: {told}")
+    _check_format(to, out)
     recorded = _recorded(directory)
     check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
@@ -96,6 +92,14 @@ def export(
     except SafetensorError as error:  # how safetensors reports a full disk
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
+
+
+def _check_format(to: str, out: Path) -> None:
+    if to not in get_args(Format):
+        told = 'is no format; give "peft" or "hf"'
+        if to == "gguf":
+            told = f"is written by llama.cpp; give --to hf, then run its {command(str(out))}"
+        raise HoldfastError(f"--to {to}: {told}")
 
 
 def boundary(
@@ -144,7 +148,7 @@ def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
             raise
         names = []
     numbers = {names.index(text) + 1} if text in names else set[int]()
-    if counted in range(1, learned + 1):
+    if counted is not None and 1 <= counted <= learned:
         numbers.add(counted)
     if len(numbers) == 1:
         return numbers.pop()

@@ -118,9 +118,9 @@ def load_adapted(folder: Path, precision: str) -> Any:
 
     precision: of the backbone. Returns PEFT's model, on the CPU.
     """
-    beside, config = folder / BASE, PeftConfig.from_pretrained(folder)
+    beside, config = folder / BASE, PeftConfig.from_pretrained(str(folder))
     with quiet(), torch.random.fork_rng(devices=[]):
-        base = AutoModelForCausalLM.from_pretrained(
+        base: Any = AutoModelForCausalLM.from_pretrained(
             beside if beside.is_dir() else config.base_model_name_or_path,
             dtype=getattr(torch, precision),
             revision=config.revision or "main",
@@ -128,7 +128,7 @@ def load_adapted(folder: Path, precision: str) -> Any:
         rows = len(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
         if rows > len(base.get_input_embeddings().weight):
             base.resize_token_embeddings(rows, mean_resizing=False)
-        model = PeftModel.from_pretrained(base, folder)
+        model: Any = PeftModel.from_pretrained(base, folder)
     # Given to generate, it would leave to the backbone's own settings what it does not set.
     model.generation_config = GenerationConfig.from_pretrained(folder)
     return model

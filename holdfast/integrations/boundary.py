@@ -123,8 +123,8 @@ def beginnings(tokenizer: Any, base: Any) -> list[int]:
 
 def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
     """The tokens that end what the model writes."""
-    found: set[int] = set()
+    found: set[Any] = set()
     for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
         token = getattr(owner, "eos_token_id", None)
-        found |= set(token) if isinstance(token, list) else {token}
+        found |= set(token if isinstance(token, list) else [token])
     return found - {None}

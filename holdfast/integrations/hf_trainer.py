@@ -28,8 +28,10 @@ from holdfast.integrations.anchored import Anchored
 from holdfast.integrations.reader import tensors_of
 from holdfast.integrations.state import FILE
 
+_Trainer: Any = Trainer  # whose methods have types in part
 
-class AnchoredTrainer(Trainer):
+
+class AnchoredTrainer(_Trainer):  # type: ignore[misc]
     """What :func:`with_anchors` puts before a Trainer's class.
 
     anchored: the method and what it remembers; hand it to the next task's trainer.
