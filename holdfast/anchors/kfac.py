@@ -31,7 +31,7 @@ from holdfast.anchors.base import (
     TaskStart,
     Update,
 )
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 from holdfast.model.curvature import Curvature, KroneckerFactors, from_named, mixed, named, placed
 
 
@@ -44,7 +44,7 @@ class KroneckerFisher(Anchor):
     during a task; items: learned before it, at most max_items.
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         """source: the sequences that S and G are means over.
 
         own: each task's own, when it has just been learned; every item counts once, and S and G

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import Anchor, State, Step, TaskEnd, unpacked
 from holdfast.anchors.quadratic import quadratic_penalty
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 from holdfast.core.processes import all_reduce_, rank_indices
 
 
@@ -24,7 +24,7 @@ class OnlineEWC(Anchor):
     fisher: the running one; reference: theta*; scale: mean of the first task's Fisher, [].
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         strength: float = Field(1000.0, ge=0)  # lambda_EWC
         decay: float = Field(1.0, ge=0, le=1)  # gamma
         sequences: int = Field(1000, ge=1)  # N_F

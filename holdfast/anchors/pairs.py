@@ -34,7 +34,7 @@ from holdfast.anchors.base import (
     Update,
     unpacked,
 )
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 from holdfast.model.curvature import Positions
 
 
@@ -47,7 +47,7 @@ class PairedFisher(Anchor):
     during a task; share: of the learned positions' mean in the form.
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         """positions: how many of all that was learned, at most; general: how many of general text.
         Longer sequences have more of them, so they count for more than in ``kfac``.
 

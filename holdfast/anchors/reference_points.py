@@ -17,7 +17,7 @@ from holdfast.anchors.base import (
     Step,
 )
 from holdfast.backbone.projection import token_cross_entropy
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 
 
 class StoredReplay(Anchor):
@@ -26,7 +26,7 @@ class StoredReplay(Anchor):
     The ``replay`` section sets their minibatches and their weight.
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         """items: how many are stored, the same share of each task so far."""
 
         items: int = Field(400, ge=1)

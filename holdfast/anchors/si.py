@@ -24,7 +24,7 @@ from holdfast.anchors.base import (
     unpacked,
 )
 from holdfast.anchors.quadratic import quadratic_penalty
-from holdfast.core.config import Config
+from holdfast.core import config as core_config
 
 
 class SynapticIntelligence(Anchor):
@@ -33,7 +33,7 @@ class SynapticIntelligence(Anchor):
     start: theta_{t,0}; path: omega_t; both during a task.
     """
 
-    class Config(Config):
+    class Config(core_config.Config):
         strength: float = Field(1.0, ge=0)  # lambda_SI
         damping: float = Field(0.1, gt=0)  # xi
 
