@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from huggingface_hub import HfApi, RepoUrl, constants
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import constants
 
 from holdfast import HoldfastError
 from holdfast.backbone.load import load_backbone, load_shape, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.exports.push import push
 from tests.exports.exported import facts
+from tests.exports.hub import Hub, standing_in
 from tests.tiny import byte_tokenizer, tiny_llama
 
 NAME, NEW, OLD = "nobody/something", "1" * 40, "2" * 40
 
 
-class Hub:
-    """Stands in for the library's requests: what was created, and the files that it was given."""
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with standing_in() as one:
+        # The library reads the environment once, when it is imported.
+        monkeypatch.setattr(constants, "ENDPOINT", one.endpoint)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", "hf_mine")
+        yield one
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.created: list[dict[str, Any]] = []
-        self.files: dict[str, bytes] = {}
-        monkeypatch.setattr(HfApi, "create_repo", self.create)
-        monkeypatch.setattr(HfApi, "upload_folder", self.upload)
 
-    def create(self, name: str, **options: Any) -> Any:
-        self.created.append({"name": name, **options})
-        return RepoUrl(f"https://huggingface.co/{name}")
-
-    def upload(self, *, repo_id: str, folder_path: Path, **_: Any) -> None:
-        self.files |= contents(folder_path)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "my export"
+    (place / "base").mkdir(parents=True)
+    (place / "README.md").write_text("card")
+    (place / "base" / "config.json").write_text("{}")
+    return place
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -45,40 +47,52 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("to", ["hf", "peft"])
 def test_every_file_arrives_and_the_card_names_the_repository(
-    to: str, holdfast: Any, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    to: str, holdfast: Any, hub: Hub, run: Path, tmp_path: Path
 ) -> None:
-    hub, out = Hub(monkeypatch), tmp_path / "out"
+    out = tmp_path / "out"
     done = holdfast("export", run, out, "--to", to, "--push", "me/keeper", "--private")
     assert (done.status, done.err) == (0, "")
-    assert done.out.splitlines()[1:] == [str(out), "https://huggingface.co/me/keeper"]
-    assert hub.files == contents(out) and len(hub.files) > 5
-    assert hub.created == [{"name": "me/keeper", "private": True, "exist_ok": True}]
+    assert done.out.splitlines()[1:] == [str(out), f"{hub.endpoint}/me/keeper"]
+    assert hub.files == {"me/keeper": contents(out)} and len(contents(out)) > 5
+    assert hub.created[0]["visibility"] == "private" and hub.tokens == {"Bearer hf_mine"}
     text = (out / "README.md").read_text()
     assert 'from_pretrained("me/keeper"' in text and str(out) not in text
 
 
+def test_a_repository_that_exists_is_written_to(hub: Hub, folder: Path) -> None:
+    hub.status = 409
+    assert push(folder, "me/keeper") == f"{hub.endpoint}/me/keeper"
+    assert hub.files == {"me/keeper": contents(folder)}
+    assert hub.created[0].get("visibility") is None
+
+
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "refused", "told"),
     [
-        (401, r"the hub refused it \(401: so it is\); check the name, and that your token may"),
-        (None, "the hub was not reached"),
+        (401, None, r"the hub refused it \(401: .*check the name, and that your token may write"),
+        (200, 413, r"the hub refused it \(413: "),
     ],
 )
 def test_a_refusal_is_one_line_that_says_how_to_go_on(
-    status: int | None, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    status: int, refused: int | None, told: str, hub: Hub, folder: Path
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        assert status is not None
-        reply = httpx.Response(status, request=httpx.Request("POST", "https://huggingface.co"))
-        raise HfHubHTTPError("so it is", response=reply, server_message="so it is")
-
-    if status is not None:
-        monkeypatch.setattr(HfApi, "create_repo", refuse)  # else this process is offline
+    hub.status, hub.refused = status, refused
     with pytest.raises(HoldfastError, match=told) as caught:
-        push(tmp_path / "my export", "me/keeper", private=True)
+        push(folder, "me/keeper", private=True)
     line = str(caught.value)
-    again = f"hf upload me/keeper '{tmp_path / 'my export'}' --private"
-    assert "\n" not in line and line.endswith(f"is written, and uploads with: {again}")
+    assert "\n" not in line
+    assert line.endswith(f"is written, and uploads with: hf upload me/keeper '{folder}' --private")
+    assert contents(folder) and not hub.files
+
+
+def test_no_network(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HoldfastError, match="the hub was not reached") as caught:
+        push(folder, "me/keeper")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HoldfastError, match=r"the hub was not reached .*offline"):
+        push(folder, "me/keeper")
 
 
 def test_what_is_no_repository_is_refused_before_anything_is_written(
