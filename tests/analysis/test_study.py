@@ -93,6 +93,16 @@ def test_without_a_table_the_seeds_of_others_tell_what_is_absent(tmp_path: Path)
     assert holes == "symbol_qa replay_merge: no trajectory with seed 41, 43, which others have"
 
 
+def test_a_trajectory_that_has_learned_nothing_yet(tmp_path: Path) -> None:
+    write_trajectory(tmp_path / "run")
+    for name in ("matrix.csv", "log.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    study = read_study(tmp_path / "run")
+    assert study.cells.iloc[0]["horizon"] == 0
+    assert pd.isna(study.cells.iloc[0]["final"])
+    assert "0 of 10 tasks learned" in study.missing[0]
+
+
 @pytest.mark.parametrize("name", ["config.json", "matrix.csv", "log.jsonl"])
 @pytest.mark.parametrize("damage", ["[1, 2", "{}\n"])
 def test_a_damaged_file_is_named_and_the_rest_goes_on(
