@@ -23,7 +23,9 @@ ENDS = """
 import json, pathlib, sys
 file = pathlib.Path(sys.argv[1], "memory.json")
 values = json.loads(file.read_text())
-file.write_text(json.dumps({**values, "consolidated": len(values["lessons"])}))
+part = file.with_suffix(".part")
+part.write_text(json.dumps({**values, "consolidated": len(values["lessons"])}))
+part.replace(file)
 """
 RUNS = "import time; time.sleep(60)"
 FAILS = "import sys; sys.exit(2)"
