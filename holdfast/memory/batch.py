@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 
 from holdfast.memory.engine import Engine
 from holdfast.memory.lesson import Taught, learn_lesson
 from holdfast.memory.lesson_wordings import lesson_wordings
 from holdfast.memory.looks import Looks
+from holdfast.memory.record import write_lesson
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
@@ -26,6 +28,11 @@ class LearnedBatch:
     tensors: State
     looks: Looks
     missed: tuple[str, ...]
+
+    def write(self, directory: Path, file: str, tuning: str) -> None:
+        """Write a lesson's file. tuning: the key of the gate's."""
+        tensors = {**self.tensors, **self.looks.tensors()}
+        write_lesson(directory, file, tensors, self.looks.note(tuning))
 
 
 def learn_batch(

@@ -26,11 +26,11 @@ from holdfast.memory.record import (
     PROGRESS_OF_ALL,
     LearnedLesson,
     finish_forgetting,
+    learned_lesson,
     listed_tasks,
     read_lesson,
     remove_unnamed,
     without,
-    write_lesson,
     write_record,
 )
 from holdfast.memory.spelling import loose_key
@@ -94,13 +94,14 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
     """Forget facts: their questions, with all their answers and wordings.
 
     The lessons that had them, and all that share weights with these, are learned again without
-    them; neurons of all facts, and what an interrupted consolidation left, are removed. Killed, it
-    has forgotten either nothing or all, and the same call ends it. report(what, done, total).
+    them, and neurons of all facts are removed; so is what an interrupted consolidation left.
+    Killed, it has forgotten either nothing or all, and the same call ends it. report(what, done,
+    total).
     Raises HoldfastError for a question that is not on the list of facts, while another process
     learns here, and when the disk is full; nothing is forgotten then.
     """
-    directory, done = memory.directory, memory.record.forgotten
-    questions = [one for one in questions if question_key(one) not in done]
+    directory, done = memory.directory, set(map(loose_key, memory.record.forgotten))
+    questions = [one for one in questions if loose_key(one) not in done]
     what_goes(memory, questions)  # raises before anything is waited for
     with (
         lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
@@ -122,43 +123,29 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
         facts = tuple(_measured(memory, fact, again, learned) for fact in found.facts)
         affected = [number for number, _ in again]
         lessons = [
-            learned[number].lesson if number in learned else lesson
+            learned[number][0] if number in learned else lesson
             for number, lesson in enumerate(before.lessons, start=1)
             if number in learned or number not in affected
         ]
         after = replace(
             before,
             lessons=tuple(lessons),
-            neurons=None,
+            neurons=None if again else before.neurons,
             consolidated=0 if again else before.consolidated,
             forgotten=tuple(sorted(keys)),
         )
         with list_of(directory):
             check_list(directory, without(listed_tasks(directory, before), keys), after)
-            for one in learned.values():
-                note = one.batch.looks.note(memory.engine().tuning.key)
-                write_lesson(directory, one.lesson.file, one.tensors, note)
+            for lesson, batch in learned.values():
+                batch.write(directory, lesson.file, memory.engine().tuning.key)
             write_record(directory, after)  # from here on they are forgotten
             finish_forgetting(directory)
         remove_unnamed(directory, after)
         with contextlib.suppress(OSError):
             (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
         memory.refresh()
-    missed = sum(len(one.lesson.missed) for one in learned.values())
+    missed = sum(len(batch.missed) for _, batch in learned.values())
     return Forgetting(facts, found.lessons, found.others, found.others - missed)
-
-
-@dataclass(frozen=True)
-class _Again:
-    """A lesson that was learned again."""
-
-    lesson: LearnedLesson
-    batch: LearnedBatch
-
-    @property
-    def tensors(self) -> State:
-        """What its file holds."""
-        return {**self.batch.tensors, **self.batch.looks.tensors()}
 
 
 def _on_file(memory: Memory, question: str) -> Item | None:
@@ -185,11 +172,12 @@ def _keys(task: Task) -> set[str]:
     return {fact_key(item) for item in task.items}
 
 
-def _learn(memory: Memory, number: int, task: Task, report: Told) -> _Again:
+def _learn(
+    memory: Memory, number: int, task: Task, report: Told
+) -> tuple[LearnedLesson, LearnedBatch]:
     told = partial(report, f"lesson {task.name}")
     batch = learn_batch(memory.engine(report), task, derive(memory.seed, "lesson", number), told)
-    file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
-    return _Again(LearnedLesson(task.name, task.fingerprint, file, batch.missed), batch)
+    return learned_lesson(number, task, batch.missed), batch
 
 
 @torch.no_grad()
@@ -197,7 +185,7 @@ def _measured(
     memory: Memory,
     fact: ForgottenFact,
     again: Sequence[tuple[int, Task]],
-    learned: dict[int, _Again],
+    learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
 ) -> ForgottenFact:
     """The fact with its probabilities, where lessons had learned it."""
     key = question_key(fact.question)
@@ -220,7 +208,8 @@ def _measured(
         fact,
         before=probability(file, read_lesson(memory.directory, file)[0]),
         after=max(
-            (probability(f"new-{one.lesson.file}", one.tensors) for one in new), default=None
+            (probability(f"new-{lesson.file}", batch.tensors) for lesson, batch in new),
+            default=None,
         ),
         untouched=probability("", {}),
     )

@@ -31,14 +31,13 @@ from holdfast.memory.listing import (
 from holdfast.memory.outcome import Filed, LessonOutcome, outcome_of
 from holdfast.memory.plan import Plan, plan
 from holdfast.memory.record import (
-    LearnedLesson,
     Record,
     finish_forgetting,
     is_memory,
+    learned_lesson,
     listed_tasks,
     read_record,
     remove_leftovers,
-    write_lesson,
     write_record,
 )
 from holdfast.memory.spelling import nearest
@@ -337,17 +336,14 @@ class Memory:
             report(f"lesson {task.name}", done, total)
 
         learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
-        file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
-        looks = learned.looks
-        tensors = {**learned.tensors, **looks.tensors()}
-        lesson = LearnedLesson(task.name, task.fingerprint, file, learned.missed)
+        lesson = learned_lesson(number, task, learned.missed)
         record = self._record.after(lesson, engine.fingerprint)
         listed.check()  # before the list is locked, which would make a moved directory anew
         # Checked before the commit, so that a list that was edited meanwhile damages nothing.
         with list_of(self.directory):
             listed.check()
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
-            write_lesson(self.directory, file, tensors, looks.note(engine.tuning.key))
+            learned.write(self.directory, lesson.file, engine.tuning.key)
             write_record(self.directory, record)
         self._record, self._answerer = record, None
 

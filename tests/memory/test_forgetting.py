@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory
 from holdfast.memory.forgetting import Forgetting, forget, what_goes
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import CONSOLIDATION_LOCK
+from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_record
 from tests.cli.conftest import Outcome
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.memory.test_killed import files_of
@@ -74,9 +75,12 @@ def test_a_fact_of_several_lessons_and_a_waiting_one(
     assert [one.question for one in memory.tasks[2].items] == [WEDNESDAY[0][0]]
     text = (place / "facts.jsonl").read_text()
     assert "Fenwick" not in text and "nobody" not in text
+    neurons = LearnedNeurons("neurons.safetensors", 2, 4)
+    write_record(place, replace(memory.record, neurons=neurons))
     monkeypatch.setattr(memory, "engine", None)  # what was never learned needs no model
     last = forget(memory, [WEDNESDAY[0][0]])
     assert last.lessons == () and last.facts[0].before is None and len(memory.tasks) == 2
+    assert memory.record.neurons == neurons  # which never saw it
 
 
 def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
@@ -110,7 +114,7 @@ def test_killed_at_every_instant(
         states.add(GONE in known)
         assert (GONE in known) == bool(len(known) - 4)
         if GONE in known or memory.record.forgotten:
-            forget(memory, [GONE])
+            forget(memory, [GONE.lower()])
         else:
             memory.learn(WEDNESDAY)  # which removes what the old lesson left
             forget(memory, [WEDNESDAY[0][0]])

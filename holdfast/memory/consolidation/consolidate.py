@@ -10,7 +10,6 @@ from pathlib import Path
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, lock_directory
-from holdfast.core.own import remove_named
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import facts_of
 from holdfast.memory.consolidation.name_neurons import NeuronSettings
@@ -22,12 +21,12 @@ from holdfast.memory.looks import Looks, questions_on_file
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
-    LESSONS,
     PROGRESS_OF_ALL,
     LearnedLesson,
     LearnedNeurons,
     Record,
     remove_leftover_progress,
+    remove_unnamed,
     write_lesson,
     write_record,
 )
@@ -175,4 +174,4 @@ def _commit(memory: Memory, before: Record, after: Record) -> None:
         )
     record = replace(after, lessons=(*after.lessons, *now.lessons[count:]))
     write_record(memory.directory, record)
-    remove_named(memory.directory, [f"{LESSONS}/{file}" for file in before.files - record.files])
+    remove_unnamed(memory.directory, record)

@@ -11,7 +11,6 @@ from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
 from holdfast.memory.invented import KINDS, invented_name
-from holdfast.memory.lesson_wordings import corruptions
 from holdfast.memory.words import name_in, name_span, replace_name
 
 
@@ -35,11 +34,13 @@ class NamedFact:
     corrupted: tuple[NamedQuestion, ...] = ()
 
 
-def named_facts(engine: Engine, facts: Sequence[WordedFact], corrupted: int = 0) -> list[NamedFact]:
+def named_facts(
+    engine: Engine, facts: Sequence[WordedFact], corrupted: Sequence[Sequence[str]]
+) -> list[NamedFact]:
     """Facts with the tokens where the names end that they are about, by numbers from 0.
 
-    corrupted: corruptions of each, at most. A question that names nothing counts as a name of its
-    own, which ends with it.
+    corrupted: corruptions of each fact's wordings. A question that names nothing counts as a name
+    of its own, which ends with it.
     """
     form = engine.form
     numbers: dict[str, int] = {}
@@ -47,22 +48,17 @@ def named_facts(engine: Engine, facts: Sequence[WordedFact], corrupted: int = 0)
     firsts = [fact.wordings[0] for fact in facts]
     looks = engine.looks(firsts)
     names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
-    for fact, name in zip(facts, _whole_names(firsts, names), strict=True):
+    for fact, name, others in zip(facts, _whole_names(firsts, names), corrupted, strict=True):
         plain, further = (
             tuple(
                 NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
                 for text in texts
             )
-            for texts in (fact.wordings, corrupted_wordings(engine, fact, corrupted))
+            for texts in (fact.wordings, others)
         )
         number = numbers.setdefault(name.casefold(), len(numbers))
         named.append(NamedFact(tuple(form.answer(fact.answer)), number, plain, further))
     return named
-
-
-def corrupted_wordings(engine: Engine, fact: WordedFact, count: int) -> list[str]:
-    """At most so many corruptions of a fact's wordings; those that are too long are left out."""
-    return [text for text in corruptions(fact.wordings, count) if engine.limits.fits(text)]
 
 
 def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:

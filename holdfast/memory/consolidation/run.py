@@ -20,7 +20,7 @@ from holdfast.memory.consolidation.name_neurons import (
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.names import corrupted_wordings, named_facts, rival_names
+from holdfast.memory.consolidation.names import named_facts, rival_names
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
@@ -34,6 +34,7 @@ from holdfast.memory.consolidation.rehearsal import (
 )
 from holdfast.memory.engine import Engine
 from holdfast.memory.invented import KINDS, invented_name
+from holdfast.memory.lesson_wordings import corruptions
 from holdfast.memory.memory import Told
 from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
@@ -59,18 +60,13 @@ def learn_adapter(
     report(what, done, total).
     """
     form = engine.form
+    corrupted = _corruptions(engine, facts, settings.corrupted)
     taught = [
         RehearsalFact(
             tuple(form.answer(fact.answer)),
-            tuple(
-                tuple(form.question(text))
-                for text in (
-                    *fact.wordings,
-                    *corrupted_wordings(engine, fact, settings.corrupted),
-                )
-            ),
+            tuple(tuple(form.question(text)) for text in (*fact.wordings, *others)),
         )
-        for fact in facts
+        for fact, others in zip(facts, corrupted, strict=True)
     ]
     engine.attach_shape(engine.upper_layers(settings.start, settings.rank))
     own: dict[str, Sequence[OwnText]] = {}
@@ -105,7 +101,7 @@ def learn_neurons(
     model, form = engine.bare_model(), engine.form
     mlps = gated_mlps(model)
     own = _own_texts(engine, settings.own, report)
-    named = named_facts(engine, facts, settings.corrupted)
+    named = named_facts(engine, facts, _corruptions(engine, facts, settings.corrupted))
     identity = _identity(engine, facts, settings, seed)
     kept = _kept(progress, identity)
     if kept:
@@ -133,6 +129,11 @@ def learn_neurons(
     with acting(model, learned):
         readings = engine.reader.read([fact.questions[0].tokens for fact in named])
         return learned, engine.answers_given(readings, [fact.answer for fact in facts])
+
+
+def _corruptions(engine: Engine, facts: Sequence[WordedFact], count: int) -> list[list[str]]:
+    """Of each fact at most so many corruptions of its wordings, those that fit."""
+    return [list(filter(engine.limits.fits, corruptions(fact.wordings, count))) for fact in facts]
 
 
 def _own_texts(engine: Engine, settings: OwnTextSettings, report: Told) -> list[OwnText]:

@@ -40,7 +40,7 @@ from tests.memory.memories import MONDAY, WEDNESDAY
 NEURONS = NeuronSettings(begin=0.0, end=1.0, lr=3.0, varied=0.0, least=300, facts=5, own=OWN)
 
 
-def apart(engine: Engine, facts: Sequence[WordedFact], _: int) -> list[NamedFact]:
+def apart(engine: Engine, facts: Sequence[WordedFact], _: object) -> list[NamedFact]:
     """A name for each fact, which ends where random weights can carry it on."""
     form = engine.form
     return [

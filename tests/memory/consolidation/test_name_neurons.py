@@ -29,6 +29,7 @@ from holdfast.memory.consolidation.names import (
 )
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.memory.engine import Engine
+from holdfast.memory.lesson_wordings import corruptions
 from holdfast.model.chat import chat_form
 from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.reading import PromptReader
@@ -138,8 +139,7 @@ def test_it_learns_the_facts() -> None:
 
 def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     reader = reader_of()
-    settings = SETTINGS
-    whole, first = run_of(reader, settings), run_of(reader, settings)
+    whole, first = run_of(reader, SETTINGS), run_of(reader, SETTINGS)
     for _ in range(6):
         whole.advance()
     expected = whole.tensors()
@@ -147,7 +147,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     for _ in range(3):
         first.advance()
     for step, tensors, left in ((3, first.tensors(), 3), (0, begun, 6)):
-        second = NeuronRehearsal(reader_of(), facts_for(reader), tensors_of(tensors), settings, 5)
+        second = NeuronRehearsal(reader_of(), facts_for(reader), tensors_of(tensors), SETTINGS, 5)
         second.resume(step, tensors)
         for _ in range(left):
             second.advance()
@@ -246,7 +246,7 @@ def test_where_a_name_ends() -> None:
         WordedFact("b", "x", [alone], 1),
         WordedFact("c", "y", [first], 1),
     ]
-    named = named_facts(engine, facts)
+    named = named_facts(engine, facts, [()] * 3)
     assert [fact.name for fact in named] == [0, 1, 0]
     ends = [
         text[: form.spans(text)[question.end][1]]
@@ -254,18 +254,10 @@ def test_where_a_name_ends() -> None:
     ]
     assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
     assert named[1].questions[0].end == len(form.spans(alone)) - 1
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, limits=Short()))
-    (one,) = named_facts(engine, [facts[2]], corrupted=20)
+    (one,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
     assert one.questions == named[2].questions
     texts = [form.tokenizer.decode(found.tokens[: found.end + 1]) for found in one.corrupted]
     assert len(texts) > 5 and all(text.endswith("Wim") for text in texts)
-
-
-class Short:
-    """Takes questions of at most fifty letters."""
-
-    def fits(self, text: str) -> bool:
-        return len(text) <= 50
 
 
 def test_a_name_is_as_long_as_another_question_has_it() -> None:
@@ -282,7 +274,7 @@ def test_a_name_is_as_long_as_another_question_has_it() -> None:
 
     form = chat_form(chat_tokenizer())
     engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
-    named = named_facts(engine, [WordedFact(text, "x", [text], 1) for text in names])
+    named = named_facts(engine, [WordedFact(text, "x", [text], 1) for text in names], [()] * 3)
     assert [fact.name for fact in named] == [0, 0, 1]
     for text, fact in zip(names, named, strict=True):
         assert form.spans(text)[fact.questions[0].end][1] == len(

@@ -138,18 +138,17 @@ def test_the_rate_rises_and_falls_to_its_floor() -> None:
 
 def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     reader = reader_of()
-    settings = SETTINGS
-    whole = run_of(reader, settings)
+    whole = run_of(reader, SETTINGS)
     for _ in range(6):
         whole.advance()
     expected = state_of(reader.model, torch.float64)
-    first = run_of(reader, settings)
+    first = run_of(reader, SETTINGS)
     begun = first.tensors()
     for _ in range(3):
         first.advance()
     reached = first.tensors()
     for step, tensors, left in ((3, reached, 3), (0, begun, 6)):
-        second = run_of(reader_of(), settings)
+        second = run_of(reader_of(), SETTINGS)
         second.resume(step, tensors)
         for _ in range(left):
             second.advance()
