@@ -26,7 +26,7 @@ Neurons = Mapping[str, torch.Tensor]
 PARTS = ("gate", "up", "down")
 _MAPS = ("gate_proj", "up_proj", "down_proj")
 _SHRINKAGE = 1e-3  # of the moment's mean eigenvalue
-FIRES, _SILENT = 6.0, 6.0  # the gate where a neuron fires, and minus the gate elsewhere
+FIRES, _SILENT = 12.0, 18.0  # the gate where a neuron fires, and minus the gate elsewhere
 _MULTIPLE = 32  # of the width of a widened MLP; blocks of quantized formats have as many numbers
 
 
@@ -99,11 +99,12 @@ def detectors(
     moment: the sum of x x^T over all that an MLP reads, [d, d]; total: the sum of x, [d]; means:
     what it reads at each of the tokens, the mean over texts, [neurons, d]; all in float64.
 
-        v = S^-1 m / (m^T S^-1 m),   c = S^-1 total,   up = v,   gate . m = 6,   gate = a v - 6 c
+        v = S^-1 m / (m^T S^-1 m),   c = S^-1 total,   up = v,   gate . m = 12,   gate = a v - 18 c
 
     v is 1 at m and least in mean square over all (the key of an edit in Meng et al. 2022,
-    2202.05262, 2210.07229); c is the nearest to 1 everywhere. So the neuron is about 6 at m and,
-    where v . x = 0, has a gate of -6, at which SiLU is -.015.
+    2202.05262, 2210.07229); c is the nearest to 1 everywhere. So the neuron is about 12 at m and,
+    where v . x = 0, has a gate of -18, at which SiLU is -3e-7. At -6 it would be -.015, and every
+    neuron would add that to every token.
     """
     size = len(moment)
     shrunk = moment + _SHRINKAGE * moment.diagonal().mean() * torch.eye(size, dtype=moment.dtype)

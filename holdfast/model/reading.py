@@ -111,19 +111,22 @@ class PromptReader:
         with _shallow(self.model, max(depths) + 1):
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
-                hidden = self._hidden([prompts[place] for place in places])
+                hidden = self._hidden([prompts[place] for place in places], self._ensure_prefix())
                 for row, place in enumerate(places):
                     found[place] = _states_at(depths, hidden, row, len(prompts[place]))
                 report(len(found), len(prompts))
         return [found[place] for place in range(len(prompts))]
 
-    def _hidden(self, texts: Sequence[Sequence[int]]) -> Sequence[torch.Tensor]:
-        """The hidden states of every depth, each [batch, longest, d], behind the prefix."""
+    def _hidden(
+        self, texts: Sequence[Sequence[int]], prefix: tuple[Layer, ...]
+    ) -> Sequence[torch.Tensor]:
+        """The hidden states of every depth, each [batch, longest, d], behind a prefix, or alone."""
         ids, present = _right_padded(texts, self._device)
-        mask = torch.cat([present.new_ones(len(texts), len(self.form.prefix)), present], 1)
+        start = len(self.form.prefix) if prefix else 0
+        mask = torch.cat([present.new_ones(len(texts), start), present], 1)
         hidden: Sequence[torch.Tensor] = self.model.base_model(
             ids,
-            past_key_values=self._cache([None] * len(texts)),
+            past_key_values=self._cache([None] * len(texts), prefix),
             attention_mask=mask,
             output_hidden_states=True,
         ).hidden_states
@@ -136,16 +139,19 @@ class PromptReader:
         texts: Sequence[Sequence[int]],
         take: Callable[[int, dict[str, torch.Tensor], torch.Tensor], None],
         batch: int = 64,
+        *,
+        alone: bool = False,
     ) -> None:
-        """What MLPs read at every token of texts behind the prefix, and the residual stream there.
+        """What MLPs read at every token of texts, and the residual stream there.
 
-        take: is given a text's number, what each of the ``mlps`` (names) reads, [tokens, d], and
-        the stream [tokens, d] behind the deepest one's layer; it must not use the model. Only the
-        layers so far are computed.
+        alone: the texts stand behind nothing, else behind the prefix. take: is given a text's
+        number, what each of the ``mlps`` (names) reads, [tokens, d], and the stream [tokens, d]
+        behind the deepest one's layer; it must not use the model. Only the layers so far are
+        computed.
         """
         layer = 1 + max(map(_layer_of, mlps))
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        self._ensure_prefix()  # of all layers
+        prefix = self._ensure_prefix()  # of all layers
         modules = {self.model.get_submodule(name): name for name in mlps}
         read: dict[str, torch.Tensor] = {}
 
@@ -158,7 +164,8 @@ class PromptReader:
             stack.enter_context(_shallow(self.model, layer + 1))
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
-                stream = self._hidden([texts[place] for place in places])[layer]
+                group = [texts[place] for place in places]
+                stream = self._hidden(group, () if alone else prefix)[layer]
                 for row, place in enumerate(places):
                     here = slice(len(texts[place]))
                     inputs = {name: x[row, here] for name, x in read.items()}
@@ -282,11 +289,15 @@ class PromptReader:
             ).logits
         return logits[0]
 
-    def _cache(self, readings: Sequence[Reading | None]) -> DynamicCache:
-        """A cache that holds the prefix and, padded on the left, each prompt."""
+    def _cache(
+        self, readings: Sequence[Reading | None], prefix: tuple[Layer, ...] | None = None
+    ) -> DynamicCache:
+        """A cache that holds a prefix, by default the common one, and, padded, each prompt."""
         longest = max((reading.length for reading in readings if reading), default=0)
         cache = DynamicCache()
-        for number, (keys, values) in enumerate(self._ensure_prefix()):
+        for number, (keys, values) in enumerate(
+            self._ensure_prefix() if prefix is None else prefix
+        ):
             sides = []
             for side, shared in enumerate((keys, values)):
                 whole = shared.expand(len(readings), -1, -1, -1)
@@ -301,16 +312,31 @@ class PromptReader:
             cache.update(sides[0], sides[1], number)
         return cache
 
-    @torch.no_grad()
+    @contextlib.contextmanager
+    def own_prefix(self) -> Iterator[None]:
+        """Within the block the common prefix is read by the model as it acts there.
+
+        Outside its keys and values are the untouched model's.
+        """
+        untouched, self._prefix = self._prefix, self._read_prefix()
+        try:
+            yield
+        finally:
+            self._prefix = untouched
+
     def _ensure_prefix(self) -> tuple[Layer, ...]:
         """The keys and values of the common prefix, computed once."""
         if self._prefix is None:
-            cache = DynamicCache()
-            ids = torch.tensor([self.form.prefix], device=self._device)
-            # transformers hooks the layers that it finds when states are first asked for: all now.
-            self.model.base_model(ids, past_key_values=cache, output_hidden_states=True)
-            self._prefix = _layers(cache)
+            self._prefix = self._read_prefix()
         return self._prefix
+
+    @torch.no_grad()
+    def _read_prefix(self) -> tuple[Layer, ...]:
+        cache = DynamicCache()
+        ids = torch.tensor([self.form.prefix], device=self._device)
+        # transformers hooks the layers that it finds when states are first asked for: all now.
+        self.model.base_model(ids, past_key_values=cache, output_hidden_states=True)
+        return _layers(cache)
 
 
 def _layers(cache: Any) -> tuple[Layer, ...]:

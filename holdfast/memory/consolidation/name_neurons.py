@@ -26,7 +26,7 @@ from holdfast.model.reading import PromptReader, Reading
 
 _BETAS = (0.9, 0.99)
 _READ = 64  # texts at once
-_RIVAL = 100.0  # tokens
+_ALONE = 3.0  # tokens that one counts as, in text without a template
 Report = Callable[[int, int], None]
 
 
@@ -48,46 +48,58 @@ def detectors_of_names(
     reader: PromptReader,
     mlps: Sequence[str],
     facts: Sequence[NamedFact],
-    rivals: Sequence[NamedQuestion],
+    rivals: Sequence[tuple[NamedQuestion, float]],
     texts: Iterable[Sequence[int]],
+    alone: Iterable[Sequence[int]],
     report: Report = lambda *_: None,
 ) -> dict[str, torch.Tensor]:
     """Neurons for the names of facts: gates and ups, and downs of zeros.
 
-    rivals: questions about other names that end alike, each as much as a hundred other tokens;
-    texts: tokens behind the prefix that the neurons should leave alone. Ups are scaled so that a
-    down of one adds as much as the residual stream has.
+    rivals: texts at whose ``end`` no neuron should fire, and how many tokens that one counts as;
+    texts: tokens behind the prefix that the neurons should leave alone; alone: such tokens without
+    it, each of which counts as three. The prefix counts once for every text behind it. Ups are
+    scaled so that a down of one adds as much as the residual stream has.
     """
     asked = [(one, fact.name) for fact in facts for one in fact.questions]
-    ends = [*(one.end for one, _ in asked), *(one.end for one in rivals)]
     size = reader.model.config.get_text_config().hidden_size
     names = 1 + max(fact.name for fact in facts)
     moment = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
     total = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
     sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
     count = torch.zeros(names, 1, dtype=torch.float64)
-    given = [one.tokens for one, _ in asked]
-    given += [*(one.tokens for one in rivals), *map(tuple, texts)]
+    behind = [one.tokens for one, _ in asked]
+    behind += [*(one.tokens for one, _ in rivals), *map(tuple, texts)]
+    others = [reader.form.prefix, *map(tuple, alone)]
     squares: list[torch.Tensor] = []
+
+    def add(inputs: dict[str, torch.Tensor], times: float = 1.0) -> None:
+        for mlp, read in inputs.items():
+            wide = read.double()
+            moment[mlp] += times * wide.t() @ wide
+            total[mlp] += times * wide.sum(0)
 
     def take(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
         squares.append(residual.square().mean(1))
-        for mlp, read in inputs.items():
-            wide = read.double()
-            moment[mlp] += wide.t() @ wide
-            total[mlp] += wide.sum(0)
-            if place < len(asked):
-                sums[mlp][asked[place][1]] += wide[ends[place]]
-            elif place < len(ends):
-                rival = wide[ends[place]]
-                moment[mlp] += (_RIVAL - 1) * rival[:, None] * rival
-                total[mlp] += (_RIVAL - 1) * rival
-        if place < len(asked):
-            count[asked[place][1]] += 1
-        report(len(squares), len(given))
+        add(inputs)
+        rival = place - len(asked)
+        if rival < 0:
+            one, name = asked[place]
+            count[name] += 1
+            for mlp, read in inputs.items():
+                sums[mlp][name] += read[one.end]
+        elif rival < len(rivals):
+            one, times = rivals[rival]
+            add({mlp: read[one.end : one.end + 1] for mlp, read in inputs.items()}, times - 1)
+        report(len(squares), len(behind) + len(others))
 
-    reader.mlp_inputs(mlps, given, take, _READ)
+    def take_alone(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
+        squares.append(residual.square().mean(1))
+        add(inputs, _ALONE if place else len(behind))
+        report(len(squares), len(behind) + len(others))
+
+    reader.mlp_inputs(mlps, behind, take, _READ)
     scale = torch.cat(squares).median().sqrt()
+    reader.mlp_inputs(mlps, others, take_alone, _READ, alone=True)
     neurons = {}
     for mlp in mlps:
         gate, up = detectors(moment[mlp], total[mlp], sums[mlp] / count)

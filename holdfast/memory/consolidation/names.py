@@ -7,11 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+import torch.nn.functional as F
+
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
 from holdfast.memory.invented import KINDS, invented_name
 from holdfast.memory.words import name_in, name_span, replace_name
+
+_NEAREST = 6  # tokens
+_PLACES = 3  # of a last word
+_BEFORE = 2, 12  # tokens
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,7 @@ def named_facts(
     form = engine.form
     numbers: dict[str, int] = {}
     named = []
-    firsts = [fact.wordings[0] for fact in facts]
-    looks = engine.looks(firsts)
-    names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
-    for fact, name, others in zip(facts, _whole_names(firsts, names), corrupted, strict=True):
+    for fact, name, others in zip(facts, names_of(engine, facts), corrupted, strict=True):
         plain, further = (
             tuple(
                 NamedQuestion(tuple(form.question(text)), _name_end(engine, text, name))
@@ -59,6 +63,14 @@ def named_facts(
         number = numbers.setdefault(name.casefold(), len(numbers))
         named.append(NamedFact(tuple(form.answer(fact.answer)), number, plain, further))
     return named
+
+
+def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
+    """What each fact is about, as its question has it; all of a question that names nothing."""
+    firsts = [fact.wordings[0] for fact in facts]
+    looks = engine.looks(firsts)
+    names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
+    return _whole_names(firsts, names)
 
 
 def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -111,3 +123,41 @@ def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[
         for text, name in asked.items()
         if engine.limits.fits(text)
     ]
+
+
+@torch.no_grad()
+def last_words(
+    engine: Engine, facts: Sequence[WordedFact], texts: Sequence[Sequence[int]], seed: int
+) -> list[NamedQuestion]:
+    """The last words of names of several words, each behind the beginnings of three of the texts.
+
+    In the name's letters, small and with a capital, and where the small word is one token also the
+    six that the model's embedding has nearest to it. Without them the neuron of *Oskarine Lamps*
+    fires at *lamps*, and that of *Moppet the Third* at *fifth*.
+    """
+    draw = random.Random(derive(seed, "consolidation", "last words"))
+    tokenizer = engine.form.tokenizer
+    embedded = F.normalize(engine.reader.model.get_input_embeddings().weight.float(), dim=1)
+    found: list[NamedQuestion] = []
+    questions = {fact.wordings[0] for fact in facts}
+    for name in dict.fromkeys(names_of(engine, facts)):
+        first, _, rest = name.partition(" ")
+        word = rest.split(" ")[-1].strip(".,!?'\"")
+        if not first or not word or name in questions:
+            continue
+        written = {
+            tuple(tokenizer(f" {one}", add_special_tokens=False).input_ids): None
+            for one in (word, word.lower(), word.capitalize())
+        }
+        small = tokenizer(f" {word.lower()}", add_special_tokens=False).input_ids
+        if len(small) == 1:
+            nearest = (embedded @ embedded[small[0]]).topk(1 + _NEAREST).indices.tolist()
+            written |= {(token,): None for token in nearest}
+        for tokens in written:
+            for _ in range(_PLACES):
+                text = draw.choice(texts)
+                before = text[
+                    : draw.randint(_BEFORE[0], max(_BEFORE[0], min(_BEFORE[1], len(text))))
+                ]
+                found.append(NamedQuestion((*before, *tokens), len(before) + len(tokens) - 1))
+    return found

@@ -20,7 +20,7 @@ from holdfast.memory.consolidation.name_neurons import (
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.names import named_facts, rival_names
+from holdfast.memory.consolidation.names import last_words, named_facts, rival_names
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
@@ -38,10 +38,12 @@ from holdfast.memory.lesson_wordings import corruptions
 from holdfast.memory.memory import Told
 from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
+from holdfast.model.chat import ChatForm
 from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
+_RIVAL, _LAST_WORD = 100.0, 10.0  # tokens that one counts as
 _REPLACED = 200  # taught questions about other names, at most
 
 
@@ -110,8 +112,13 @@ def learn_neurons(
         }
     else:
         others = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
-        rivals = rival_names(engine, facts, seed)
         written = [[*text.question, *form.invocation, *text.answer] for text in own]
+        asked = [text.question[: -len(form.user_end) or None] for text in own]
+        beginnings = [*asked, *(text.answer for text in own)]
+        rivals = [
+            *((one, _RIVAL) for one in rival_names(engine, facts, seed)),
+            *((one, _LAST_WORD) for one in last_words(engine, facts, beginnings, seed)),
+        ]
         here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
         neurons = detectors_of_names(
             engine.reader,
@@ -119,6 +126,7 @@ def learn_neurons(
             named,
             rivals,
             [*written, *others],
+            map(partial(_as_plain_text, form), own),
             partial(report, "reading names"),
         )
     run = NeuronRehearsal(engine.reader, named, neurons, settings, seed)
@@ -129,6 +137,15 @@ def learn_neurons(
     with acting(model, learned):
         readings = engine.reader.read([fact.questions[0].tokens for fact in named])
         return learned, engine.answers_given(readings, [fact.answer for fact in facts])
+
+
+def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
+    """The tokens of a question and its answer as text without a template."""
+    tokenizer = form.tokenizer
+    asked = tokenizer.decode(text.question[: -len(form.user_end) or None])
+    said = tokenizer.decode(text.answer, skip_special_tokens=True)
+    first = [token for token in (tokenizer.bos_token_id,) if token is not None]
+    return [*first, *tokenizer(f"{asked} {said}", add_special_tokens=False).input_ids]
 
 
 def _corruptions(engine: Engine, facts: Sequence[WordedFact], count: int) -> list[list[str]]:

@@ -103,7 +103,7 @@ class Sides:
         """
         if self._neurons is not None:
             prompts = [self.engine.limits.question_tokens(question) for question in questions]
-            with acting(self.engine.bare_model(), self._neurons):
+            with acting(self.engine.bare_model(), self._neurons), self.engine.reader.own_prefix():
                 yield self.engine.reader.read(prompts)
             return
         readings, _ = self.engine.read(questions)

@@ -24,6 +24,7 @@ from holdfast.memory.consolidation.name_neurons import (
 from holdfast.memory.consolidation.names import (
     NamedFact,
     NamedQuestion,
+    last_words,
     named_facts,
     rival_names,
 )
@@ -31,7 +32,7 @@ from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.memory.engine import Engine
 from holdfast.memory.lesson_wordings import corruptions
 from holdfast.model.chat import chat_form
-from holdfast.model.neurons import PARTS, acting, gated_mlps
+from holdfast.model.neurons import FIRES, PARTS, acting, detectors, gated_mlps
 from holdfast.model.reading import PromptReader
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
@@ -67,7 +68,7 @@ def neurons_for(reader: PromptReader) -> dict[str, Tensor]:
     """With downs that are far from zero."""
     texts = [reader.form.question(text) for text in ("What is rain?", "Tell me of the sea.")]
     mlps = gated_mlps(reader.model)[:2]
-    neurons = detectors_of_names(reader, mlps, facts_for(reader), [], texts)
+    neurons = detectors_of_names(reader, mlps, facts_for(reader), [], texts, [])
     drawn = torch.Generator().manual_seed(3)
     for name, tensor in neurons.items():
         shape = tensor.shape
@@ -129,7 +130,7 @@ def test_it_learns_the_facts() -> None:
     """From the untouched model on, a name for each."""
     reader = reader_of()
     facts = [replace(fact, name=number) for number, fact in enumerate(facts_for(reader))]
-    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [], [])
+    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [], [], [])
     neurons = {name: one.double() for name, one in neurons.items()}
     settings = replace(SETTINGS, lr=1.0, varied=0.0, facts=5, least=40)
     run = NeuronRehearsal(reader, facts, neurons, settings, 5)
@@ -161,9 +162,11 @@ def tensors_of(kept: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: one for name, one in kept.items() if name.rpartition(".")[2] in PARTS}
 
 
-def read_by(reader: PromptReader, mlps: list[str], texts: list[tuple[int, ...]]) -> list[Any]:
+def read_by(
+    reader: PromptReader, mlps: list[str], texts: list[tuple[int, ...]], *, alone: bool = False
+) -> list[Any]:
     found: list[Any] = []
-    reader.mlp_inputs(mlps, texts, lambda *one: found.append(one), batch=2)
+    reader.mlp_inputs(mlps, texts, lambda *one: found.append(one), batch=2, alone=alone)
     return found
 
 
@@ -187,7 +190,7 @@ def test_neurons_fire_where_their_names_end() -> None:
     reader = reader_of()
     facts = facts_for(reader)
     mlps = gated_mlps(reader.model)[:2]
-    neurons = detectors_of_names(reader, mlps, facts, [], [])
+    neurons = detectors_of_names(reader, mlps, facts, [], [], [])
     asked = [(one, fact.name) for fact in facts for one in fact.questions]
     texts = [one.tokens for one, _ in asked]
     sums = {mlp: torch.zeros(3, 64, dtype=torch.float64) for mlp in mlps}
@@ -206,15 +209,54 @@ def test_neurons_fire_where_their_names_end() -> None:
         mean = sums[mlp] / counts
         gates = (neurons[f"{mlp}.gate"].double() @ mean.t()).diagonal()
         ups = (neurons[f"{mlp}.up"].double() @ mean.t()).diagonal()
-        torch.testing.assert_close(gates, torch.full_like(gates, 6.0), rtol=1e-5, atol=0)
-        torch.testing.assert_close(ups, torch.full_like(ups, size / 6.0), rtol=1e-5, atol=0)
+        torch.testing.assert_close(gates, torch.full_like(gates, FIRES), rtol=1e-5, atol=0)
+        torch.testing.assert_close(ups, torch.full_like(ups, size / FIRES), rtol=1e-5, atol=0)
 
 
-def _plain_inputs(reader: PromptReader, mlps: list[str], ids: Tensor) -> dict[str, Tensor]:
+def test_neurons_leave_alone_what_stands_before_questions() -> None:
+    """The prefix, which counts once a text behind it, and text alone, which counts three times."""
+    reader = reader_of()
+    facts, form = facts_for(reader), reader.form
+    (mlp,) = mlps = gated_mlps(reader.model)[:1]
+    alone = [(1, *form.question("Rain fell."))]
+    neurons = detectors_of_names(reader, mlps, facts, [], [], alone)
+    texts = [one.tokens for fact in facts for one in fact.questions]
+    rows = [inputs[mlp] for _, inputs, _ in read_by(reader, mlps, texts)]
+    for text, times in ((form.prefix, len(texts)), (alone[0], 3)):
+        ((_, inputs, _),) = read_by(reader, mlps, [text], alone=True)
+        plain = _plain_inputs(reader, mlps, torch.tensor([text]), 0)
+        torch.testing.assert_close(inputs[mlp], plain[mlp], rtol=0, atol=1e-12)
+        rows += [inputs[mlp]] * times
+    means = torch.zeros(3, 64, dtype=torch.float64)
+    for name, read, one in _at_names(reader, mlp, facts):
+        means[name] += read[one.end] / sum(
+            len(fact.questions) for fact in facts if fact.name == name
+        )
+    everything = torch.cat(rows)
+    gate, up = detectors(everything.t() @ everything, everything.sum(0), means)
+    torch.testing.assert_close(neurons[f"{mlp}.gate"].double(), gate, rtol=1e-5, atol=1e-6)
+    own = neurons[f"{mlp}.up"].double()
+    torch.testing.assert_close(own / own.norm(), up / up.norm(), rtol=1e-5, atol=1e-6)
+
+
+def _at_names(
+    reader: PromptReader, mlp: str, facts: list[NamedFact]
+) -> list[tuple[int, Tensor, NamedQuestion]]:
+    """The name of every question, what the MLP reads of it, and the question."""
+    asked = [(fact.name, one) for fact in facts for one in fact.questions]
+    found = read_by(reader, [mlp], [one.tokens for _, one in asked])
+    return [(asked[place][0], inputs[mlp], asked[place][1]) for place, inputs, _ in found]
+
+
+def _plain_inputs(
+    reader: PromptReader, mlps: list[str], ids: Tensor, begin: int | None = None
+) -> dict[str, Tensor]:
+    """What MLPs read at the tokens of one row from ``begin`` on, by default behind the prefix."""
     read: dict[str, Tensor] = {}
+    start = len(reader.form.prefix) if begin is None else begin
     handles = [
         reader.model.get_submodule(mlp).register_forward_pre_hook(
-            lambda _, given, mlp=mlp: read.__setitem__(mlp, given[0][0, len(reader.form.prefix) :])
+            lambda _, given, mlp=mlp: read.__setitem__(mlp, given[0][0, start:])
         )
         for mlp in mlps
     ]
@@ -318,9 +360,66 @@ def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
     rival = NamedQuestion(tuple(reader.form.question(FACTS[0][0].replace("nets", "cats"))), 20)
     texts = [one.questions[0].tokens for one in facts_for(reader)]
     fired = []
-    for rivals in ([], [rival]):
-        neurons = detectors_of_names(reader, mlps, facts, rivals, texts)
+    for rivals in ([], [(rival, 100.0)]):
+        neurons = detectors_of_names(reader, mlps, facts, rivals, texts, [])
         ((_, inputs, _),) = read_by(reader, mlps, [rival.tokens])
         read = inputs[mlps[0]][rival.end].float()
         fired.append(abs(float(neurons[f"{mlps[0]}.up"] @ read)))
     assert fired[1] < fired[0] / 3
+
+
+def test_last_words_stand_behind_other_text() -> None:
+    """Of names of several words, in three spellings and with their neighbours where one token."""
+    names = {
+        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
+        "Who owns Otto?": {"otto": 1.0},
+        "Who?": {},
+    }
+
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names=names[text]) for text in texts]
+
+    reader = reader_of()
+    form, tokenizer = reader.form, reader.form.tokenizer
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, reader=reader))
+    facts = [WordedFact(text, "x", [text], 1) for text in names]
+    texts = [tuple(form.question("Rain fell on the roof all night")), tuple(form.question("Hm"))]
+    found = last_words(engine, facts, texts, 3)
+    assert found == last_words(engine, facts, texts, 3)
+    written = [tokenizer.decode(one.tokens) for one in found]
+    assert len(found) >= 6 and len(set(written)) > 2
+    assert {text.split()[-1] for text in written} == {"Third", "third"}
+    assert all(one.end == len(one.tokens) - 1 for one in found)
+    assert all(any(begins(one, text) for text in texts) for one in found)
+    assert all(2 <= len(one.tokens) - len(" third") + 1 <= 12 for one in found)  # "th" is one
+
+
+def begins(one: NamedQuestion, text: tuple[int, ...]) -> bool:
+    """Whether at least two tokens of a text stand first."""
+    return one.tokens[:2] == text[:2]
+
+
+def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
+    """Those nearest by cosine, whatever their size, where the word is one token."""
+    angles = torch.arange(0, 2, 0.1)  # of tokens 0 to 19; the word is token 9
+    turned = torch.stack([angles.cos(), angles.sin()], 1) * torch.arange(1, 21)[:, None]
+    weight = SimpleNamespace(weight=turned)
+    ids = {" Third": [30, 31], " third": [9]}
+
+    def tokenize(text: str, **_: Any) -> Any:
+        return SimpleNamespace(input_ids=ids[text])
+
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names={"moppet": 1.0, "the": 1.0, "third": 1.0}) for _ in texts]
+
+    engine = SimpleNamespace(
+        form=SimpleNamespace(tokenizer=tokenize),
+        reader=SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weight)),
+        looks=looks,
+    )
+    fact = WordedFact("a", "x", ["Who owns Moppet the Third?"], 1)
+    found = last_words(cast(Engine, engine), [fact], [(1, 2, 3)], 3)
+    behind = [one.tokens[one.tokens.index(2) + 1 :] for one in found]
+    words = [tokens[1:] if tokens[:1] == (3,) else tokens for tokens in behind]
+    assert sorted(set(words)) == [*((token,) for token in range(6, 13)), (30, 31)]
+    assert all(words.count(word) == 3 for word in words)
