@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,9 @@ from holdfast.memory.record import require_memory
 if TYPE_CHECKING:
     from holdfast.memory.forgetting import Forgetting
     from holdfast.memory.memory import Memory
+    from holdfast.streams import Item
+
+_SHOWN = 5
 
 
 def forget(
@@ -26,6 +31,10 @@ def forget(
     ] = None,
     task: Annotated[
         str | None, Option(metavar="NAME", help="All facts of this batch of the list.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="All facts that came with this value; every one holds."),
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show what would go, and change nothing.")
@@ -43,9 +52,13 @@ def forget(
         from holdfast.memory.memory import Memory
 
     opened = Memory(memory) if dry_run else opened_memory(memory)
-    wanted = [*(questions or ()), *(() if task is None else _facts_of(opened, task))]
+    wanted = [*(questions or ())]
+    if task is not None or where:
+        wanted += _chosen(opened, task, where or ())
     if not wanted:
-        raise HoldfastError("nothing to forget; give a QUESTION as it was taught, or --task NAME")
+        raise HoldfastError(
+            "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where KEY=VALUE"
+        )
     if dry_run:
         found = what_goes(opened, wanted)
     else:
@@ -57,16 +70,43 @@ def forget(
         _show(found, dry_run=dry_run)
 
 
-def _facts_of(memory: Memory, name: str) -> list[str]:
-    """The questions of the facts of a batch."""
-    batch = next((one for one in memory.tasks if one.name == name), None)
-    if batch is None:
-        raise HoldfastError(
-            f"--task: {memory.directory} has no batch {name!r:.60}; "
-            f"holdfast lessons {memory.directory} lists them"
-        )
-    here = {item.question for item in batch.items}
-    return [fact.question for fact in memory.facts if fact.question in here]
+def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]:
+    """The questions of the facts of a batch, if one is named, that have every value."""
+    facts = list(memory.facts)
+    if task is not None:
+        batch = next((one for one in memory.tasks if one.name == task), None)
+        if batch is None:
+            raise HoldfastError(
+                f"--task: {memory.directory} has no batch {task!r:.60}; "
+                f"holdfast lessons {memory.directory} lists them"
+            )
+        here = {item.question for item in batch.items}
+        facts = [fact for fact in facts if fact.question in here]
+    for text in where:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise HoldfastError(f"--where {text!r:.60}: give KEY=VALUE, as in --where source=notes")
+        given = [_values(fact, key) for fact in facts]
+        chosen = [fact for fact, values in zip(facts, given, strict=True) if value in values]
+        if not chosen:
+            raise HoldfastError(f"--where {text!r:.60}: no such fact; {_known(key, facts, given)}")
+        facts = chosen
+    return [fact.question for fact in facts]
+
+
+def _values(fact: Item, key: str) -> set[str]:
+    """What a fact came with under a key, as text; of a list each."""
+    found = fact.id if key == "id" else fact.details.get(key)
+    several = found if isinstance(found, list) else [] if found is None else [found]
+    return {one if isinstance(one, str) else json.dumps(one) for one in several}
+
+
+def _known(key: str, facts: Sequence[Item], given: Sequence[set[str]]) -> str:
+    values = sorted(set().union(*given))
+    if values:
+        return f"they have {key} {', '.join(values[:_SHOWN])}{', ...' * (len(values) > _SHOWN)}"
+    keys = sorted({key for fact in facts for key in fact.details})
+    return f"they have {', '.join(keys[:_SHOWN])}" if keys else "they came with no such values"
 
 
 def _show(found: Forgetting, *, dry_run: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -140,6 +141,41 @@ def test_the_command(holdfast: Callable[..., Outcome], copied: Callable[[], Path
     assert [one.question for one in Memory(place).facts] == [MONDAY[2][0]]
 
 
+def test_facts_are_chosen_by_what_they_came_with(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
+) -> None:
+    """Every value given has to hold, of the named batch; what waits needs no model."""
+    place, file = copied(), tmp_path / "new.jsonl"
+    rows = (
+        {"question": "Who sold the tar?", "source": "notes", "tags": ["boats", 3]},
+        {"question": "Who sold the rope?", "source": "notes", "tags": []},
+        {"question": "Who sold the oars?", "source": "letter", "id": "l7", "tags": ["boats"]},
+    )
+    file.write_text("\n".join(json.dumps({"answer": "Ann", **row}) for row in rows))
+    Memory(place).write_facts(str(file))
+    for words, expected in (
+        (["--where", "source=notes"], [0, 1]),
+        (["--where", "tags=boats"], [0, 2]),
+        (["--where", "tags=3", "--task", "3"], [0]),
+        (["--where", "id=l7"], [2]),
+        (["--where", "source=notes", "--where", "tags=boats", rows[2]["question"]], [2, 0]),
+    ):
+        said = holdfast("forget", place, *words, "--dry-run")
+        gone = [f"would forget: {rows[number]['question']} (Ann)" for number in expected]
+        assert (said.status, said.out.splitlines()) == (0, gone), words
+    for words, text in (
+        (["source"], "--where 'source': give KEY=VALUE, as in --where source=notes"),
+        (["source=X"], "--where 'source=X': no such fact; they have source letter, notes"),
+        (["Source=notes"], "no such fact; they have source, tags"),
+        (["id=l7", "--task", "1"], "no such fact; they came with no such values"),
+    ):
+        said = holdfast("forget", place, "--where", *words)
+        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1) and text in said.err
+    said = holdfast("forget", place, "--where", "source=notes")
+    assert said.status == 0 and len(said.out.splitlines()) == 2
+    assert [one.question for one in Memory(place).facts][-1] == rows[2]["question"]
+
+
 def test_what_cannot_be_forgotten(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path]
 ) -> None:
@@ -148,7 +184,7 @@ def test_what_cannot_be_forgotten(
     near = "Who mends the nets?"
     for words, text in (
         ([near], f'"{near}" is not on its list of facts; taught is "{GONE}"'),
-        ([], "nothing to forget; give a QUESTION as it was taught, or --task NAME"),
+        ([], "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where"),
         (["--task", "9"], f"--task: {place} has no batch '9'; holdfast lessons {place} lists them"),
     ):
         said = holdfast("forget", place, *words)

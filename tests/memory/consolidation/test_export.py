@@ -23,11 +23,13 @@ from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, cons
 from holdfast.memory.consolidation.name_neurons import NeuronSettings
 from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
 from holdfast.memory.engine import Engine
+from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.measure import evaluate
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import write_record
 from holdfast.model.chat import chat_form
+from holdfast.model.neurons import PARTS, gated_mlps
 from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
 from holdfast.streams.registry import question_key
@@ -181,6 +183,34 @@ def test_the_neurons_are_measured_alone(one: Path) -> None:
     for rows, file in ((found.rows, own), (other.rows, lessons.pop())):
         assert rows["bytes"].weights == (one / "lessons" / file).stat().st_size
     assert other.identity != found.identity
+
+
+def test_neurons_are_measured_as_what_is_exported_reads(one: Path) -> None:
+    """They act at every token, the common prefix included; outside it is the untouched model's."""
+    memory = Memory(one)
+    engine, (question, answer) = memory.engine(), FACTS[0]
+    form, reader = engine.form, engine.reader
+    drawn = torch.Generator().manual_seed(3)
+    neurons = {
+        f"{mlp}.{part}": torch.randn(2, 64, generator=drawn) / 4
+        for mlp in gated_mlps(engine.bare_model())
+        for part in PARTS
+    }
+    sides = Sides(engine, memory.learned_answerer(), neurons)
+    tokens = form.answer(answer)
+    asked = [*form.prefix, *form.question(question), *form.invocation]
+
+    @torch.no_grad()
+    def plain() -> torch.Tensor:
+        logits: torch.Tensor = reader.model(torch.tensor([[*asked, *tokens[:-1]]])).logits
+        return logits[0, len(asked) - 1 :]
+
+    with torch.no_grad(), sides.acting([question]) as readings:
+        found, expected = reader.answer_logits(readings, [tokens]).logits, plain()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    again = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
+    torch.testing.assert_close(again, plain(), rtol=0, atol=1e-4)
+    assert (again - found).abs().max() > 0.1
 
 
 def test_a_widened_model_is_asked_what_it_answers(one: Path, tmp_path: Path) -> None:
