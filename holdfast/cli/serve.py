@@ -88,7 +88,7 @@ def serve(
     given = os.environ.get("HOLDFAST_API_KEY")
     with address.listener:
         key = listening.key_for(address, given, proxied=bool(proxied))
-        opened = _opened(memory, model, teach=teach)
+        opened = memory_to_serve(memory, model, teach=teach)
         idle = None
         if consolidate_after is not None:
             say = partial(typer.echo, err=True)
@@ -123,7 +123,7 @@ def serve(
             )
 
 
-def _opened(memory: Path, model: str | None, *, teach: bool) -> Memory:
+def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
     """The memory; with ``teach`` a new one where there is none."""
     from holdfast.cli.learn import model_of
     from holdfast.core.own import refuse_links
