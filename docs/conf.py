@@ -39,6 +39,7 @@ CONTENTS = {
         "how-to/fit-the-card",
         "how-to/export",
         "how-to/serve",
+        "how-to/agent",
         "how-to/add-an-anchor",
         "how-to/add-a-rule",
         "how-to/add-a-stream",

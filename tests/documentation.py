@@ -101,6 +101,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "from datasets import Dataset": ("hub",),
         "import lightning": ("hub",),
     },
+    "docs/how-to/agent.md": {"import asyncio": ("server",)},
     "docs/how-to/serve.md": {
         "holdfast serve memory": ("server",),
         "holdfast serve memory --teach --consolidate-after 30": ("server",),
