@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +36,12 @@ def learning_command(directory: Path) -> list[str]:
 def consolidating_command(directory: Path) -> list[str]:
     """The command of a process that puts all lessons into one adapter, in the same environment."""
     return [sys.executable, "-P", "-m", "holdfast", "consolidate", str(directory.resolve())]
+
+
+def forgetting_command(directory: Path, questions: Sequence[str]) -> list[str]:
+    """The command of a process that forgets facts and prints JSON, in the same environment."""
+    command = [sys.executable, "-P", "-m", "holdfast", "forget", "--json"]
+    return [*command, "--", str(directory.resolve()), *questions]
 
 
 def learning_environment() -> dict[str, str]:

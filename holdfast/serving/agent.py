@@ -19,7 +19,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.forgetting import forget as forget_facts
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
@@ -131,21 +130,14 @@ class MemoryForAgent:
     async def forget(self, questions: list[Question]) -> dict[str, Any]:
         """Forget facts for good: they leave the list and the weights.
 
-        Lessons that had them are learned again without them, which takes a minute or so. What was
-        exported or copied before still has them.
+        Lessons that had them are learned again without them, which takes a minute or so. `before`,
+        `after` and `untouched` are the answer's probability by the weights then and now, and by
+        the untouched model. What was exported or copied before still has them.
         """
         with _told():
             if not questions:
                 raise HoldfastError("no questions; give those to forget, as they were taught")
-            if self._teacher.busy:
-                raise HoldfastError("a lesson is being learned; forget again when it is")
-            found = await self._on_thread(lambda memory: forget_facts(memory, questions))
-        return {
-            "forgotten": [fact.question for fact in found.facts],
-            "lessons_learned_again": list(found.lessons),
-            "facts_in_them": found.others,
-            "answered_from_the_weights": found.answered,
-        }
+            return await self._teacher.forget(questions)
 
     async def what_do_you_know(
         self,

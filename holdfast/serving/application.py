@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
@@ -76,6 +76,7 @@ def application(
     app.get("/v1/models/{wanted:path}")(routes.model)
     app.get("/facts")(routes.facts)
     app.post("/facts")(routes.teach)
+    app.delete("/facts")(routes.forget)
     app.get("/lessons")(routes.lessons)
     app.get("/lessons/{number}")(routes.lesson)
     app.delete("/lessons")(routes.cancel_all)
@@ -183,6 +184,15 @@ class Routes:
         status, values = await self._teacher.teach(given, count, wait=wait)
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
+
+    async def forget(
+        self, question: Annotated[list[str], Query(min_length=1, max_length=100)]
+    ) -> dict[str, Any]:
+        """Forget facts by their questions, one parameter each; what became of them."""
+        self._check_teaching()
+        self._check_here()
+        self._note()
+        return await self._teacher.forget(question)
 
     async def lessons(self) -> dict[str, Any]:
         """The state of every lesson, from the files alone, whatever the memory's thread does."""

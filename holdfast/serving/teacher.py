@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, error_of
-from holdfast.core.files import lock_directory
+from holdfast.core.files import is_locked, lock_directory
 from holdfast.core.processes import manner
-from holdfast.memory.detached import learning_command, learning_environment, opened_log
+from holdfast.memory.detached import (
+    forgetting_command,
+    learning_command,
+    learning_environment,
+    opened_log,
+)
+from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import Filed
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
@@ -94,6 +101,8 @@ class Teacher:
         self._directory, self._on_thread = directory, on_thread
         self._process: asyncio.subprocess.Process | None = None
         self._learning: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[dict[str, Any]] | None = None
+        self._forgetter: asyncio.subprocess.Process | None = None
         self._more = False  # whether it is to be looked again what waits
         self._ending = False
         self._failure: HoldfastError | None = None  # why no process could be started
@@ -153,10 +162,50 @@ class Teacher:
         self.start()
         return cancelled
 
+    async def forget(self, questions: Sequence[str]) -> dict[str, Any]:
+        """Forget facts, in a process of its own; questions are answered meanwhile.
+
+        As :class:`holdfast.memory.forgetting.Forgetting` has it. Raises HoldfastError for a
+        question that is not on file, RefusalError while a lesson is learned or facts are forgotten.
+        """
+        await self._on_thread(lambda memory: what_goes(memory, questions))
+        if self.busy or self._forgetting is not None or is_locked(self._directory):
+            told = "a lesson is being learned, or facts forgotten; forget again after that"
+            raise RefusalError(503, told, "busy")
+        self._forgetting = asyncio.create_task(self._forgotten(questions))
+        try:
+            # Facts are forgotten also where the client leaves meanwhile.
+            return await asyncio.shield(self._forgetting)
+        finally:
+            if self._forgetting.done():
+                self._forgetting = None
+
+    async def _forgotten(self, questions: Sequence[str]) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *forgetting_command(self._directory, questions),
+            env=learning_environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._forgetter = process
+        out, err = await process.communicate()
+        if process.returncode:
+            lines = err.decode(errors="replace").split("\n")
+            why = next(
+                (line for line in reversed(lines) if line.strip()), manner(process.returncode)
+            )
+            told = "the server ends" if self._ending else why.removeprefix("holdfast: ")
+            raise RefusalError(503 if self._ending else 500, told, "forgetting")
+        found: dict[str, Any] = json.loads(out)
+        return found
+
     def ending(self) -> None:
         """The server begins to end: stop the lesson, and tell whoever waits for one."""
         self._ending = True
         _terminate(self._process)
+        _terminate(self._forgetter)
 
     async def end(self) -> None:
         """The server ends: the lesson in progress is stopped, and the next one finishes it."""
@@ -164,6 +213,9 @@ class Teacher:
         await stop(self._process, _PATIENCE)
         if self._learning is not None:
             await self._learning
+        await stop(self._forgetter, _PATIENCE)
+        if self._forgetting is not None:
+            await asyncio.wait([self._forgetting])
 
     async def _learn(self) -> None:
         """Let processes learn until nothing waits, one fails, or two are killed in one lesson."""

@@ -91,6 +91,31 @@ def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path
     assert [state.name for state in lesson_states(place)] == ["1"]
 
 
+def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    """By keys alone; to forget takes a second press, and leaving the button takes it back."""
+    place = copied(chat_memory, tmp_path / "m")
+    with serving(place, "--teach") as server:
+        page.goto(server.url)
+        page.get_by_role("button", name=f"Correct: {FACTS[0][0]}").press("Enter")
+        expect(page.get_by_label("Question to learn")).to_have_value(FACTS[0][0])
+        expect(page.get_by_label("Its answer")).to_be_focused()
+        page.keyboard.type("Ann Tern")
+        expect(page.get_by_label("Its answer")).to_have_value("Ann Tern")
+        button = page.get_by_role("button", name=f"Forget: {FACTS[1][0]}")
+        button.press("Enter")
+        expect(button).to_have_text("Forget for good")
+        page.keyboard.press("Tab")
+        expect(button).to_have_text("Forget")
+        button.press("Enter")
+        button.press("Enter")
+        told = f"Forgotten: {FACTS[1][0]} 2 of 2 other facts of its lessons learned again."
+        expect(page.locator("#lesson")).to_have_text(told, timeout=60_000)
+        expect(page.locator("#facts tbody tr")).to_have_count(2)
+        expect(button).to_have_count(0)
+        assert server.ask(FACTS[1][0])["holdfast"]["source"] == "model"
+    assert FACTS[1][0] not in (place / "facts.jsonl").read_text()
+
+
 def test_a_key_and_that_nothing_taught_can_run(
     page: Page, chat_memory: Path, tmp_path: Path
 ) -> None:

@@ -188,6 +188,42 @@ async function cancel(one, button) {
   await look();
 }
 
+// Buttons that correct and forget a fact; to forget takes a second press.
+function factButtons(fact) {
+  const change = make("button", { type: "button", "aria-label": `Correct: ${fact.question}` }, "Correct");
+  change.addEventListener("click", () => {
+    by("fact-question").value = fact.question;
+    by("fact-answer").value = fact.answer;
+    by("fact-answer").select();
+    by("fact-answer").focus();
+  });
+  const gone = make("button", { type: "button", "aria-label": `Forget: ${fact.question}` }, "Forget");
+  gone.addEventListener("click", () => {
+    if (gone.dataset.sure) return forget(fact, gone);
+    gone.dataset.sure = "yes";
+    gone.textContent = "Forget for good";
+  });
+  gone.addEventListener("blur", () => {
+    delete gone.dataset.sure;
+    if (!gone.disabled) gone.textContent = "Forget";
+  });
+  return make("span", { class: "buttons" }, change, gone);
+}
+
+async function forget(fact, button) {
+  button.disabled = true;
+  button.textContent = "Forgetting";
+  try {
+    const told = await call(`/facts?question=${encodeURIComponent(fact.question)}`, undefined, "DELETE");
+    const again = told.others ? ` ${told.answered} of ${several(told.others, "other fact")} of its lessons learned again.` : "";
+    say(by("lesson"), "", paragraph(`Forgotten: ${fact.question}${again}`));
+  } catch (error) {
+    say(by("lesson"), "wrong", paragraph(error.message));
+    showFacts();
+  }
+  await look();
+}
+
 function showFacts() {
   const words = by("filter").value.toLocaleLowerCase();
   const has = (fact) => `${fact.question} ${fact.answer}`.toLocaleLowerCase().includes(words);
@@ -200,10 +236,12 @@ function showFacts() {
       make("td", {}, fact.answer),
       make("td", {}, `lesson ${fact.batch_name}`),
       make("td", {}, fact.source),
+      ...(latest.teach ? [make("td", {}, factButtons(fact))] : []),
     ),
   );
   by("facts").tBodies[0].replaceChildren(...rows);
   by("facts").hidden = !latest.facts.length;
+  by("changes").hidden = !latest.teach;
   by("filter").hidden = latest.facts.length < 10;
   by("more").hidden = found.length <= SHOWN;
   by("more").textContent = `and ${found.length - SHOWN} more`;
