@@ -13,13 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from holdfast.cli.serve import tell_waiting
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.files import lock_directory
 from holdfast.memory.memory import Memory
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.memory.states import PROGRESS_FILE, LessonState, lesson_states
@@ -40,7 +38,7 @@ from tests.serving.chat_memories import (
     tasks,
     when,
 )
-from tests.serving.served import Served, serving
+from tests.serving.served import serving
 from tests.serving.test_batcher import Answering
 
 WAIT = "/facts?wait=true"
@@ -148,52 +146,6 @@ def test_killed_lessons_and_servers_lose_nothing(
             status, told = second.post(WAIT, as_facts(NEW))
             assert (status, told["lesson"], told["missed"]) == (200, 4, [])
             assert [state.state for state in lesson_states(own)] == ["learned"] * 4
-
-
-def test_facts_are_forgotten_by_request(own: Path) -> None:
-    """While questions are answered; not while a lesson is learned, and not without --teach."""
-    (question, _), (other, answer), *_ = FACTS
-    place = f"/facts?question={quote(question)}"
-    with serving(own) as server:
-        assert server.request("DELETE", place)[0] == 403
-    with serving(own, "--teach") as server:
-        for path, text in (
-            ("/facts?question=Who%3F", '"Who?" is not on its list of facts'),
-            ("/facts", "question: Field required"),
-        ):
-            status, told = server.request("DELETE", path)
-            assert status == 400 and text in told["error"]["message"]
-        assert server.post("/facts", as_facts(NEW))[0] == 202
-        status, told = server.request("DELETE", place)
-        assert (status, told["error"]["code"]) == (503, "busy")
-        when(own, lambda states: all(state.state == "learned" for state in states))
-        with ThreadPoolExecutor(1) as pool:
-            forgotten = pool.submit(forgotten_by, server, place)
-            while not forgotten.done():
-                assert server.ask(other)["text"] == answer
-        told = forgotten.result()
-        (fact,) = told["facts"]
-        assert fact["question"] == question and fact["after"] < 1e-3 < fact["before"]
-        assert told["answered"] == told["others"] == 2
-        assert server.ask(question)["holdfast"]["source"] == "model"
-        assert [fact["question"] for fact in server.facts()["facts"]] == [
-            *(one for one, _ in NEW),
-            *(one for one, _ in FACTS[1:]),
-        ]
-        with lock_directory(own):  # another process learns there
-            status, told = server.request("DELETE", f"/facts?question={quote(other)}")
-        assert (status, told["error"]["code"]) == (503, "busy")
-        assert server.ask(other)["text"] == answer
-
-
-def forgotten_by(server: Served, place: str) -> Any:
-    """What became of the facts, once nothing is learned."""
-    until = time.monotonic() + 60
-    while (found := server.request("DELETE", place))[0] == 503:
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    assert found[0] == 200, found
-    return found[1]
 
 
 def test_cancelling_from_the_command_line(own: Path, tmp_path: Path, holdfast: Any) -> None:

@@ -232,7 +232,7 @@ GARBAGE: list[tuple[str, str, bytes | None, dict[str, str], int]] = [
     ("POST", CHAT, chat({"role": "user", "content": [{"type": "image_url"}]}), JSON, 400),
     ("POST", TEXT, b" " * (2**20 + 1), JSON, 413),
     ("GET", TEXT, None, {}, 405),
-    ("DELETE", "/facts", None, {}, 405),
+    ("DELETE", "/facts", None, {}, 400),
     ("GET", "/nothing", None, {}, 404),
     ("GET", "/../../etc/passwd", None, {}, 404),
     ("GET", "/page.js/../../batcher.py", None, {}, 404),

@@ -6,8 +6,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.seeding import derive
-from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.name_neurons import (
     NeuronRehearsal,
     NeuronSettings,
@@ -24,13 +22,8 @@ from holdfast.memory.consolidation.name_neurons import (
 from holdfast.memory.consolidation.names import (
     NamedFact,
     NamedQuestion,
-    last_words,
-    named_facts,
-    rival_names,
 )
 from holdfast.memory.consolidation.steps import choose_wording
-from holdfast.memory.engine import Engine
-from holdfast.memory.lesson_wordings import corruptions
 from holdfast.model.chat import chat_form
 from holdfast.model.neurons import FIRES, PARTS, acting, detectors, gated_mlps
 from holdfast.model.reading import PromptReader
@@ -267,91 +260,6 @@ def _plain_inputs(
     return read
 
 
-def test_where_a_name_ends() -> None:
-    """The fact's own in every wording that has it; else the wording's; else the question's end."""
-    names = {
-        "Who mends Wim's kettle?": {"wim": 1.0},
-        "wim's kettle is mended by whom": {"wim": 1.0},
-        "Who mends the kettle of Otto": {"otto": 1.0},
-        "İİİİ, who mends Wim's kettle?": {"wim": 1.0},  # longer in small letters
-        "Who?": {},
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    form = chat_form(chat_tokenizer())
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
-    first, *others, alone = names
-    facts = [
-        WordedFact("a", "Ann", [first, *others], 1),
-        WordedFact("b", "x", [alone], 1),
-        WordedFact("c", "y", [first], 1),
-    ]
-    named = named_facts(engine, facts, [()] * 3)
-    assert [fact.name for fact in named] == [0, 1, 0]
-    ends = [
-        text[: form.spans(text)[question.end][1]]
-        for text, question in zip([first, *others], named[0].questions, strict=True)
-    ]
-    assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
-    assert named[1].questions[0].end == len(form.spans(alone)) - 1
-    (one,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
-    assert one.questions == named[2].questions
-    texts = [form.tokenizer.decode(found.tokens[: found.end + 1]) for found in one.corrupted]
-    assert len(texts) > 5 and all(text.endswith("Wim") for text in texts)
-
-
-def test_a_name_is_as_long_as_another_question_has_it() -> None:
-    """What is read as a name differs from question to question; where one ends, the name does."""
-    whole, part = {"moppet": 1.0, "the": 1.0, "third": 1.0}, {"moppet": 1.0}
-    names = {
-        "Whose is Moppet the Third?": part,
-        "Where does moppet the third sleep?": whole,
-        "Who feeds Moppet?": part,
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    form = chat_form(chat_tokenizer())
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
-    named = named_facts(engine, [WordedFact(text, "x", [text], 1) for text in names], [()] * 3)
-    assert [fact.name for fact in named] == [0, 0, 1]
-    for text, fact in zip(names, named, strict=True):
-        assert form.spans(text)[fact.questions[0].end][1] == len(
-            text.split(" sleep")[0].rstrip("?")
-        )
-
-
-def test_names_that_end_alike_are_asked_about_too() -> None:
-    """For names of several words, in the taught questions; what does not fit is left out."""
-    names = {
-        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
-        "Who owns Otto?": {"otto": 1.0},
-        "Who?": {},
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    def fits(text: str) -> bool:
-        return len(text) < room
-
-    form, limits = chat_form(chat_tokenizer()), SimpleNamespace(fits=fits)
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, limits=limits))
-    facts = [WordedFact(text, "x", [text], 1) for text in names]
-    room = 99
-    found = rival_names(engine, facts, 3)
-    assert len(set(found)) == 2 and found == rival_names(engine, facts, 3)
-    for one in found:
-        text = form.tokenizer.decode(one.tokens[: one.end + 1])
-        assert text.startswith("Who owns ") and text.endswith(" the Third")
-        assert "Moppet" not in text and len(text.split()) == 5
-    room = 0
-    assert rival_names(engine, facts, 3) == []
-
-
 def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
     """It fires less at a rival than without it, and as before at its own."""
     reader = reader_of()
@@ -366,60 +274,3 @@ def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
         read = inputs[mlps[0]][rival.end].float()
         fired.append(abs(float(neurons[f"{mlps[0]}.up"] @ read)))
     assert fired[1] < fired[0] / 3
-
-
-def test_last_words_stand_behind_other_text() -> None:
-    """Of names of several words, in three spellings and with their neighbours where one token."""
-    names = {
-        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
-        "Who owns Otto?": {"otto": 1.0},
-        "Who?": {},
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    reader = reader_of()
-    form, tokenizer = reader.form, reader.form.tokenizer
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, reader=reader))
-    facts = [WordedFact(text, "x", [text], 1) for text in names]
-    texts = [tuple(form.question("Rain fell on the roof all night")), tuple(form.question("Hm"))]
-    found = last_words(engine, facts, texts, 3)
-    assert found == last_words(engine, facts, texts, 3)
-    written = [tokenizer.decode(one.tokens) for one in found]
-    assert len(found) >= 6 and len(set(written)) > 2
-    assert {text.split()[-1] for text in written} == {"Third", "third"}
-    assert all(one.end == len(one.tokens) - 1 for one in found)
-    assert all(any(begins(one, text) for text in texts) for one in found)
-    assert all(2 <= len(one.tokens) - len(" third") + 1 <= 12 for one in found)  # "th" is one
-
-
-def begins(one: NamedQuestion, text: tuple[int, ...]) -> bool:
-    """Whether at least two tokens of a text stand first."""
-    return one.tokens[:2] == text[:2]
-
-
-def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
-    """Those nearest by cosine, whatever their size, where the word is one token."""
-    angles = torch.arange(0, 2, 0.1)  # of tokens 0 to 19; the word is token 9
-    turned = torch.stack([angles.cos(), angles.sin()], 1) * torch.arange(1, 21)[:, None]
-    weight = SimpleNamespace(weight=turned)
-    ids = {" Third": [30, 31], " third": [9]}
-
-    def tokenize(text: str, **_: Any) -> Any:
-        return SimpleNamespace(input_ids=ids[text])
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names={"moppet": 1.0, "the": 1.0, "third": 1.0}) for _ in texts]
-
-    engine = SimpleNamespace(
-        form=SimpleNamespace(tokenizer=tokenize),
-        reader=SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weight)),
-        looks=looks,
-    )
-    fact = WordedFact("a", "x", ["Who owns Moppet the Third?"], 1)
-    found = last_words(cast(Engine, engine), [fact], [(1, 2, 3)], 3)
-    behind = [one.tokens[one.tokens.index(2) + 1 :] for one in found]
-    words = [tokens[1:] if tokens[:1] == (3,) else tokens for tokens in behind]
-    assert sorted(set(words)) == [*((token,) for token in range(6, 13)), (30, 31)]
-    assert all(words.count(word) == 3 for word in words)
