@@ -33,4 +33,4 @@ def mcp(
         from holdfast.serving.agent import MemoryForAgent
 
     opened = memory_to_serve(memory, model, teach=not read_only)
-    MemoryForAgent(opened, read_only=read_only).serve()
+    MemoryForAgent(opened, read_only=read_only).server.run("stdio")

@@ -111,24 +111,26 @@ class PromptReader:
         with _shallow(self.model, max(depths) + 1):
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
-                hidden = self._hidden([prompts[place] for place in places], self._ensure_prefix())
+                hidden = self._hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
                     found[place] = _states_at(depths, hidden, row, len(prompts[place]))
                 report(len(found), len(prompts))
         return [found[place] for place in range(len(prompts))]
 
     def _hidden(
-        self, texts: Sequence[Sequence[int]], prefix: tuple[Layer, ...]
+        self, texts: Sequence[Sequence[int]], *, alone: bool = False
     ) -> Sequence[torch.Tensor]:
-        """The hidden states of every depth, each [batch, longest, d], behind a prefix, or alone."""
-        ids, present = _right_padded(texts, self._device)
-        start = len(self.form.prefix) if prefix else 0
-        mask = torch.cat([present.new_ones(len(texts), start), present], 1)
+        """The hidden states of every depth, each [batch, longest, d].
+
+        alone: of texts that stand behind nothing, else behind the prefix.
+        """
+        ids, mask = _right_padded(texts, self._device)
+        cache = None
+        if not alone:
+            cache = self._cache([None] * len(texts))
+            mask = torch.cat([mask.new_ones(len(texts), len(self.form.prefix)), mask], 1)
         hidden: Sequence[torch.Tensor] = self.model.base_model(
-            ids,
-            past_key_values=self._cache([None] * len(texts), prefix),
-            attention_mask=mask,
-            output_hidden_states=True,
+            ids, past_key_values=cache, attention_mask=mask, output_hidden_states=True
         ).hidden_states
         return hidden
 
@@ -151,7 +153,7 @@ class PromptReader:
         """
         layer = 1 + max(map(_layer_of, mlps))
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        prefix = self._ensure_prefix()  # of all layers
+        self._ensure_prefix()  # of all layers
         modules = {self.model.get_submodule(name): name for name in mlps}
         read: dict[str, torch.Tensor] = {}
 
@@ -165,7 +167,7 @@ class PromptReader:
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
                 group = [texts[place] for place in places]
-                stream = self._hidden(group, () if alone else prefix)[layer]
+                stream = self._hidden(group, alone=alone)[layer]
                 for row, place in enumerate(places):
                     here = slice(len(texts[place]))
                     inputs = {name: x[row, here] for name, x in read.items()}
@@ -289,15 +291,11 @@ class PromptReader:
             ).logits
         return logits[0]
 
-    def _cache(
-        self, readings: Sequence[Reading | None], prefix: tuple[Layer, ...] | None = None
-    ) -> DynamicCache:
-        """A cache that holds a prefix, by default the common one, and, padded, each prompt."""
+    def _cache(self, readings: Sequence[Reading | None]) -> DynamicCache:
+        """A cache that holds the prefix and, padded on the left, each prompt."""
         longest = max((reading.length for reading in readings if reading), default=0)
         cache = DynamicCache()
-        for number, (keys, values) in enumerate(
-            self._ensure_prefix() if prefix is None else prefix
-        ):
+        for number, (keys, values) in enumerate(self._ensure_prefix()):
             sides = []
             for side, shared in enumerate((keys, values)):
                 whole = shared.expand(len(readings), -1, -1, -1)

@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field
-from typing_extensions import TypedDict
+from pydantic import BaseModel, Field
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.forgetting import what_goes
@@ -34,7 +33,7 @@ _Value = TypeVar("_Value")
 Question = Annotated[str, Field(description="A whole question, with the name it is about.")]
 
 
-class TaughtFact(TypedDict):
+class TaughtFact(BaseModel):
     """A fact."""
 
     question: Question
@@ -42,14 +41,14 @@ class TaughtFact(TypedDict):
 
 
 class MemoryForAgent:
-    """The tools. All but :meth:`serve` are called while it serves."""
+    """The tools. server: of the SDK, which calls them; ``server.run("stdio")`` serves."""
 
     def __init__(self, memory: Memory, *, read_only: bool = False) -> None:
         """memory: opened; its model is loaded while the client says hello."""
         self._memory, self._read_only = memory, read_only
         self._thread = ThreadPoolExecutor(1, "memory")
         self._teacher = Teacher(memory.directory, self._on_thread)
-        self._server = MCPServer(
+        self.server = MCPServer[None](
             memory.directory.resolve().name,
             instructions=_TOLD,
             version=version("holdfast"),
@@ -60,16 +59,7 @@ class MemoryForAgent:
         if not read_only:
             tools += [self.teach, self.correct, self.forget]
         for tool in tools:
-            self._server.tool()(tool)
-
-    @property
-    def server(self) -> MCPServer[None]:
-        """The server of the SDK, for another transport or a client of the same process."""
-        return self._server
-
-    def serve(self) -> None:
-        """Serve on standard input and output until the client closes them."""
-        self._server.run("stdio")
+            self.server.tool()(tool)
 
     @contextlib.asynccontextmanager
     async def _life(self, _: MCPServer[None]) -> AsyncIterator[None]:
@@ -118,13 +108,13 @@ class MemoryForAgent:
     async def correct(self, question: Question, answer: str) -> dict[str, Any]:
         """Correct the answer to a question that was taught; a question that was not is refused."""
         with _told():
-            found = await self._on_thread(lambda memory: _known(memory, question))
-            return await self._taught([TaughtFact(question=found, answer=answer)])
+            found = await self._on_thread(lambda memory: what_goes(memory, [question]))
+            return await self._taught([TaughtFact(question=found.facts[0].question, answer=answer)])
 
     async def _taught(self, facts: list[TaughtFact]) -> dict[str, Any]:
         if not facts:
             raise HoldfastError("no facts; give at least one question with its answer")
-        _, values = await self._teacher.teach([dict(fact) for fact in facts], 0, wait=False)
+        _, values = await self._teacher.teach([fact.model_dump() for fact in facts], 0, wait=False)
         return dict(values)
 
     async def forget(self, questions: list[Question]) -> dict[str, Any]:
@@ -149,21 +139,14 @@ class MemoryForAgent:
         `source` of a fact: `weights`, `list`, or `waiting` until its lesson is learned.
         """
         with _told():
-            facts = (await self._on_thread(lambda memory: ServedMemory(memory).remembered()))[
-                "facts"
-            ]
+            told = await self._on_thread(lambda memory: ServedMemory(memory).remembered())
         wanted = about.casefold()
         found = [
             {key: fact[key] for key in ("question", "answer", "source")}
-            for fact in facts
+            for fact in told["facts"]
             if wanted in f"{fact['question']}\n{fact['answer']}".casefold()
         ]
-        return {"facts": found[:most], "found": len(found), "known": len(facts)}
-
-
-def _known(memory: Memory, question: str) -> str:
-    """A taught question as it was taught."""
-    return what_goes(memory, [question]).facts[0].question
+        return {"facts": found[:most], "found": len(found), "known": len(told["facts"])}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from holdfast.core.errors import HoldfastError, error_of
 from holdfast.core.files import is_locked, lock_directory
@@ -169,27 +169,17 @@ class Teacher:
         question that is not on file, RefusalError while a lesson is learned or facts are forgotten.
         """
         await self._on_thread(lambda memory: what_goes(memory, questions))
-        if self.busy or self._forgetting is not None or is_locked(self._directory):
+        forgetting = self._forgetting is not None and not self._forgetting.done()
+        if self.busy or forgetting or is_locked(self._directory):
             told = "a lesson is being learned, or facts forgotten; forget again after that"
             raise RefusalError(503, told, "busy")
         self._forgetting = asyncio.create_task(self._forgotten(questions))
-        try:
-            # Facts are forgotten also where the client leaves meanwhile.
-            return await asyncio.shield(self._forgetting)
-        finally:
-            if self._forgetting.done():
-                self._forgetting = None
+        # Facts are forgotten also where the client leaves meanwhile.
+        return await asyncio.shield(self._forgetting)
 
     async def _forgotten(self, questions: Sequence[str]) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            *forgetting_command(self._directory, questions),
-            env=learning_environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._forgetter = process
+        command, pipe = forgetting_command(self._directory, questions), asyncio.subprocess.PIPE
+        process = self._forgetter = await _begin(command, pipe, pipe)
         out, err = await process.communicate()
         if process.returncode:
             lines = err.decode(errors="replace").split("\n")
@@ -299,14 +289,20 @@ def _values(filed: Filed, state: str) -> dict[str, Any]:
 async def begin(directory: Path, command: Sequence[str]) -> asyncio.subprocess.Process:
     """Begin a process that changes a memory; what it says is in the memory's log."""
     with opened_log(directory) as log:
-        return await asyncio.create_subprocess_exec(
-            *command,
-            env=learning_environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches only the server, which ends it
-        )
+        return await _begin(command, log, log)
+
+
+async def _begin(
+    command: Sequence[str], out: IO[bytes] | int, err: IO[bytes] | int
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        env=learning_environment(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,  # Ctrl-C reaches only the server, which ends it
+    )
 
 
 def _terminate(process: asyncio.subprocess.Process | None) -> None:

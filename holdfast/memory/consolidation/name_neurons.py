@@ -26,7 +26,9 @@ from holdfast.model.reading import PromptReader, Reading
 
 _BETAS = (0.9, 0.99)
 _READ = 64  # texts at once
-_ALONE = 3.0  # tokens that one counts as, in text without a template
+# How many tokens one counts as: where another name ends alike, of a last word elsewhere, of text
+# without a template.
+RIVAL, LAST_WORD, _ALONE = 100.0, 10.0, 3.0
 Report = Callable[[int, int], None]
 
 

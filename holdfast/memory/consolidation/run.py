@@ -16,6 +16,8 @@ from holdfast.core.config import sha256_of
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.name_neurons import (
+    LAST_WORD,
+    RIVAL,
     NeuronRehearsal,
     NeuronSettings,
     detectors_of_names,
@@ -43,7 +45,7 @@ from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
-_RIVAL, _LAST_WORD = 100.0, 10.0  # tokens that one counts as
+_VERSION = 2  # of how neurons and adapters are learned
 _REPLACED = 200  # taught questions about other names, at most
 
 
@@ -116,8 +118,8 @@ def learn_neurons(
         asked = [text.question[: -len(form.user_end) or None] for text in own]
         beginnings = [*asked, *(text.answer for text in own)]
         rivals = [
-            *((one, _RIVAL) for one in rival_names(engine, facts, seed)),
-            *((one, _LAST_WORD) for one in last_words(engine, facts, beginnings, seed)),
+            *((one, RIVAL) for one in rival_names(engine, facts, seed)),
+            *((one, LAST_WORD) for one in last_words(engine, facts, beginnings, seed)),
         ]
         here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
         neurons = detectors_of_names(
@@ -163,7 +165,8 @@ def _identity(
     settings: ConsolidationSettings | NeuronSettings,
     seed: int,
 ) -> str:
-    return sha256_of([asdict(settings), engine.fingerprint, seed, [asdict(one) for one in facts]])
+    about = [asdict(settings), engine.fingerprint, seed, [asdict(one) for one in facts]]
+    return sha256_of([_VERSION, *about])
 
 
 def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: Told) -> None:

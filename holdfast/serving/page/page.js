@@ -201,7 +201,7 @@ function factButtons(fact) {
   gone.addEventListener("click", () => {
     if (gone.dataset.sure) return forget(fact, gone);
     gone.dataset.sure = "yes";
-    gone.textContent = "Forget for good";
+    gone.textContent = "For good?";
   });
   gone.addEventListener("blur", () => {
     delete gone.dataset.sure;

@@ -20,6 +20,17 @@ from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
 
+# Questions, and the words of what they name.
+OWNED: dict[str, dict[str, float]] = {
+    "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
+    "Who owns Otto?": {"otto": 1.0},
+    "Who?": {},
+}
+
+
+def looks_of(texts: list[str]) -> list[Any]:
+    return [SimpleNamespace(names=OWNED[text]) for text in texts]
+
 
 def reader_of() -> PromptReader:
     return PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
@@ -84,21 +95,13 @@ def test_a_name_is_as_long_as_another_question_has_it() -> None:
 
 def test_names_that_end_alike_are_asked_about_too() -> None:
     """For names of several words, in the taught questions; what does not fit is left out."""
-    names = {
-        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
-        "Who owns Otto?": {"otto": 1.0},
-        "Who?": {},
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
 
     def fits(text: str) -> bool:
         return len(text) < room
 
     form, limits = chat_form(chat_tokenizer()), SimpleNamespace(fits=fits)
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, limits=limits))
-    facts = [WordedFact(text, "x", [text], 1) for text in names]
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, limits=limits))
+    facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
     room = 99
     found = rival_names(engine, facts, 3)
     assert len(set(found)) == 2 and found == rival_names(engine, facts, 3)
@@ -112,19 +115,10 @@ def test_names_that_end_alike_are_asked_about_too() -> None:
 
 def test_last_words_stand_behind_other_text() -> None:
     """Of names of several words, in three spellings and with their neighbours where one token."""
-    names = {
-        "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
-        "Who owns Otto?": {"otto": 1.0},
-        "Who?": {},
-    }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
     reader = reader_of()
     form, tokenizer = reader.form, reader.form.tokenizer
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks, reader=reader))
-    facts = [WordedFact(text, "x", [text], 1) for text in names]
+    engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, reader=reader))
+    facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
     texts = [tuple(form.question("Rain fell on the roof all night")), tuple(form.question("Hm"))]
     found = last_words(engine, facts, texts, 3)
     assert found == last_words(engine, facts, texts, 3)
