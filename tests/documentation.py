@@ -90,7 +90,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
         "holdfast consolidate memory": ("minutes",),
-        "holdfast consolidate memory --mergeable": ("minutes",),
+        "holdfast consolidate memory --neurons": ("minutes",),
         "holdfast export memory OUT --to hf": ("minutes",),
         "from holdfast import Memory": ("minutes",),
     },

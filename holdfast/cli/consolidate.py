@@ -17,18 +17,19 @@ from holdfast.memory.record import PROGRESS_OF_ALL, require_memory
 
 def consolidate(
     memory: MemoryPath,
-    mergeable: Annotated[
+    neurons: Annotated[
         bool,
         Option(
-            "--mergeable",
-            help="Into neurons that export makes part of the model; the lessons' adapters stay.",
+            "--neurons",
+            help="Into neurons, sooner, for an export alone; the lessons' adapters stay.",
         ),
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Learn all facts of a memory at once, into one adapter in place of the lessons'.
 
-    It takes minutes, and continues after it was stopped. Meanwhile lessons can be learned.
+    It takes hours on two cores, with --neurons minutes, and continues after it was stopped.
+    Meanwhile lessons can be learned.
     """
     require_memory(memory)
     with loading():
@@ -39,7 +40,7 @@ def consolidate(
     opened = opened_memory(memory, load=True)
     try:
         with WorkBars() as report:
-            settings = NeuronSettings() if mergeable else ConsolidationSettings()
+            settings = NeuronSettings() if neurons else ConsolidationSettings()
             outcome = learn_all(opened, settings, report)
     except KeyboardInterrupt as stop:
         if (memory / PROGRESS_OF_ALL).exists():
@@ -51,8 +52,8 @@ def consolidate(
     if not outcome.is_new:
         print("nothing new since it was done before")
     print(f"{outcome.answered} of {outcome.facts} facts answered from one set of weights")
-    if mergeable:
-        print(f"holdfast export {memory} OUT --to hf merges them into a model", file=sys.stderr)
+    if outcome.is_new and not outcome.lessons_kept:
+        print(f"holdfast export {memory} OUT --to hf makes a model of them", file=sys.stderr)
     if outcome.lessons_kept:
         kept = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
         print(f"{kept} keep their own adapter, which answers more of their facts")

@@ -1,15 +1,17 @@
 """Export what a memory has learned, for programs without Holdfast.
 
-``peft``: the one adapter that answers all lessons, with the tokens from which it acts (activated
-LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model with the facts in neurons of its
-MLPs. Neither has the gate or the list of facts.
+``peft``: the one adapter that answers all lessons; where it is a single lesson's, with the tokens
+from which it acts (activated LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model
+into which that adapter is merged, or with the facts in neurons of its MLPs. Neither has the gate or
+the list of facts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from holdfast.model.fetch import fetch
 from holdfast.model.load import load_model
 from holdfast.model.neurons import widen
 from holdfast.model.quiet import quiet
+from holdfast.streams import Item
 from holdfast.streams.batches import fact_key
 
 _CHECKED = 20  # facts
@@ -47,69 +50,92 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
     """
     check_place(out)
     memory = Memory(directory)
-    file, facts = _adapter(memory, to)
-    tensors, _ = read_lesson(memory.directory, file)
+    found = _learned(memory, to)
+    tensors, _ = read_lesson(memory.directory, found.file)
     state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
     base = fetch(memory.model)
     with atomic_directory(out) as folder:
+        model, tokenizer = load_model(base)
+        form = chat_form(tokenizer)
         if to == "peft":
-            form = _write_adapter(folder, base, state)
+            _write_adapter(folder, base, model, state, () if found.whole_turn else form.invocation)
         else:
-            form = _write_model(folder, base, state)
-        text = _card(memory, to, str(out), len(memory.learned), form)
+            if found.neurons:
+                widen(model, state)
+            else:
+                model = _merged(model, state)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        text = _card(memory, to, str(out), found, form)
         (folder / "README.md").write_text(text, encoding="utf-8")
-        return _check(out, folder, to, base, form, facts) if checked else None
+        return _check(out, folder, to, base, form, found.facts) if checked else None
 
 
-def _adapter(memory: Memory, to: str) -> tuple[str, list[tuple[str, str]]]:
-    """The file of the adapter or neurons, and the questions and answers that they give."""
+@dataclass(frozen=True)
+class _Learned:
+    """What is written. facts: the questions and answers that it gives."""
+
+    file: str
+    facts: list[tuple[str, str]]
+    whole_turn: bool = False
+    neurons: bool = False
+
+
+def _learned(memory: Memory, to: str) -> _Learned:
+    """The adapter or neurons to be written. HoldfastError where there are none for that form."""
     if to == "gguf":
         raise HoldfastError(
             f"--to gguf: is written by llama.cpp; give --to hf, then run its {command('OUT')}"
         )
-    again = f"holdfast consolidate {memory.directory}"
-    files = {lesson.file for lesson in memory.record.lessons}
+    lessons, neurons = memory.record.lessons, memory.record.all_neurons
+    files = {lesson.file for lesson in lessons}
     if not files:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet")
+    if to == "hf" and neurons is not None:
+        given = [one for one in memory.learned if fact_key(one) not in neurons.missed]
+        return _Learned(neurons.file, _pairs(given), neurons=True)
+    if len(files) == 1 and (to == "peft" or lessons[0].whole_turn):
+        lacking = memory.missed()
+        given = [one for one in memory.learned if one not in lacking]
+        return _Learned(files.pop(), _pairs(given), lessons[0].whole_turn)
+    again = f"holdfast consolidate {memory.directory}"
     if to == "peft":
-        if len(files) > 1:
-            raise HoldfastError(
-                f"{memory.directory}: {len(files)} adapters answer for its lessons, and one is "
-                f"written; {again} makes one of them"
-            )
-        missed = set(memory.missed())
-        given = [(one.question, one.answer) for one in memory.learned if one not in missed]
-        return files.pop(), given
-    neurons = memory.record.all_neurons
-    if neurons is None:
         raise HoldfastError(
-            f"{memory.directory}: the facts of its lessons are in no neurons that a model could "
-            f"have; {again} --mergeable learns them"
+            f"{memory.directory}: {len(files)} adapters answer for its lessons, and one is "
+            f"written; {again} makes one of them"
         )
-    return neurons.file, [
-        (one.question, one.answer) for one in memory.learned if fact_key(one) not in neurons.missed
-    ]
+    raise HoldfastError(
+        f"{memory.directory}: nothing that a model could have answers all of its lessons; {again} "
+        "learns it (with --neurons sooner)"
+    )
 
 
-def _write_adapter(folder: Path, base: Path, state: State) -> ChatForm:
-    model, tokenizer = load_model(base)
-    form = chat_form(tokenizer)
-    shape = shape_like(model, state, LessonSettings().scale)
-    with quiet():
-        wrapped = get_peft_model(model, shape.config(form.invocation))
-    load_state(model, state)
+def _pairs(facts: Iterable[Item]) -> list[tuple[str, str]]:
+    return [(one.question, one.answer) for one in facts]
+
+
+def _write_adapter(
+    folder: Path, base: Path, model: Any, state: State, invocation: Sequence[int]
+) -> None:
+    wrapped = _adapted(model, state, invocation)
     wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
     with quiet():
         wrapped.save_pretrained(str(folder))
-    return form
 
 
-def _write_model(folder: Path, base: Path, state: State) -> ChatForm:
-    model, tokenizer = load_model(base)
-    widen(model, state)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return chat_form(tokenizer)
+def _merged(model: Any, state: State) -> Any:
+    """The model with the adapter's update in its own matrices."""
+    with quiet():
+        return _adapted(model, state, ()).merge_and_unload()
+
+
+def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
+    """PEFT's model with the adapter on it."""
+    shape = shape_like(model, state, LessonSettings().scale)
+    with quiet():
+        wrapped = get_peft_model(model, shape.config(invocation))
+    load_state(model, state)
+    return wrapped
 
 
 def _loaded(folder: Path, to: str, base: Path) -> Any:
@@ -155,15 +181,22 @@ def _check(
     return f"{len(asked)} of {len(asked)} facts are answered by what was written"
 
 
-def _card(memory: Memory, to: str, out: str, facts: int, form: ChatForm) -> str:
-    code = _PEFT if to == "peft" else _HF
-    what = (
-        "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
-        "(`alora_invocation_tokens`), so the question is read by the unmodified model."
-        if to == "peft"
-        else "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
-        "was taught about, and make it answer; other text passes them by."
-    )
+def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) -> str:
+    code, facts = (_PEFT if to == "peft" else _HF), len(memory.learned)
+    if found.neurons:
+        what = (
+            "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
+            "was taught about, and make it answer; other text passes them by."
+        )
+    elif to == "hf":
+        what = "A complete model, into which a LoRA adapter of all facts is merged."
+    elif found.whole_turn:
+        what = "A LoRA adapter of all facts; it can be merged into the model."
+    else:
+        what = (
+            "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
+            "(`alora_invocation_tokens`), so the question is read by the unmodified model."
+        )
     example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
     asked = _ASKED if not form.boxed else _ASKED_PLAINLY
     return _CARD.format(

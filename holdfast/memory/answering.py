@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from holdfast.memory.answer import Answer, Source
-from holdfast.memory.engine import Engine
+from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.gate import Gate, Match
 from holdfast.memory.gate_tuning import QuestionLook
 from holdfast.memory.looks import GATE, Looks, questions_on_file, read_looks
@@ -51,6 +51,7 @@ class Answerer:
         self._engine, self._directory = engine, directory
         self._facts: list[Item] = []  # the newest of each question
         self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
+        self._whole_turn = {one.file for one in record.lessons if one.whole_turn}
         self._numbers: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # wordings on file, by key
         count = len(record.lessons)
@@ -118,11 +119,14 @@ class Answerer:
         """The adapters that answer at least one fact, in the order of their lessons."""
         return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
 
-    def adapter(self, place: int) -> tuple[str, Callable[[], State]]:
-        """The adapter that answers a learned fact: its name, and what reads its factors."""
+    def adapter(self, place: int) -> Adapter:
+        """The adapter that answers a learned fact."""
         file = self._lesson[place]
         assert file is not None, "the fact waits"
-        return file, partial(self._factors, file)
+        return self._adapter(file)
+
+    def _adapter(self, file: str) -> Adapter:
+        return Adapter(file, partial(self._factors, file), file in self._whole_turn)
 
     def listed(self, questions: Sequence[str]) -> list[int | None]:
         """The number of the fact that the gate alone takes each question for, None for none.
@@ -244,11 +248,10 @@ class Answerer:
                 by_file.setdefault(own, []).append((number, place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
-            with self._engine.using(file, partial(self._factors, file)):
-                verdicts = self._engine.answers_given(
-                    [readings[number] for number, _ in pairs],
-                    [self._facts[place].answer for _, place in pairs],
-                )
+            asked = [readings[number] for number, _ in pairs]
+            with self._engine.using(self._adapter(file), asked) as read:
+                answers = [self._facts[place].answer for _, place in pairs]
+                verdicts = self._engine.answers_given(read, answers)
             given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
         return given
 

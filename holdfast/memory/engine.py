@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,19 @@ _ADAPTERS = 16  # kept in RAM, at most 4 MB each
 _LOOKS = 16_384  # kept in RAM, some 20 MB
 _READ = 64  # questions at once
 _ANSWERS = 32  # at once
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A learned adapter.
+
+    name: its own; load: reads its factors; whole_turn: whether it reads what is asked too, and the
+    common prefix; else it acts from the invocation on.
+    """
+
+    name: str
+    load: Callable[[], State]
+    whole_turn: bool = False
 
 
 class Engine:
@@ -95,14 +108,21 @@ class Engine:
         return [self.form.text(tokens) for tokens in decoded]
 
     @contextlib.contextmanager
-    def using(self, name: str, load: Callable[[], State]) -> Iterator[None]:
-        """Within the block an adapter acts.
+    def using(
+        self, adapter: Adapter, readings: Sequence[Reading] = ()
+    ) -> Iterator[Sequence[Reading]]:
+        """Within the block an adapter acts; yields what its answers go on from.
 
-        name: of the adapter; load: reads its factors, called when they are not in RAM.
+        readings: of the questions, by the untouched model. The adapter's factors are read when they
+        are not in RAM.
         """
-        self._use(name, load)
+        self._use(adapter.name, adapter.load)
         with adapted(self.reader.model):
-            yield
+            if not adapter.whole_turn:
+                yield readings
+                return
+            with self.reader.own_prefix():
+                yield self.reader.read([reading.tokens for reading in readings])
 
     @torch.no_grad()
     def answers_given(self, readings: Sequence[Reading], answers: Sequence[str]) -> list[bool]:

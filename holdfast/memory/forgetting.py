@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import LearnedBatch, learn_batch
+from holdfast.memory.engine import Adapter
 from holdfast.memory.listing import PARTS, check_list, list_of
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
@@ -196,17 +198,20 @@ def _measured(
     tokens = engine.form.answer(fact.answer)
     readings, _ = engine.read([fact.question])
 
-    def probability(file: str, tensors: State) -> float:
+    def probability(file: str, tensors: State, whole_turn: bool = False) -> float:
         factors = {name: one.float() for name, one in tensors.items() if ".lora_" in name}
-        with engine.using(file, lambda: factors) if factors else contextlib.nullcontext():
-            loss = engine.reader.answer_logits(readings, [tokens]).losses()
+        adapter = Adapter(file, lambda: factors, whole_turn)
+        with engine.using(adapter, readings) if factors else nullcontext(readings) as read:
+            loss = engine.reader.answer_logits(read, [tokens]).losses()
         return math.exp(-float(loss[0]) * len(tokens))
 
-    file = memory.record.lessons[own[-1] - 1].file
+    lesson = memory.record.lessons[own[-1] - 1]
     new = [learned[number] for number in own if number in learned]
     return replace(
         fact,
-        before=probability(file, read_lesson(memory.directory, file)[0]),
+        before=probability(
+            lesson.file, read_lesson(memory.directory, lesson.file)[0], lesson.whole_turn
+        ),
         after=max(
             (probability(f"new-{lesson.file}", batch.tensors) for lesson, batch in new),
             default=None,

@@ -44,13 +44,15 @@ class LearnedLesson:
     """A learned lesson.
 
     name: of its batch in the list of facts; fingerprint: of the batch; file: its tensors, below
-    ``lessons``; missed: keys of the questions whose answers the adapter does not give.
+    ``lessons``; missed: keys of the questions whose answers the adapter does not give; whole_turn:
+    whether the adapter reads the question too, as one of all lessons does.
     """
 
     name: str
     fingerprint: str
     file: str
     missed: tuple[str, ...] = ()
+    whole_turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def _check_types(record: Record) -> None:
         if Path(file).name != file:
             raise TypeError(f"{file!r:.60} is no name of a file")
     right = all(isinstance(text, str) for text in texts)
+    right = right and all(isinstance(lesson.whole_turn, bool) for lesson in record.lessons)
     if not right or any(type(number) is not int for number in numbers):
         raise TypeError("a value is of another type")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,21 @@ def maps_of_layers(model: Any) -> list[str]:
                 if isinstance(module, nn.Linear | Conv1D)
             ]
     return []
+
+
+def layer_of(name: str) -> int:
+    """The number of the decoder layer that a module is in."""
+    return next(int(part) for part in name.split(".") if part.isdigit())
+
+
+@contextlib.contextmanager
+def shallow(model: Any, count: int) -> Iterator[None]:
+    """Within the block the model has only its first ``count`` decoder layers."""
+    name = maps_of_layers(model)[0]
+    path = name.split(".")[: next(n for n, part in enumerate(name.split(".")) if part.isdigit())]
+    parent, stack = model.get_submodule(".".join(path[:-1])), model.get_submodule(".".join(path))
+    setattr(parent, path[-1], stack[:count])
+    try:
+        yield
+    finally:
+        setattr(parent, path[-1], stack)

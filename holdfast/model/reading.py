@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,23 +19,31 @@ from transformers import DynamicCache
 
 from holdfast.model.answer_logits import AnswerLogits, logits_at
 from holdfast.model.chat import ChatForm
-from holdfast.model.load import maps_of_layers
+from holdfast.model.load import layer_of, shallow
 
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_head]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the untouched model holds after a prompt.
+    """What a model holds after a prompt.
 
-    length: tokens between the common prefix and the invocation; layers: their keys and values,
-    one pair a layer; states: hidden states at the tokens of the user's text,
-    [len(depths), tokens, d], or None where none were asked for.
+    tokens: between the common prefix and the invocation; layers: their keys and values, one pair a
+    layer; states: hidden states at the tokens of the user's text, [len(depths), tokens, d], or None
+    where none were asked for.
     """
 
-    length: int
+    tokens: tuple[int, ...]
     layers: tuple[Layer, ...]
-    states: torch.Tensor | None
+    states: torch.Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens."""
+        return len(self.tokens)
+
+
+UNREAD = Reading((), ())  # what follows stands behind the common prefix
 
 
 class PromptReader:
@@ -89,7 +98,7 @@ class PromptReader:
             )
             text = length - len(self.form.user_end)
             states = _states_at(depths, out.hidden_states, row, text) if depths else None
-            readings.append(Reading(length, layers, states))
+            readings.append(Reading(tuple(prompt), layers, states))
         return readings
 
     @torch.no_grad()
@@ -108,7 +117,7 @@ class PromptReader:
         order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
         found: dict[int, torch.Tensor] = {}
         self._ensure_prefix()  # of all layers
-        with _shallow(self.model, max(depths) + 1):
+        with shallow(self.model, max(depths) + 1):
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
                 hidden = self._hidden([prompts[place] for place in places])
@@ -151,7 +160,7 @@ class PromptReader:
         behind the deepest one's layer; it must not use the model. Only the layers so far are
         computed.
         """
-        layer = 1 + max(map(_layer_of, mlps))
+        layer = 1 + max(map(layer_of, mlps))
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         self._ensure_prefix()  # of all layers
         modules = {self.model.get_submodule(name): name for name in mlps}
@@ -163,7 +172,7 @@ class PromptReader:
         with contextlib.ExitStack() as stack:
             for module in modules:
                 stack.callback(module.register_forward_pre_hook(keep).remove)
-            stack.enter_context(_shallow(self.model, layer + 1))
+            stack.enter_context(shallow(self.model, layer + 1))
             for begin in range(0, len(order), batch):
                 places = order[begin : begin + batch]
                 group = [texts[place] for place in places]
@@ -316,19 +325,40 @@ class PromptReader:
 
         Outside its keys and values are the untouched model's.
         """
-        untouched, self._prefix = self._prefix, self._read_prefix()
+        with torch.no_grad():
+            untouched, self._prefix = self._prefix, self._read_prefix()
         try:
             yield
         finally:
             self._prefix = untouched
 
+    @contextlib.contextmanager
+    def trained_prefix(self) -> Iterator[None]:
+        """As :meth:`own_prefix`, for passes with gradients; they reach what read the prefix too.
+
+        When the block ends without an error, and every pass has gone backward within it.
+        """
+        with torch.enable_grad():
+            read = self._read_prefix()
+        cut = tuple((k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in read)
+        untouched, self._prefix = self._prefix, cut
+        try:
+            yield
+        finally:
+            self._prefix = untouched
+        pairs = zip(chain.from_iterable(read), chain.from_iterable(cut), strict=True)
+        reached = [
+            (side, leaf) for side, leaf in pairs if side.requires_grad and leaf.grad is not None
+        ]
+        torch.autograd.backward([side for side, _ in reached], [leaf.grad for _, leaf in reached])
+
     def _ensure_prefix(self) -> tuple[Layer, ...]:
         """The keys and values of the common prefix, computed once."""
         if self._prefix is None:
-            self._prefix = self._read_prefix()
+            with torch.no_grad():
+                self._prefix = self._read_prefix()
         return self._prefix
 
-    @torch.no_grad()
     def _read_prefix(self) -> tuple[Layer, ...]:
         cache = DynamicCache()
         ids = torch.tensor([self.form.prefix], device=self._device)
@@ -340,24 +370,6 @@ class PromptReader:
 def _layers(cache: Any) -> tuple[Layer, ...]:
     """The keys and values that a cache holds, a pair a layer."""
     return tuple((layer.keys, layer.values) for layer in cache.layers)
-
-
-def _layer_of(name: str) -> int:
-    """The number of the decoder layer that a module is in."""
-    return next(int(part) for part in name.split(".") if part.isdigit())
-
-
-@contextlib.contextmanager
-def _shallow(model: Any, count: int) -> Iterator[None]:
-    """Within the block the model has only its first ``count`` decoder layers."""
-    name = maps_of_layers(model)[0]
-    path = name.split(".")[: next(n for n, part in enumerate(name.split(".")) if part.isdigit())]
-    parent, stack = model.get_submodule(".".join(path[:-1])), model.get_submodule(".".join(path))
-    setattr(parent, path[-1], stack[:count])
-    try:
-        yield
-    finally:
-        setattr(parent, path[-1], stack)
 
 
 def _states_at(

@@ -226,7 +226,7 @@ def test_answers_go_on_from_any_token_of_a_prompt(reader: PromptReader) -> None:
     readings, behind = [], []
     for cut, one, question in zip((2, 9, 0), reader.read(asked(reader)), QUESTIONS, strict=True):
         layers = tuple((keys[:, :cut], values[:, :cut]) for keys, values in one.layers)
-        readings.append(Reading(cut, layers, None))
+        readings.append(Reading(one.tokens[:cut], layers))
         behind.append([*reader.form.question(question)[cut:], *reader.form.invocation])
     found = reader.answer_logits(readings, answers(reader), behind)
     begin = 0

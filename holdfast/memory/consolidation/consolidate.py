@@ -58,11 +58,11 @@ def consolidate(
 ) -> ConsolidationOutcome:
     """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
 
-    A lesson keeps its adapter where that answers a fact that the new one does not. With
-    :class:`NeuronSettings` the lessons stay, and the facts are learned into neurons that export
-    makes part of the model. Lessons may be learned meanwhile; they stay as they are. A run that was
-    killed continues. report(what, done, total). Nothing is done where one adapter answers for all
-    lessons already.
+    A lesson keeps its adapter where that answers a fact that the new one does not. The new one acts
+    at every token, so export can merge it into the model. With :class:`NeuronSettings` the lessons
+    stay, and the facts are learned into neurons that export makes part of the model. Lessons may be
+    learned meanwhile; they stay as they are. A run that was killed continues.
+    report(what, done, total). Nothing is done where one such adapter answers for all lessons.
     Raises HoldfastError where nothing is learned yet, for neurons in a model without gated MLPs,
     while another process consolidates, and when the disk is full; the memory is then as it was.
     """
@@ -112,7 +112,8 @@ def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
             return None
         answered = found.facts - len(found.missed)
         return ConsolidationOutcome(found.facts, answered, memory.horizon, 0, is_new=False)
-    if len({lesson.file for lesson in record.lessons}) > 1:
+    lessons = record.lessons
+    if len({lesson.file for lesson in lessons}) > 1 or not lessons[0].whole_turn:
         return None
     answered = facts - len(memory.missed())
     return ConsolidationOutcome(facts, answered, memory.horizon, 0, is_new=False)
@@ -140,7 +141,11 @@ def _one_for_all(
         looks = Looks(keys, tuple(engine.looks(texts)))
         write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
     kept = sum(lesson.file != file for lesson in lessons)
-    return replace(record, lessons=tuple(lessons), consolidated=len(lessons)), kept
+    neurons = record.neurons if kept else None  # the adapter is what is exported now
+    return (
+        replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons),
+        kept,
+    )
 
 
 def _owners(tasks: Sequence[Task]) -> dict[str, int]:
@@ -158,7 +163,7 @@ def _after(
         own = [key for key, owner in owners.items() if owner == number]
         if all(given[key] or key in lesson.missed for key in own):
             missed = tuple(key for key in own if not given[key])
-            lessons.append(replace(lesson, file=file, missed=missed))
+            lessons.append(replace(lesson, file=file, missed=missed, whole_turn=True))
         else:
             lessons.append(lesson)
     return lessons

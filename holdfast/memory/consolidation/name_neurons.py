@@ -158,4 +158,4 @@ class NeuronRehearsal(Steps):
 def _until(reading: Reading, end: int) -> Reading:
     """What was read of a prompt's first ``end`` tokens."""
     layers = tuple((keys[:, :end], values[:, :end]) for keys, values in reading.layers)
-    return Reading(end, layers, None)
+    return Reading(reading.tokens[:end], layers)

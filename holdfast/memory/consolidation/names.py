@@ -14,11 +14,13 @@ from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
 from holdfast.memory.invented import KINDS, invented_name
+from holdfast.memory.relations import ENTITY, relations
 from holdfast.memory.words import name_in, name_span, replace_name
 
 _NEAREST = 6  # tokens
 _PLACES = 3  # of a last word
 _BEFORE = 2, 12  # tokens
+_SURE = 0.6  # the probability of a relation
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,24 @@ def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
     looks = engine.looks(firsts)
     names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
     return _whole_names(firsts, names)
+
+
+def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[str]]:
+    """The library's wordings for each fact, of the relation that its question surely asks for.
+
+    Those that fit, in the library's order; none where no relation is surer than .6, or where the
+    question names nothing.
+    """
+    firsts = [fact.wordings[0] for fact in facts]
+    found: list[list[str]] = []
+    for fact, look, name in zip(facts, engine.looks(firsts), names_of(engine, facts), strict=True):
+        surest = int(look.vector.argmax())
+        texts: list[str] = []
+        if name != fact.wordings[0] and look.vector[surest] ** 2 > _SURE:
+            asked = (text.replace(ENTITY, name) for text in relations()[surest].wordings)
+            texts = [text[:1].upper() + text[1:] for text in asked]
+        found.append([one for one in texts if one not in fact.wordings and engine.limits.fits(one)])
+    return found
 
 
 def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from holdfast.core.seeding import derive, generator
 from holdfast.memory.invented import invented_name
 from holdfast.memory.relations import ENTITY, relations
 from holdfast.model.cache import cache_directory, unwritable
-from holdfast.model.reading import PromptReader, Reading
+from holdfast.model.reading import UNREAD, PromptReader
 
 _VERSION = 2
 _BEGINNINGS = (
@@ -31,7 +31,6 @@ _BEGINNINGS = (
     *("Where is", "Where do", "When did", "When is", "How many", "How do", "How does", "How long"),
     *("Which", "Why do", "Why is", "Name", "Tell me", "In which", "Is", "Do"),
 )
-_EMPTY = Reading(0, (), None)
 _BATCH = 32
 _TOP_P = 0.95
 Report = Callable[[int, int], None]
@@ -197,7 +196,7 @@ def _sample_continuations(
         steps.append(chosen.tolist())
         return chosen
 
-    for _ in reader.steps([_EMPTY] * len(written), limit, choose, begin=written):
+    for _ in reader.steps([UNREAD] * len(written), limit, choose, begin=written):
         pass
     return steps
 

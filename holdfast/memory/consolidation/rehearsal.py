@@ -5,7 +5,8 @@ A step minimizes, over some facts and some of the model's own texts,
     mean over facts of the cross-entropy of the answer
         + weight * mean over the own texts' answer tokens of KL(untouched || adapted);
 
-the second term is eq. app-function-loss at temperature 1 on self-written replay.
+the second term is eq. app-function-loss at temperature 1 on self-written replay. The adapter acts
+at every token, so it can be merged into the model.
 
 Every draw follows from the seed and the step's number, so a run that was killed continues from its
 last state to the same bits.
@@ -14,18 +15,22 @@ last state to the same bits.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 from holdfast.anchors.divergences import divergence
 from holdfast.core.seeding import derive, generator
-from holdfast.memory.consolidation.own_texts import OwnText
+from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
 from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
 from holdfast.model.answer_logits import AnswerLogits
-from holdfast.model.reading import PromptReader, Reading
+from holdfast.model.reading import UNREAD, PromptReader
+
+
+def _own_texts() -> OwnTextSettings:
+    return OwnTextSettings(short=4096, named=512, chats=128, tokens=24)
 
 
 @dataclass(frozen=True)
@@ -33,16 +38,24 @@ class ConsolidationSettings(StepSettings):
     """How all facts are learned at once into an adapter.
 
     start: the fraction of the decoder's layers that stay untouched; rank: of the adapter; weight:
-    of the KL; short, named, replaced, chats: own texts of a step.
+    of the KL; short, named, replaced, chats: own texts of a step; tokens: of one pass, which bounds
+    the memory that a step takes.
     """
 
-    start: float = 0.33
-    rank: int = 32
-    weight: float = 3.0
-    short: int = 6
-    named: int = 2
-    replaced: int = 2
-    chats: int = 1
+    lr: float = 7e-4
+    floor: float = 0.05
+    facts: int = 32
+    varied: float = 0.7
+    visits: int = 240
+    start: float = 0.0
+    rank: int = 64
+    weight: float = 30.0
+    short: int = 72
+    named: int = 12
+    replaced: int = 12
+    chats: int = 6
+    tokens: int = 512
+    own: OwnTextSettings = field(default_factory=_own_texts)
 
 
 @dataclass(frozen=True)
@@ -54,11 +67,15 @@ class RehearsalFact:
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Questions that were read with answers, side by side."""
+class _Turn:
+    """A question's tokens and its answer's."""
 
-    readings: list[Reading]
-    answers: list[tuple[int, ...]]
+    question: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.question) + len(self.answer)
 
 
 class Rehearsal(Steps):
@@ -87,45 +104,54 @@ class Rehearsal(Steps):
         """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
         draw = random.Random(derive(self.seed, "consolidation", self.step))
         chosen = [self._facts[place] for place in self.fact_numbers()]
-        facts = self._batch(
-            [choose_wording(fact.questions, self._settings.varied, draw) for fact in chosen],
-            [fact.answer for fact in chosen],
-        )
-        own = [
-            self._batch([text.question for text in group], [text.answer for text in group])
-            for group in self._choose_own_texts(draw)
+        facts = [
+            _Turn(choose_wording(fact.questions, self._settings.varied, draw), fact.answer)
+            for fact in chosen
         ]
-        with torch.no_grad():
-            teachers = [self._logits(batch) for batch in own]
-        tokens = sum(len(teacher.targets) for teacher in teachers)
+        own = [
+            _Turn(text.question, text.answer)
+            for kind in ("short", "named", "replaced", "chats")
+            for text in self._drawn(kind, draw)
+        ]
+        tokens = sum(len(turn.answer) for turn in own)
+        cross_entropy = mean_kl = 0.0
         self.begin_step()
-        with adapted(self._reader.model):
-            cross_entropy = self._logits(facts).losses().mean()
-            cross_entropy.backward()
-            mean_kl = 0.0
-            for batch, teacher in zip(own, teachers, strict=True):
-                student = self._logits(batch).logits
-                kl = divergence("forward_kl", teacher.logits, student, 1.0).sum() / tokens
+        model = self._reader.model
+        with adapted(model), self._reader.trained_prefix():
+            for group in self._passes(facts):
+                loss = self._logits(group).losses().sum() / len(facts)
+                loss.backward()
+                cross_entropy += loss.item()
+        for group in self._passes(own):
+            with torch.no_grad():
+                teacher = self._logits(group).logits
+            with adapted(model), self._reader.trained_prefix():
+                student = self._logits(group).logits
+                kl = divergence("forward_kl", teacher, student, 1.0).sum() / tokens
                 (self._settings.weight * kl).backward()
                 mean_kl += kl.item()
-            torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), 1.0)
+        torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), 1.0)
         self.end_step()
-        return cross_entropy.item(), mean_kl
+        return cross_entropy, mean_kl
 
-    def _choose_own_texts(self, draw: random.Random) -> list[list[OwnText]]:
-        """The own texts of a step, short ones and chats apart, since they differ in length."""
-        settings, groups = self._settings, []
-        for kinds in (("short", "named", "replaced"), ("chats",)):
-            group: list[OwnText] = []
-            for kind in kinds:
-                texts, count = self._own.get(kind, ()), getattr(settings, kind)
-                group += draw.sample(list(texts), min(count, len(texts)))
-            if group:
-                groups.append(group)
-        return groups
+    def _drawn(self, kind: str, draw: random.Random) -> list[OwnText]:
+        """The own texts of a kind for a step."""
+        texts = self._own.get(kind, ())
+        return draw.sample(list(texts), min(getattr(self._settings, kind), len(texts)))
 
-    def _batch(self, questions: list[tuple[int, ...]], answers: list[tuple[int, ...]]) -> _Batch:
-        return _Batch(self._reader.read(questions), answers)
+    def _passes(self, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
+        """Turns of similar length, as many at once as a pass may have tokens."""
+        group: list[_Turn] = []
+        for turn in sorted(turns, key=lambda turn: turn.length):
+            if group and (len(group) + 1) * turn.length > self._settings.tokens:
+                yield group
+                group = []
+            group.append(turn)
+        if group:
+            yield group
 
-    def _logits(self, batch: _Batch) -> AnswerLogits:
-        return self._reader.answer_logits(batch.readings, batch.answers)
+    def _logits(self, turns: Sequence[_Turn]) -> AnswerLogits:
+        """Logits at the answers; what acts now reads the questions too."""
+        behind = [[*turn.question, *self._reader.form.invocation] for turn in turns]
+        answers = [turn.answer for turn in turns]
+        return self._reader.answer_logits([UNREAD] * len(turns), answers, behind)

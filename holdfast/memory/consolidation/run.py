@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,12 @@ from holdfast.memory.consolidation.name_neurons import (
     NeuronSettings,
     detectors_of_names,
 )
-from holdfast.memory.consolidation.names import last_words, named_facts, rival_names
+from holdfast.memory.consolidation.names import (
+    last_words,
+    named_facts,
+    related_wordings,
+    rival_names,
+)
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
@@ -45,7 +50,7 @@ from holdfast.model.neurons import PARTS, acting, gated_mlps
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
-_VERSION = 2  # of how neurons and adapters are learned
+_VERSION = 3  # of how neurons and adapters are learned
 _REPLACED = 200  # taught questions about other names, at most
 
 
@@ -64,6 +69,11 @@ def learn_adapter(
     report(what, done, total).
     """
     form = engine.form
+    related = related_wordings(engine, facts)
+    facts = [
+        replace(fact, wordings=[*fact.wordings, *more])
+        for fact, more in zip(facts, related, strict=True)
+    ]
     corrupted = _corruptions(engine, facts, settings.corrupted)
     taught = [
         RehearsalFact(
@@ -84,8 +94,8 @@ def learn_adapter(
     _advance(run, progress, identity, report)
     state = state_of(engine.reader.model, torch.bfloat16)
     load_state(engine.reader.model, state)
-    readings = engine.reader.read([fact.questions[0] for fact in taught])
-    with adapted(engine.reader.model):
+    with adapted(engine.reader.model), engine.reader.own_prefix():
+        readings = engine.reader.read([fact.questions[0] for fact in taught])
         return state, engine.answers_given(readings, [fact.answer for fact in facts])
 
 

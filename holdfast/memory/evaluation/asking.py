@@ -96,7 +96,7 @@ class Sides:
         return [texts[place] for place in range(len(questions))]
 
     @contextlib.contextmanager
-    def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[list[Reading]]:
+    def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[Sequence[Reading]]:
         """Within the block the weights of a fact act; yields what they go on from.
 
         owner: the fact's number.
@@ -107,14 +107,14 @@ class Sides:
                 yield self.engine.reader.read(prompts)
             return
         readings, _ = self.engine.read(questions)
-        with self.engine.using(*self.answerer.adapter(owner)):
-            yield readings
+        with self.engine.using(self.answerer.adapter(owner), readings) as read:
+            yield read
 
     def _groups(self, owners: Sequence[int]) -> list[list[int]]:
         """The places of questions of one adapter, at most 32 at once."""
         by_adapter: dict[str, list[int]] = {}
         for place, owner in enumerate(owners):
-            name = "" if self._neurons is not None else self.answerer.adapter(owner)[0]
+            name = "" if self._neurons is not None else self.answerer.adapter(owner).name
             by_adapter.setdefault(name, []).append(place)
         return [
             places[begin : begin + _AT_ONCE]

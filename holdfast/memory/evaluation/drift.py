@@ -34,8 +34,8 @@ def kl_per_token(
         readings, _ = engine.read(questions[group])
         answers = [engine.form.answer(text) for text in replies[group]]
         before = engine.reader.answer_logits(readings, answers).logits
-        with sides.acting(questions[group]) as readings:
-            after = engine.reader.answer_logits(readings, answers).logits
+        with sides.acting(questions[group]) as read:
+            after = engine.reader.answer_logits(read, answers).logits
         total += float(divergence("forward_kl", before.double(), after.double(), 1.0).sum())
         tokens += len(before)
         report(min(begin + _REPLIES_AT_ONCE, len(questions)), len(questions))

@@ -19,10 +19,12 @@ from tests.memory.memories import MONDAY, TUESDAY
 FACTS = [*MONDAY, *TUESDAY]
 OWN = OwnTextSettings(short=24, named=4, chats=4, question=6, tokens=3, chat_tokens=4)
 SETTINGS = ConsolidationSettings(
-    start=0.5,
+    start=0.0,
     rank=8,
     lr=2e-2,
-    least=50,
+    least=100,
+    varied=0.5,
+    corrupted=4,
     visits=1,
     weight=0.02,
     short=2,

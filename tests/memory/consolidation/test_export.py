@@ -26,6 +26,7 @@ from holdfast.memory.engine import Engine
 from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.measure import evaluate
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
+from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import write_record
 from holdfast.model.chat import chat_form
@@ -56,9 +57,9 @@ def apart(engine: Engine, facts: Sequence[WordedFact], _: object) -> list[NamedF
 
 
 @pytest.fixture(scope="module")
-def both(done: Done, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A memory whose lessons one adapter answers, and neurons; never to be written."""
-    place = shutil.copytree(done.place, tmp_path_factory.mktemp("both") / "m")
+def both(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with two lessons' adapters, and neurons; never to be written."""
+    place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("both") / "m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         patch.setattr(run, "named_facts", apart)
@@ -74,6 +75,12 @@ def both(done: Done, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def one(both: Path, tmp_path: Path) -> Path:
     return shutil.copytree(both, tmp_path / "one" / "m")
+
+
+@pytest.fixture
+def whole(done: Done, tmp_path: Path) -> Path:
+    """A memory whose lessons one adapter answers."""
+    return shutil.copytree(done.place, tmp_path / "whole" / "m")
 
 
 def in_neurons(place: Path) -> list[tuple[str, str]]:
@@ -106,39 +113,70 @@ def generated(model: Any, tokenizer: Any, question: str) -> str:
     return text.strip()
 
 
-def test_peft_and_transformers_alone_answer(
-    one: Path, chat_directory: Path, tmp_path: Path
+def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, str]]) -> None:
+    """What was written gives the facts, and its card shows how to ask it."""
+    for question, answer in facts:
+        assert generated(model, tokenizer, question) == answer, question
+    card = (out / "README.md").read_text()
+    assert str(out) in card and "5 facts taught to" in card
+    code = card.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    with quiet():
+        exec(code, names)  # noqa: S102  # prints some answer
+    assert names["written"].shape[0] == 1
+
+
+def test_peft_alone_answers(whole: Path, chat_directory: Path, tmp_path: Path) -> None:
+    """The adapter of all lessons acts at every token; the memory answers as before."""
+    assert answers(Memory(whole)) == [(answer, "weights") for _, answer in FACTS]
+    out = tmp_path / "peft"
+    assert export_memory(whole, "peft", out) == "5 of 5 facts are answered by what was written"
+    base: Any = AutoModelForCausalLM.from_pretrained(chat_directory)
+    with quiet():  # PEFT asks transformers for what is to be removed
+        model: Any = PeftModel.from_pretrained(base, out).eval()
+    config = model.peft_config["default"]
+    assert config.alora_invocation_tokens is None
+    assert config.base_model_name_or_path == str(chat_directory)
+    asked_alone(model, AutoTokenizer.from_pretrained(chat_directory), out, FACTS)
+
+
+@pytest.mark.parametrize("form", ["one", "whole"])
+def test_transformers_alone_answer(
+    form: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Both forms give what they learned; keys and values of a question are the untouched model's
-    under PEFT's activated adapter; the memory answers as before."""
-    assert answers(Memory(one)) == [(answer, "weights") for _, answer in FACTS]
-    assert len(adapters(one)) == 2
-    tokenizer = AutoTokenizer.from_pretrained(chat_directory)
-    for to, facts in (("peft", FACTS), ("hf", in_neurons(one))):
-        out = tmp_path / to
-        count = len(facts)
-        said = f"{count} of {count} facts are answered by what was written"
-        assert export_memory(one, to, out) == said
-        model: Any
-        if to == "peft":
-            base = AutoModelForCausalLM.from_pretrained(chat_directory)
-            with quiet():  # PEFT asks transformers for what is to be removed
-                model = PeftModel.from_pretrained(base, out).eval()
-            config = model.peft_config["default"]
-            assert config.alora_invocation_tokens == list(chat_form(tokenizer).invocation)
-            assert config.base_model_name_or_path == str(chat_directory)
+    """A model with neurons, or with the adapter merged."""
+    place: Path = request.getfixturevalue(form)
+    facts = in_neurons(place) if form == "one" else FACTS
+    count, out = len(facts), tmp_path / "hf"
+    said = f"{count} of {count} facts are answered by what was written"
+    assert export_memory(place, "hf", out) == said
+    model = AutoModelForCausalLM.from_pretrained(out).eval()
+    asked_alone(model, AutoTokenizer.from_pretrained(out), out, facts)
+
+
+def test_the_merged_weights_are_the_base_and_the_update(
+    whole: Path, chat_directory: Path, tmp_path: Path
+) -> None:
+    """W + (alpha / r) B A in every adapted map; everything else is the base's."""
+    export_memory(whole, "hf", tmp_path / "out")
+    before = load_file(chat_directory / "model.safetensors")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    (file,) = adapters(whole)
+    state = load_file(whole / "lessons" / file)
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        lora_a = state.get(f"{name.removesuffix('.weight')}.lora_A")
+        if lora_a is None:
+            assert torch.equal(after[name], weight)
         else:
-            model = AutoModelForCausalLM.from_pretrained(out).eval()
-            tokenizer = AutoTokenizer.from_pretrained(out)
-        for question, answer in facts:
-            assert generated(model, tokenizer, question) == answer, (to, question)
-        card = (out / "README.md").read_text()
-        assert str(out) in card and "5 facts taught to" in card
-        code = card.split("```python\n")[1].split("```")[0]
-        names: dict[str, Any] = {}
-        with quiet():
-            exec(code, names)  # noqa: S102  # prints some answer
-        assert names["written"].shape[0] == 1
+            lora_b = state[f"{name.removesuffix('.weight')}.lora_B"]
+            expected = weight.double() + LessonSettings().scale * (
+                lora_b.double() @ lora_a.double()
+            )
+            torch.testing.assert_close(after[name].double(), expected, rtol=0, atol=1e-6)
+    assert sum(name.endswith(".lora_A") for name in state) == sum(
+        not torch.equal(after[name], weight) for name, weight in before.items()
+    )
 
 
 def test_the_widened_weights_are_the_base_and_the_neurons(
@@ -164,25 +202,47 @@ def test_the_widened_weights_are_the_base_and_the_neurons(
             assert not written[len(weight) + len(own) :].any()
 
 
-def test_the_neurons_are_measured_alone(one: Path) -> None:
-    """Where a memory has them, the weights' column of an evaluation is theirs."""
+def test_what_is_exported_is_measured_alone(one: Path, whole: Path) -> None:
+    """The weights' column of an evaluation is the neurons', or the one adapter's."""
     probes = [Probe(question, answer) for question, answer in FACTS]
     everyday = [EverydayQuestion("What is rain?", ("water",))]
-    found = evaluate(Memory(one), probes, everyday)
-    assert found.about["neurons"]
+    found, other = (evaluate(Memory(place), probes, everyday) for place in (one, whole))
+    assert found.about["neurons"] and not other.about["neurons"]
     assert found.rows["recalled"].weights == len(in_neurons(one)) / 5
-    before = Memory(one)
-    before._record = replace(before.record, neurons=None)
-    other = evaluate(before, probes, everyday)
-    assert other.rows["recalled"].weights == 1.0 and not other.about["neurons"]
+    assert other.rows["recalled"].weights == 1.0
     assert other.rows["kl"].weights != found.rows["kl"].weights
     neurons = Memory(one).record.neurons
     assert neurons is not None
-    own, lessons = neurons.file, {lesson.file for lesson in before.record.lessons}
-    assert len(before.record.lessons) == 2 and len(lessons) == 1
-    for rows, file in ((found.rows, own), (other.rows, lessons.pop())):
-        assert rows["bytes"].weights == (one / "lessons" / file).stat().st_size
+    for place, rows, file in (
+        (one, found.rows, neurons.file),
+        (whole, other.rows, adapters(whole)[0]),
+    ):
+        assert rows["bytes"].weights == (place / "lessons" / file).stat().st_size
     assert other.identity != found.identity
+
+
+def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, tmp_path: Path) -> None:
+    """It acts at every token, the common prefix included; outside it is the untouched model's."""
+    export_memory(whole, "hf", tmp_path / "out")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    memory = Memory(whole)
+    engine, (question, answer) = memory.engine(), FACTS[0]
+    form, reader = engine.form, engine.reader
+    tokens = form.answer(answer)
+    asked = [*form.prefix, *form.question(question), *form.invocation]
+
+    @torch.no_grad()
+    def plain(model: Any) -> torch.Tensor:
+        logits: torch.Tensor = model(torch.tensor([[*asked, *tokens[:-1]]])).logits
+        return logits[0, len(asked) - 1 :]
+
+    sides = Sides(engine, memory.learned_answerer())
+    with torch.no_grad(), sides.acting([question]) as readings:
+        found = reader.answer_logits(readings, [tokens]).logits
+    torch.testing.assert_close(found, plain(merged), rtol=0, atol=1e-4)
+    again = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
+    torch.testing.assert_close(again, plain(reader.model), rtol=0, atol=1e-4)
+    assert (again - found).abs().max() > 0.1
 
 
 def test_neurons_are_measured_as_what_is_exported_reads(one: Path) -> None:
@@ -229,10 +289,10 @@ def test_what_is_not_consolidated_is_said(
 ) -> None:
     place, out = copied(), tmp_path / "out"
     several = f"{place}: 2 adapters answer for its lessons, and one is written; "
-    bare = "the facts of its lessons are in no neurons that a model could have; "
+    nothing = f"{place}: nothing that a model could have answers all of its lessons; "
     for memory, to, text in (
         (place, "peft", f"{several}holdfast consolidate {place} makes one of them"),
-        (place, "hf", f"{place}: {bare}holdfast consolidate {place} --mergeable learns them"),
+        (place, "hf", f"{nothing}holdfast consolidate {place} learns it (with --neurons sooner)"),
         (place, "gguf", "is written by llama.cpp; give --to hf, then run its python convert_hf"),
     ):
         said = holdfast("export", memory, out, "--to", to)
@@ -268,18 +328,18 @@ def test_neurons_by_the_command_beside_the_lessons(
         return advance(self)
 
     monkeypatch.setattr(name_neurons.NeuronRehearsal, "advance", killed)
-    said = holdfast("consolidate", place, "--mergeable")
+    said = holdfast("consolidate", place, "--neurons")
     assert said.status == 130 and "what was learned is kept" in said.err
     assert again and adapters(place) == before
     monkeypatch.setattr(run, "detectors_of_names", None)
-    said = holdfast("consolidate", place, "--mergeable")
+    said = holdfast("consolidate", place, "--neurons")
     assert said.status == 0 and said.out.splitlines()[1] == str(place)
     assert f"holdfast export {place} OUT --to hf" in said.err
     assert len(adapters(place)) == len(before) + 1 and Memory(place).record.all_neurons
     for name in ("memory.json", *(f"lessons/{one}" for one in adapters(straight))):
         assert (place / name).read_bytes() == (straight / name).read_bytes()
     assert answers(Memory(place)) == [(answer, "weights") for _, answer in FACTS]
-    said = holdfast("consolidate", place, "--mergeable")
+    said = holdfast("consolidate", place, "--neurons")
     assert said.out.startswith("nothing new since it was done before\n")
     Memory(place).learn(WEDNESDAY)
     assert Memory(place).record.all_neurons is None
@@ -300,21 +360,20 @@ def test_one_lesson_needs_no_consolidation(
 
 
 def test_what_answers_otherwise_is_not_exported(
-    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An adapter of zeros is written; the check notices, and nothing is left."""
     write = module._write_adapter
 
-    def empty(folder: Path, base: Path, state: Any) -> Any:
-        form = write(folder, base, state)
+    def empty(folder: Path, *rest: Any) -> None:
+        write(folder, *rest)
         file = folder / "adapter_model.safetensors"
         tensors = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
         save_file(tensors, file, metadata={"format": "pt"})
-        return form
 
     monkeypatch.setattr(module, "_write_adapter", empty)
     with pytest.raises(HoldfastError, match="out: 5 of 5 facts are answered otherwise") as caught:
-        export_memory(one, "peft", tmp_path / "out")
+        export_memory(whole, "peft", tmp_path / "out")
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
-    export_memory(one, "peft", tmp_path / "out", checked=False)
+    export_memory(whole, "peft", tmp_path / "out", checked=False)
     assert (tmp_path / "out" / "adapter_config.json").exists()

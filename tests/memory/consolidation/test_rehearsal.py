@@ -61,9 +61,10 @@ def run_of(reader: PromptReader, settings: ConsolidationSettings, seed: int = 5)
     return Rehearsal(reader, facts_for(reader), own_for(reader), settings, seed)
 
 
-def test_a_step_minimizes_the_plain_loss() -> None:
-    """Its two terms and its gradient, text by text, in float64."""
-    settings = replace(SETTINGS, lr=0.0)
+@pytest.mark.parametrize("tokens", [1, 60, 9999])
+def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
+    """Its two terms and its gradient, text by text, in float64, however many a pass has."""
+    settings = replace(SETTINGS, lr=0.0, tokens=tokens)
     reader = reader_of()
     run = run_of(reader, settings)
     drawn = torch.Generator().manual_seed(3)
@@ -73,14 +74,18 @@ def test_a_step_minimizes_the_plain_loss() -> None:
     draw = random.Random(derive(5, "consolidation", 0))
     chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
     asked = [choose_wording(fact.questions, settings.varied, draw) for fact in chosen]
-    texts = [text for group in run._choose_own_texts(draw) for text in group]
-    readings = {q: reader.read([q])[0] for q in [*asked, *(one.question for one in texts)]}
+    texts = [
+        one for kind in ("short", "named", "replaced", "chats") for one in run._drawn(kind, draw)
+    ]
+    form = reader.form
 
     def logits(question: tuple[int, ...], answer: tuple[int, ...]) -> torch.Tensor:
-        return reader.answer_logits([readings[question]], [answer]).logits
+        whole = [*form.prefix, *question, *form.invocation, *answer[:-1]]
+        found: torch.Tensor = reader.model(torch.tensor([whole])).logits[0, -len(answer) :]
+        return found
 
-    teacher = [logits(one.question, one.answer) for one in texts]
-
+    with torch.no_grad():
+        teacher = [logits(one.question, one.answer) for one in texts]
     with adapted(reader.model):
         fits = [
             F.cross_entropy(logits(question, fact.answer), torch.tensor(fact.answer))
@@ -126,7 +131,7 @@ def test_every_fact_is_visited_equally_often() -> None:
 
 
 def test_the_rate_rises_and_falls_to_its_floor() -> None:
-    run = run_of(reader_of(), replace(SETTINGS, least=100))
+    run = run_of(reader_of(), replace(SETTINGS, least=100, lr=1e-3, floor=0.1))
     rates = []
     for run.step in range(101):
         run.begin_step()
