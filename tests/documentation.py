@@ -89,6 +89,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
             "minutes",
         ),
         'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
+        "holdfast merge memory other both": ("minutes",),
         "holdfast consolidate memory": ("minutes",),
         "holdfast consolidate memory --neurons": ("minutes",),
         "holdfast export memory OUT --to hf": ("minutes",),

@@ -319,3 +319,17 @@ def take_place(
     # First, so that a killed call has nothing here that it does not know again.
     write_json(record, sorted({*listed, *names} - {*stale}), parents=True)
     remove_named(directory, {*listed} & {*stale})
+
+
+def check_place(out: Path) -> None:
+    """Raise HoldfastError unless a directory can be made there, or is there and empty."""
+    try:
+        taken = next(out.iterdir(), None)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HoldfastError(
+            f"{out}: is no directory that can be read ({error.strerror}); choose another place"
+        ) from None
+    if taken is not None:
+        raise HoldfastError(f"{out}: holds {taken.name}; choose an empty or a new directory")

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from safetensors import SafetensorError
 
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.files import atomic_directory
+from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import card
 from holdfast.exports.check import Checked, check, expected
 from holdfast.exports.formats import check_peft, write_adapter, write_model
@@ -172,17 +172,3 @@ def _recorded(directory: Path) -> Recorded:
             f"{directory}: is no trajectory (no config.json of one); give the --out of a run"
         )
     return Recorded.read(directory)
-
-
-def check_place(out: Path) -> None:
-    """Raise HoldfastError unless a directory can be made there, or is there and empty."""
-    try:
-        taken = next(out.iterdir(), None)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise HoldfastError(
-            f"{out}: is no directory that can be read ({error.strerror}); choose another place"
-        ) from None
-    if taken is not None:
-        raise HoldfastError(f"{out}: holds {taken.name}; choose an empty or a new directory")

@@ -21,8 +21,7 @@ from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import atomic_directory
-from holdfast.exports.export import check_place
+from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.gguf import command
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.looks import GATE

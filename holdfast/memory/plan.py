@@ -122,6 +122,11 @@ def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
     """The batch's name, made unique; an unnamed batch gets its number in the memory."""
     # Readers number the tasks of a file that does not name them.
     name = str(len(tasks) + 1) if task.name == str(position) else task.name
+    return free_name(name, tasks)
+
+
+def free_name(name: str, tasks: Iterable[Task]) -> str:
+    """A batch's name that none of the tasks has: the name, or with a number behind it."""
     taken = {other.name for other in tasks}
     free, count = name, 1
     while free in taken:
