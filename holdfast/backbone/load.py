@@ -65,7 +65,10 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         )
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
-    model = model if config.quantization != "none" else model.to(device)
+    if config.quantization != "none":
+        _keep_gradients(model)
+    else:
+        model = model.to(device)
     return Backbone(model, tokenizer)
 
 
@@ -76,6 +79,16 @@ def _quantized(config: Backbone.Config, dtype: torch.dtype) -> BitsAndBytesConfi
     return BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
     )
+
+
+def _keep_gradients(model: Any) -> None:
+    """Keep bitsandbytes from packing 4-bit matrices, on processors with AVX512-BF16.
+
+    It does so at the first pass without gradients in evaluation mode, for a product that has none.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def silence_bitsandbytes() -> None:

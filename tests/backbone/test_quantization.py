@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from holdfast import HoldfastError, RunConfig, Trajectory
@@ -40,6 +41,26 @@ def test_a_run_is_continued_to_the_bit(kind: str, tmp_path: Path) -> None:
         for place in ("whole", "parts")
     )
     assert all(one[key].equal(other[key]) and one[key].any() for key in one)
+
+
+def test_four_bits_keep_their_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On processors with AVX512-BF16 too, where the library would pack them after a first pass."""
+    modules = pytest.importorskip("bitsandbytes.nn.modules")
+    monkeypatch.setattr(modules, "has_avx512bf16", lambda: True)
+    base = tmp_path / "base"
+    saved(base, family("qwen3"))
+    model = load.load_backbone(Backbone.Config(name=str(base), quantization="nf4")).model
+    quantized = [one for one in model.modules() if isinstance(one, modules.Linear4bit)]
+    assert quantized and not any(one.support_avx512bf16_for_cpu for one in quantized)
+    ids = torch.tensor([[5, 6, 7]])
+    gradients = []
+    for _ in range(2):
+        embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
+        model.eval()(inputs_embeds=embedded).logits.sum().backward()
+        gradients.append(embedded.grad)
+        with torch.no_grad():
+            model(ids)
+    assert gradients[0].any() and torch.equal(*gradients)
 
 
 def test_a_rule_that_merges_is_refused(tmp_path: Path) -> None:
