@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,6 +69,21 @@ def test_again_it_does_nothing(all_in_one: Path, monkeypatch: pytest.MonkeyPatch
     outcome = consolidate(Memory(all_in_one), SETTINGS)
     assert outcome == ConsolidationOutcome(5, 5, 2, 0, is_new=False)
     assert (all_in_one / "memory.json").read_bytes() == content
+
+
+def test_a_single_lesson_is_learned_for_whole_turns(
+    chat_directory: Path, tmp_path: Path, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it can be merged; once only."""
+    memory = Memory(tmp_path / "m", str(chat_directory))
+    memory.learn(MONDAY)
+    answered = [True] * len(MONDAY)
+    monkeypatch.setattr(module, "learn_adapter", lambda *_: (done.state, answered))
+    for is_new in (True, False):
+        outcome = consolidate(memory, SETTINGS)
+        assert outcome == ConsolidationOutcome(len(MONDAY), len(MONDAY), 1, 0, is_new)
+        assert memory.record.lessons[0].whole_turn
+    assert answers(memory, MONDAY) == RIGHT[: len(MONDAY)]
 
 
 def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_one: Path) -> None:
@@ -306,8 +322,15 @@ def test_what_one_adapter_knew_is_forgotten_by_all_its_lessons(all_in_one: Path)
     """They have adapters of their own again; what waits to be learned at once is begun anew."""
     (all_in_one / PROGRESS_OF_ALL).write_bytes(b"half a consolidation")
     memory = Memory(all_in_one)
+    engine, tokens = memory.engine(), memory.engine().form.answer(FACTS[0][1])
+    readings, _ = engine.read([FACTS[0][0]])
+    with torch.no_grad(), engine.using(memory.answerer().adapter(0), readings) as read:
+        loss = engine.reader.answer_logits(read, [tokens]).losses()[0] * len(tokens)
     found = forget(memory, [FACTS[0][0]])
     assert found.lessons == ("1", "2") and found.others == found.answered == 4
+    before, after = found.facts[0].before, found.facts[0].after
+    assert before == pytest.approx(math.exp(-float(loss)), rel=1e-4)
+    assert after is not None and before > 0.5 > 1e-6 > after
     assert answers(memory, FACTS[1:]) == RIGHT[1:]
     assert memory.reply(FACTS[0][0]).source == "model"
     assert len(adapters(all_in_one)) == 2 and not memory.record.is_consolidated

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from holdfast.memory.batch import WordedFact
@@ -12,10 +13,12 @@ from holdfast.memory.consolidation.names import (
     NamedQuestion,
     last_words,
     named_facts,
+    related_wordings,
     rival_names,
 )
 from holdfast.memory.engine import Engine
 from holdfast.memory.lesson_wordings import corruptions
+from holdfast.memory.relations import relations
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
@@ -159,3 +162,25 @@ def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
     words = [tokens[1:] if tokens[:1] == (3,) else tokens for tokens in behind]
     assert sorted(set(words)) == [*((token,) for token in range(6, 13)), (30, 31)]
     assert all(words.count(word) == 3 for word in words)
+
+
+def test_the_library_words_what_is_surely_asked() -> None:
+    """Of the surest relation, with the fact's name; what is known or does not fit is left out."""
+    one = relations()[3]
+    wanted = [text.replace("{x}", "Moppet the Third") for text in one.wordings]
+    wanted = [text[:1].upper() + text[1:] for text in wanted]
+
+    def looks(texts: list[str]) -> list[Any]:
+        shares = dict(zip(OWNED, (0.61, 0.59, 0.61), strict=True))
+        vectors = [np.full(len(relations()), 1e-3) for _ in texts]
+        for vector, text in zip(vectors, texts, strict=True):
+            vector[3] = shares[text] ** 0.5
+        found = zip(texts, vectors, strict=True)
+        return [SimpleNamespace(names=OWNED[text], vector=vector) for text, vector in found]
+
+    def fits(text: str) -> bool:
+        return text != wanted[-1]
+
+    engine = cast(Engine, SimpleNamespace(looks=looks, limits=SimpleNamespace(fits=fits)))
+    facts = [WordedFact(text, "x", [text, wanted[0]], 1) for text in OWNED]
+    assert related_wordings(engine, facts) == [wanted[1:-1], [], []]
