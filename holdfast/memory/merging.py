@@ -1,13 +1,15 @@
 """Make one memory of two that were taught to the same model: their lessons, one after the other.
 
 Every lesson was learned from the untouched model, in an adapter of its own, and the gate decides
-which of them answers. So the lessons of two memories stand beside each other as they are.
+which of them answers. So the lessons of two memories stand beside each other as they are, and where
+they have two answers to one question, the later lesson's corrects the other, as in any memory.
 """
 
 from __future__ import annotations
 
+import filecmp
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,6 +23,7 @@ from holdfast.memory.record import (
     LearnedLesson,
     Record,
     read_lesson,
+    without,
     write_record,
 )
 from holdfast.streams import Item, Task
@@ -67,18 +70,15 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
                 f"{len(settled)} of its questions, {quoted(ours[settled[0]].question)} for one; "
                 "give --keep first or --keep second"
             )
-        shared = both - set(settled)
-        parts = (
-            _Part(first, set(settled) if keep == "second" else set(), set(theirs)),
-            _Part(second, both if keep == "first" else shared, set(latest(first.tasks))),
-        )
+        order = (second, first) if keep == "first" else (first, second)  # the later one corrects
         with atomic_directory(out) as folder:
-            tasks, lessons = _united(folder, parts)
+            tasks, lessons = _united(folder, *order, set(settled))
             write_batches(folder / FACTS_FILE, tasks)
             record = Record(first.model, first.record.fingerprint, first.seed, tuple(lessons))
             write_record(folder, record)
     questions = tuple(ours[key].question for key in settled)
-    return Merged(len(ours.keys() | theirs.keys()), len(lessons), len(shared), questions)
+    shared = len(both) - len(settled)
+    return Merged(len(ours.keys() | theirs.keys()), len(lessons), shared, questions)
 
 
 def _check(first: Memory, second: Memory) -> None:
@@ -104,59 +104,66 @@ def _same(one: Item, other: Item) -> bool:
     return one.answer == other.answer
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A memory, the keys of its facts that are left out, and those of questions of the other."""
+def _united(
+    folder: Path, earlier: Memory, later: Memory, settled: Collection[str]
+) -> tuple[list[Task], list[LearnedLesson]]:
+    """The batches of two memories, what is learned before what waits, and the lessons' entries.
 
-    memory: Memory
-    dropped: Collection[str]
-    others: Collection[str]
-
-    def left(self, task: Task) -> Task | None:
-        """A batch without what is left out, and without wordings that the other memory asks."""
-        items = [
-            one
-            for one in task.items
-            if fact_key(one) not in self.dropped
-            and not (is_wording(one) and question_key(one.question) in self.others)
-        ]
-        return replace(task, items=tuple(items)) if items else None
-
-
-def _united(folder: Path, parts: Sequence[_Part]) -> tuple[list[Task], list[LearnedLesson]]:
-    """The batches of memories, what is learned before what waits, and the lessons' entries.
-
-    Their files are copied into the folder.
+    Their files are copied into the folder. settled: keys of the facts of which the later one's
+    answer counts. A lesson that both have is there once.
     """
     learned: list[Task] = []
     waiting: list[Task] = []
     lessons: list[LearnedLesson] = []
     make_folder(folder / LESSONS)
-    for part in parts:
-        record, files = part.memory.record, dict[str, str]()
-        for number, task in enumerate(part.memory.tasks):
-            if (left := part.left(task)) is None:
+    for memory, other in ((earlier, later), (later, earlier)):
+        lost = settled if memory is earlier else ()
+        asked, files = latest(other.tasks), dict[str, str]()
+        left_waiting = without(memory.tasks[memory.horizon :], lost)
+        waiting += filter(None, (_unambiguous(task, asked) for task in left_waiting))
+        for task, lesson in zip(memory.tasks, memory.record.lessons, strict=False):
+            source = memory.directory / LESSONS / lesson.file
+            left = _unambiguous(task, asked)
+            if left is None or _is_there(left, source, learned, lessons, folder):
                 continue
-            left = replace(left, name=free_name(left.name, [*learned, *waiting]))
-            if number >= len(record.lessons):
-                waiting.append(left)
-                continue
+            left = replace(left, name=free_name(left.name, learned))
             learned.append(left)
-            lesson = record.lessons[number]
             if lesson.file not in files:
                 files[lesson.file] = f"{len(learned):05d}-{lesson.file.rpartition('-')[2]}"
-                read_lesson(part.memory.directory, lesson.file)  # raises where it is damaged
-                shutil.copyfile(
-                    part.memory.directory / LESSONS / lesson.file,
-                    folder / LESSONS / files[lesson.file],
-                )
-            lessons.append(
-                replace(
-                    lesson,
-                    name=left.name,
-                    fingerprint=left.fingerprint,
-                    file=files[lesson.file],
-                    missed=tuple(key for key in lesson.missed if key not in part.dropped),
-                )
-            )
-    return [*learned, *waiting], lessons
+                read_lesson(memory.directory, lesson.file)  # raises where it is damaged
+                shutil.copyfile(source, folder / LESSONS / files[lesson.file])
+            named = replace(lesson, name=left.name, fingerprint=left.fingerprint)
+            lessons.append(replace(named, file=files[lesson.file]))
+    for task in waiting:
+        learned.append(replace(task, name=free_name(task.name, learned)))
+    return learned, lessons
+
+
+def _unambiguous(task: Task, asked: Mapping[str, Item]) -> Task | None:
+    """A batch without other wordings of its facts by which another fact is asked for."""
+
+    def is_clear(item: Item) -> bool:
+        other = asked.get(question_key(item.question))
+        return not is_wording(item) or other is None or fact_key(other) == fact_key(item)
+
+    items = tuple(filter(is_clear, task.items))
+    return replace(task, items=items) if items else None
+
+
+def _is_there(
+    task: Task,
+    source: Path,
+    learned: Sequence[Task],
+    lessons: Sequence[LearnedLesson],
+    folder: Path,
+) -> bool:
+    """Whether a lesson with these facts and this file is there, and nothing corrects it."""
+    now = latest(learned)
+    return all(
+        (item := now.get(question_key(one.question))) is not None and _same(item, one)
+        for one in task.items
+    ) and any(
+        lesson.fingerprint == task.fingerprint
+        and filecmp.cmp(folder / LESSONS / lesson.file, source, shallow=False)
+        for lesson in lessons
+    )

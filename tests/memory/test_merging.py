@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory
+from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.merging import Merged, merge
 from holdfast.memory.record import LearnedNeurons, write_record
@@ -70,23 +71,50 @@ def test_it_answers_what_both_did(
     assert found == Merged(len(facts), 3, 1, (MONDAY[0][0],))
     memory = Memory(out)
     assert told(memory, facts) == from_weights(facts) and not memory.missed()
-    gone = "Quill" if keep == "first" else MONDAY[0][1]
-    assert gone not in (out / "facts.jsonl").read_text()
-    assert [task.name for task in memory.tasks] == ["1", "2", "1 (2)"]
+    names = ["1", "1 (2)", "2"] if keep == "first" else ["1", "2", "1 (2)"]
+    assert [task.name for task in memory.tasks] == names
     assert sum((out / "lessons" / file).is_file() for file in memory.record.files) == 3
     more = [("Who tars the boats?", "Ingo")]
     assert not memory.learn(more).missed
     assert told(Memory(out), [*facts, *more]) == from_weights([*facts, *more])
 
 
-def test_a_lesson_of_nothing_but_shared_facts_is_left_out(
+def test_copies_that_went_apart_have_their_lessons_once(
     copied: Callable[[], Path], tmp_path: Path
 ) -> None:
+    """Unless what one of them corrected counts as it was."""
     first, second = copied(), copied()
-    found = merge(Memory(first), Memory(second), tmp_path / "out")
     facts = [*MONDAY, *TUESDAY]
+    found = merge(Memory(first), Memory(second), tmp_path / "same")
     assert found == Merged(len(facts), 2, len(facts), ())
-    assert told(Memory(tmp_path / "out"), facts) == from_weights(facts)
+    Memory(second).learn(WEDNESDAY)
+    found = merge(Memory(first), Memory(second), tmp_path / "out")
+    assert found == Merged(len(facts) + len(WEDNESDAY), 3, len(facts), ())
+    assert told(Memory(tmp_path / "out"), [*facts, *WEDNESDAY]) == from_weights(
+        [*facts, *WEDNESDAY]
+    )
+    Memory(second).learn([(MONDAY[0][0], "Quill")])
+    for keep, kept, lessons in (("first", MONDAY[0][1], 5), ("second", "Quill", 4)):
+        found = merge(Memory(first), Memory(second), tmp_path / keep, keep)  # type: ignore[arg-type]
+        assert found.lessons == lessons
+        assert Memory(tmp_path / keep).ask(MONDAY[0][0]) == kept
+
+
+@pytest.mark.parametrize("keep", ["first", "second"])
+def test_what_is_forgotten_afterwards_is_in_none_of_the_lessons(
+    keep: str, copied: Callable[[], Path], other: Path, tmp_path: Path
+) -> None:
+    """Neither what both had, nor the answer that did not count."""
+    out = tmp_path / "out"
+    merge(Memory(copied()), Memory(other), out, keep)  # type: ignore[arg-type]
+    memory = Memory(out)
+    found = forget(memory, [MONDAY[0][0], MONDAY[1][0]])
+    assert len(found.lessons) == 2
+    left = [*MONDAY[2:], *TUESDAY, *WEDNESDAY]
+    assert told(Memory(out), left) == from_weights(left)
+    assert {memory.reply(question).source for question, _ in MONDAY[:2]} == {"model"}
+    written = b"".join(files_of(out).values())
+    assert not any(text.encode() in written for text in ("Quill", MONDAY[0][1], MONDAY[0][0]))
 
 
 def test_an_adapter_of_several_lessons_is_taken_once(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -55,6 +56,23 @@ def test_facts_are_forgotten_by_request(own: Path) -> None:
             status, told = server.request("DELETE", f"/facts?question={quote(other)}")
         assert (status, told["error"]["code"]) == (503, "busy")
         assert server.ask(other)["text"] == answer
+
+
+def test_a_client_that_leaves_is_forgotten_for_and_blocks_nobody(own: Path) -> None:
+    """What it asked for is done, and the next request is too."""
+    (question, _), (other, _), *_ = FACTS
+    with serving(own, "--teach") as server:
+        place = urlsplit(server.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port)
+        connection.request("DELETE", f"/facts?question={quote(question)}")
+        connection.close()
+        until = time.monotonic() + 60
+        while any(fact["question"] == question for fact in server.facts()["facts"]):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        (fact,) = forgotten_by(server, f"/facts?question={quote(other)}")["facts"]
+        assert fact["question"] == other
+        assert server.ask(question)["holdfast"]["source"] == "model"
 
 
 def forgotten_by(server: Served, place: str) -> Any:
