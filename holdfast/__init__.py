@@ -3,9 +3,13 @@
 The public names are loaded when they are first used, so that importing the package stays light.
 """
 
+import logging
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+# Where it is installed PEFT loads it, and it warns of a faster kernel that nothing here uses.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 if TYPE_CHECKING:
     from holdfast.analysis import read_study as read_study

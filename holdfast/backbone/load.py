@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -38,7 +37,6 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     an adapter instead of a model.
     """
     config = config or Backbone.Config()
-    silence_bitsandbytes()
     device = device_of(config)
     check_available(config)
     dtype = getattr(torch, resolved_precision(config))
@@ -89,14 +87,6 @@ def _keep_gradients(model: Any) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-
-
-def silence_bitsandbytes() -> None:
-    """Call it before what imports bitsandbytes, as PEFT does where it is installed.
-
-    On a processor it warns of a kernel that is missing, which nothing here calls.
-    """
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def _check_local(name: str) -> None:

@@ -6,7 +6,6 @@ pipe, 143 stopped by SIGTERM.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Annotated
@@ -14,8 +13,6 @@ from typing import Annotated
 # OpenMP's threads spin while they wait, which beside other programs keeps the thread that they wait
 # for from running. With this they sleep early. It is read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-# Where it is installed PEFT loads it, and it warns of a faster kernel that nothing here uses.
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 try:
     import typer
