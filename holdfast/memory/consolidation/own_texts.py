@@ -25,13 +25,14 @@ from holdfast.memory.relations import ENTITY, relations
 from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.reading import UNREAD, PromptReader
 
-_VERSION = 2
+_VERSION = 3
 _BEGINNINGS = (
     *("What is", "What are", "What does", "What was", "What kind of", "Who", "Who is", "Who was"),
     *("Where is", "Where do", "When did", "When is", "How many", "How do", "How does", "How long"),
     *("Which", "Why do", "Why is", "Name", "Tell me", "In which", "Is", "Do"),
 )
 _BATCH = 32
+_PART = 256  # texts at least, that a kill does not lose
 _TOP_P = 0.95
 Report = Callable[[int, int], None]
 
@@ -61,6 +62,15 @@ class OwnText:
     answer: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Texts to be written: their kind, the beginning of a short question, how many."""
+
+    kind: str
+    beginning: str
+    count: int
+
+
 def own_texts(
     reader: PromptReader,
     fingerprint: str,
@@ -68,6 +78,8 @@ def own_texts(
     report: Report = lambda *_: None,
 ) -> list[OwnText]:
     """The texts of a model, from the cache, or written now; no adapter may act.
+
+    Killed, it goes on behind the last part that is in the cache, some 256 texts each.
 
     fingerprint: of the model; report(done, total): texts. Raises HoldfastError when the cache
     cannot be written.
@@ -77,40 +89,73 @@ def own_texts(
     asked_in = [form.prefix, form.user_end, form.invocation]
     key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, asked_in])[:8]
     path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
-    if (kept := _read(path)) is not None:
-        return kept
-    texts = _write(reader, settings, report)
-    try:
-        write_json(path, [asdict(text) for text in texts], parents=True)
-    except HoldfastError as error:
-        raise unwritable(path.parent, error.__cause__ or error) from error
+    parts = _parts(settings)
+    texts, begin = _read(path)
+    written = _Written(len(texts), settings.short + settings.named + settings.chats, report)
+    for number, part in enumerate(parts[begin:], start=begin + 1):
+        texts += _write(reader, part, settings, written)
+        rows = [asdict(text) for text in texts]
+        try:
+            write_json(path, {"parts": number, "texts": rows}, parents=True)
+        except HoldfastError as error:
+            raise unwritable(path.parent, error.__cause__ or error) from error
     return texts
 
 
-def _read(path: Path) -> list[OwnText] | None:
-    """What is in the cache; None where it is missing or damaged."""
-    try:
-        return [
-            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"]))
-            for row in read_json(path)
-        ]
-    except (HoldfastError, json.JSONDecodeError, KeyError, TypeError):
-        return None
-
-
-def _write(reader: PromptReader, settings: OwnTextSettings, report: Report) -> list[OwnText]:
-    total = settings.short + settings.named + settings.chats
-    questions = [
-        ("named", question) for question in _questions_about_invented_names(reader, settings.named)
-    ]
+def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
+    """All texts in parts, each of which a kill does not lose once it is written."""
     each, more = divmod(settings.short, len(_BEGINNINGS))
-    for number, beginning in enumerate(_BEGINNINGS):
-        count = each + (number < more)
-        questions += [
-            ("short", one) for one in _write_questions(reader, beginning, count, settings)
+    wanted = [
+        _Wanted("named", "", settings.named),
+        *(
+            _Wanted("short", beginning, each + (number < more))
+            for number, beginning in enumerate(_BEGINNINGS)
+        ),
+        _Wanted("chats", "", settings.chats),
+    ]
+    parts: list[list[_Wanted]] = [[]]
+    for one in wanted:
+        if sum(other.count for other in parts[-1]) >= _PART:
+            parts.append([])
+        parts[-1].append(one)
+    return parts
+
+
+def _read(path: Path) -> tuple[list[OwnText], int]:
+    """What is in the cache, and how many parts that is; nothing where it is missing or damaged."""
+    try:
+        found = read_json(path)
+        texts = [
+            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"]))
+            for row in found["texts"]
         ]
-        report(len(questions) // 2, total)
-    questions += [("chats", one) for one in _write_questions(reader, "", settings.chats, settings)]
+        return texts, int(found["parts"])
+    except (HoldfastError, json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return [], 0
+
+
+class _Written:
+    """Reports texts whose question, and then whose answer, is written, each as a half."""
+
+    def __init__(self, texts: int, total: int, report: Report) -> None:
+        self._halves, self._total, self._report = 2 * texts, total, report
+
+    def add(self, halves: int) -> None:
+        self._halves += halves
+        self._report(min(self._halves // 2, self._total), self._total)
+
+
+def _write(
+    reader: PromptReader, part: Sequence[_Wanted], settings: OwnTextSettings, written: _Written
+) -> list[OwnText]:
+    questions: list[tuple[str, list[int]]] = []
+    for one in part:
+        if one.kind == "named":
+            found = _questions_about_invented_names(reader, one.count)
+        else:
+            found = _write_questions(reader, one.beginning, one.count, settings)
+        questions += [(one.kind, question) for question in found]
+        written.add(one.count)
     texts: list[OwnText] = []
     for begin in range(0, len(questions), _BATCH):
         group = questions[begin : begin + _BATCH]
@@ -119,7 +164,7 @@ def _write(reader: PromptReader, settings: OwnTextSettings, report: Report) -> l
         for (kind, question), answer in zip(group, answers, strict=True):
             most = settings.chat_tokens if kind == "chats" else settings.tokens
             texts.append(OwnText(kind, tuple(question), tuple(answer[:most])))
-        report((len(questions) + len(texts)) // 2, total)
+        written.add(len(group))
     return [text for text in texts if text.answer]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,13 @@ def test_they_are_written_once_a_model(
     said: list[tuple[int, int]] = []
     assert own_texts(reader, "a" * 64, FEWER, lambda *done: said.append(done)) == first
     assert not said
-    for damage in (b"", content[: len(content) // 2], b'[{"kind": 1}]', b"7"):
+    for damage in (
+        b"",
+        content[: len(content) // 2],
+        b'{"parts": 1, "texts": [{"kind": 1}]}',
+        b"7",
+        b"[]",
+    ):
         path.write_bytes(damage)
         assert own_texts(reader, "a" * 64, FEWER) == first
         assert path.read_bytes() == content
@@ -94,3 +101,31 @@ def test_they_are_written_once_a_model(
     with pytest.raises(HoldfastError, match="No space left") as caught:
         own_texts(reader, "c" * 64, FEWER)
     assert "\n" not in str(caught.value)
+
+
+def test_killed_it_goes_on_behind_the_last_part(
+    reader: PromptReader, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the same texts; what is in the cache is not written again, and progress goes on."""
+    monkeypatch.setattr(module, "_PART", 8)
+    whole = own_texts(reader, "a" * 64, FEW)
+    write = module._write
+    for survived in (0, 2, 4):
+        counts: list[int] = []
+        said: list[tuple[int, int]] = []
+
+        def killed(*rest: Any, most: int = survived, done: list[int] = counts) -> Any:
+            if len(done) == most:
+                raise KeyboardInterrupt
+            done.append(len(rest[1]))
+            return write(*rest)
+
+        monkeypatch.setattr(module, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            own_texts(reader, f"{survived}" * 64, FEW)
+        monkeypatch.setattr(
+            module, "_write", lambda *rest, done=counts: done.append(0) or write(*rest)
+        )
+        found = own_texts(reader, f"{survived}" * 64, FEW, lambda *now, to=said: to.append(now))
+        assert found == whole and len(counts) == len(module._parts(FEW))
+        assert said == sorted(said) and said[-1][1] == 41
