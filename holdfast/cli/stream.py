@@ -182,13 +182,17 @@ def place_of(out: Path, layout: Layout) -> Path:
 def write(stream: Stream, place: Path, layout: Layout) -> None:
     """Write a stream; warn if the format loses exact case. HoldfastError if the place is taken."""
     from holdfast.streams import write_dataset, write_jsonl, write_released
-    from holdfast.streams.tables import write_table
 
     place = Path(os.path.abspath(place))
     if place.suffix.lower() == ".jsonl" or layout == "table":
         if place.exists():
             raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
-        (write_table if layout == "table" else write_jsonl)(stream, place)
+        if layout == "table":
+            from holdfast.streams.tables import write_table
+
+            write_table(stream, place)
+        else:
+            write_jsonl(stream, place)
     else:
         (write_dataset if layout == "datasets" else write_released)(stream, place)
     if stream.exact_case and layout != "released":

@@ -36,9 +36,10 @@ def finish(stream: Stream, out: Path, layout: Layout) -> None:
     """
     from holdfast.streams import read_stream
 
-    require_directory(out)
     place = place_of(out, layout)
-    if not _is_there(place):
+    is_there = _is_there(place)
+    require_directory(out)  # right before it is written, as what _is_there imports takes a while
+    if not is_there:
         write(stream, place, layout)
     elif read_stream(place).fingerprint != stream.fingerprint:
         raise HoldfastError(
