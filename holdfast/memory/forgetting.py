@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -201,7 +200,8 @@ def _measured(
     def probability(file: str, tensors: State, whole_turn: bool = False) -> float:
         factors = {name: one.float() for name, one in tensors.items() if ".lora_" in name}
         adapter = Adapter(file, lambda: factors, whole_turn)
-        with engine.using(adapter, readings) if factors else nullcontext(readings) as read:
+        acting = engine.using(adapter, readings) if factors else contextlib.nullcontext(readings)
+        with acting as read:
             loss = engine.reader.answer_logits(read, [tokens]).losses()
         return math.exp(-float(loss[0]) * len(tokens))
 

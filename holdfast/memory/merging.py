@@ -57,10 +57,12 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
     answers without ``keep``, for a damaged lesson, and while another process learns in one of them.
     """
     check_place(out)
-    _check(first, second)
+    if first.directory.resolve() == second.directory.resolve():
+        raise HoldfastError(f"{second.directory}: is both memories; give another one")
     with lock_directory(first.directory), lock_directory(second.directory):
         for memory in (first, second):
             memory.refresh()
+        _check(first, second)
         ours, theirs = _answers(first), _answers(second)
         both = ours.keys() & theirs.keys()
         settled = [key for key in ours if key in both and not _same(ours[key], theirs[key])]
@@ -83,9 +85,6 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
 
 def _check(first: Memory, second: Memory) -> None:
     """Raise HoldfastError where two memories cannot become one."""
-    places = [memory.directory.resolve() for memory in (first, second)]
-    if places[0] == places[1]:
-        raise HoldfastError(f"{second.directory}: is both memories; give another one")
     for memory in (first, second):
         if not memory.horizon:
             raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")

@@ -40,7 +40,8 @@ class NeuronSettings(StepSettings):
     """
 
     lr: float = 0.04
-    varied: float = 0.7
+    floor: float = 0.1
+    facts: int = 24
     visits: int = 60
     begin: float = 0.1
     end: float = 0.34

@@ -1,4 +1,4 @@
-"""Where in a question the name ends that it is about."""
+"""The names in taught questions: where they end, and what else is asked with them."""
 
 from __future__ import annotations
 

@@ -91,9 +91,15 @@ def own_texts(
     path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
     parts = _parts(settings)
     texts, begin = _read(path)
-    written = _Written(len(texts), settings.short + settings.named + settings.chats, report)
+    total, halves = settings.short + settings.named + settings.chats, 2 * len(texts)
+
+    def told(count: int) -> None:
+        nonlocal halves
+        halves += count
+        report(min(halves // 2, total), total)
+
     for number, part in enumerate(parts[begin:], start=begin + 1):
-        texts += _write(reader, part, settings, written)
+        texts += _write(reader, part, settings, told)
         rows = [asdict(text) for text in texts]
         try:
             write_json(path, {"parts": number, "texts": rows}, parents=True)
@@ -134,20 +140,13 @@ def _read(path: Path) -> tuple[list[OwnText], int]:
         return [], 0
 
 
-class _Written:
-    """Reports texts whose question, and then whose answer, is written, each as a half."""
-
-    def __init__(self, texts: int, total: int, report: Report) -> None:
-        self._halves, self._total, self._report = 2 * texts, total, report
-
-    def add(self, halves: int) -> None:
-        self._halves += halves
-        self._report(min(self._halves // 2, self._total), self._total)
-
-
 def _write(
-    reader: PromptReader, part: Sequence[_Wanted], settings: OwnTextSettings, written: _Written
+    reader: PromptReader,
+    part: Sequence[_Wanted],
+    settings: OwnTextSettings,
+    told: Callable[[int], None],
 ) -> list[OwnText]:
+    """The texts of a part; told(count): so many more questions, or answers, are written."""
     questions: list[tuple[str, list[int]]] = []
     for one in part:
         if one.kind == "named":
@@ -155,7 +154,7 @@ def _write(
         else:
             found = _write_questions(reader, one.beginning, one.count, settings)
         questions += [(one.kind, question) for question in found]
-        written.add(one.count)
+        told(one.count)
     texts: list[OwnText] = []
     for begin in range(0, len(questions), _BATCH):
         group = questions[begin : begin + _BATCH]
@@ -164,7 +163,7 @@ def _write(
         for (kind, question), answer in zip(group, answers, strict=True):
             most = settings.chat_tokens if kind == "chats" else settings.tokens
             texts.append(OwnText(kind, tuple(question), tuple(answer[:most])))
-        written.add(len(group))
+        told(len(group))
     return [text for text in texts if text.answer]
 
 

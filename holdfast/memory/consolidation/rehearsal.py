@@ -42,11 +42,6 @@ class ConsolidationSettings(StepSettings):
     the memory that a step takes.
     """
 
-    lr: float = 7e-4
-    floor: float = 0.05
-    facts: int = 32
-    varied: float = 0.7
-    visits: int = 240
     start: float = 0.0
     rank: int = 64
     weight: float = 30.0

@@ -31,12 +31,12 @@ class StepSettings:
     the texts of the model itself.
     """
 
-    lr: float = 1e-3
-    floor: float = 0.1
-    facts: int = 24
-    varied: float = 0.5
+    lr: float = 7e-4
+    floor: float = 0.05
+    facts: int = 32
+    varied: float = 0.7
     corrupted: int = 16
-    visits: int = 30
+    visits: int = 240
     least: int = 60
     own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
