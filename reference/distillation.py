@@ -11,3 +11,8 @@ def function_loss(teacher_logits, student_logits, mask, temperature, divergence=
     Source: eq. app-function-distributions, app-function-loss.
     """
     return divergence(teacher_logits[:, :-1], student_logits[:, :-1], mask[:, 1:], temperature)
+
+
+def general_loss(untouched_logits, student_logits, mask, temperature, divergence=forward_kl):
+    """The same of the model before its first task, on text that it wrote. Not from the paper."""
+    return function_loss(untouched_logits, student_logits, mask, temperature, divergence)

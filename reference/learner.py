@@ -15,6 +15,8 @@ def run_task(state, settings, task):
     student = open_workspace(state, settings, task)
     teacher = None
     replay_minibatches = None
+    if state.completed == 0 and settings.general_strength is not None:
+        state.untouched = copy.deepcopy(student).requires_grad_(False).eval()
     needs_teacher = settings.replay_weight is not None or settings.function_strength is not None
     if state.completed > 0 and needs_teacher:
         # With B_t = 0 in a fresh workspace, the student before its first step is the model

@@ -3,15 +3,16 @@
 import torch
 
 from reference import adapters, allocation, curvature, online_ewc, pairs, synaptic_intelligence
-from reference.distillation import function_loss
+from reference.distillation import function_loss, general_loss
 from reference.replay import soft_replay_loss
 from reference.sequences import logits_of, pad_right, sft_loss
 
 
-def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings):
+def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings, general=None):
     """Every term of one minibatch but O-LoRA's, unweighted, with `current`, `fit` and `total`.
 
     minibatch, replay_minibatch: lists of token id lists; replay_minibatch None means a_D = 0.
+    general: sequences of general text, None where no anchor holds it.
     Source: eq. app-fit, app-objective.
     """
     input_ids, mask = pad_right(minibatch, settings.pad_id, student.device)
@@ -39,6 +40,14 @@ def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settin
             teacher_logits, student_logits, mask, settings.function_temperature
         )
         total = total + settings.function_strength * terms["function"]
+    if general is not None:
+        ids, mask = pad_right(general, settings.pad_id, student.device)
+        with torch.no_grad():
+            untouched_logits = logits_of(state.untouched, ids, mask)
+        terms["general"] = general_loss(
+            untouched_logits, logits_of(student, ids, mask), mask, settings.general_temperature
+        )
+        total = total + settings.general_strength * terms["general"]
     theta = adapters.coordinates(student)
     if state.importance is not None:
         terms["si"] = synaptic_intelligence.penalty(state.importance, state.reference, theta)
@@ -90,15 +99,18 @@ def past_A(state):
 def backpropagate(student, teacher, pairs, state, settings):
     """Leave the complete objective's gradient of one window in `.grad`, unclipped.
 
-    pairs: (minibatch, replay minibatch or None), `settings.accumulation` of them, or fewer at an
-    incomplete final window. Returns SI's fit gradient, or None, and the mean of each term.
+    pairs: (minibatch, replay minibatch or None) and, where it is held, general text;
+    `settings.accumulation` of them, or fewer at an incomplete final window. Returns SI's fit
+    gradient, or None, and the mean of each term.
     Source: eq. app-objective, alg:weight-anchors.
     """
     theta = adapters.coordinates(student)
     captured = {name: torch.zeros_like(value) for name, value in theta.items()}
     sums = {}
-    for minibatch, replay_minibatch in pairs:
-        terms = minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings)
+    for minibatch, replay_minibatch, *general in pairs:
+        terms = minibatch_terms(
+            student, teacher, minibatch, replay_minibatch, state, settings, *general
+        )
         if settings.si_strength is not None:
             # Only the current data under O-LoRA, the whole fit term elsewhere (app:composition).
             tracked = terms["current"] if settings.allocation == "o_lora" else terms["fit"]

@@ -16,7 +16,8 @@ def optimise(student, teacher, replay_minibatches, state, settings, task):
     )
     if not replay_minibatches:  # a_D = 0, or every generation was empty
         replay_minibatches = [None] * len(task.minibatches)
-    pairs = list(zip(task.minibatches, replay_minibatches, strict=True))
+    general = [task.general_minibatches] if task.general_minibatches else []
+    pairs = list(zip(task.minibatches, replay_minibatches, *general, strict=True))
     windows = accumulation_windows(pairs, settings.accumulation, task.minibatches_per_epoch)
     warmup = max(1, math.floor(0.05 * len(windows)))
     path = {name: torch.zeros_like(value) for name, value in theta.items()}

@@ -23,6 +23,8 @@ class Settings:
     replay_temperature: float = 2.0  # tau_D
     function_strength: float | None = None  # lambda_F
     function_temperature: float = 5.0  # tau_F
+    general_strength: float | None = None
+    general_temperature: float = 1.0
     si_strength: float | None = None  # lambda_SI
     si_damping: float = 0.1  # xi
     ewc_strength: float | None = None  # lambda_EWC
@@ -53,6 +55,7 @@ class Task:
     minibatches: list  # of all epochs, in the order of training
     minibatches_per_epoch: int | None = None  # a window never crosses an epoch; None: one epoch
     replay_minibatches: object = None  # one a minibatch, or a function from the teacher to them
+    general_minibatches: list = field(default_factory=list)  # of general text, one a minibatch
     past_items: int = 0  # learned before
     prompts: list = field(default_factory=list)  # of each sequence, how many of its tokens ask
     written: list = field(default_factory=list)  # by the previous model, for the curvature
@@ -69,6 +72,7 @@ class State:
 
     backbone: torch.nn.Module  # W_0, or the committed W_{t-1} of merged LoRA and OSRM
     completed: int = 0
+    untouched: torch.nn.Module | None = None  # the model before its first task
     factors: dict | None = None  # shared LoRA's (A*, B*)
     past: list = field(default_factory=list)  # O-LoRA's, one dict a task
     features: dict = field(default_factory=dict)  # OSRM's, module -> list of means

@@ -41,6 +41,8 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         replay_temperature=config.replay.temperature,
         function_strength=config.sd.strength if "sd" in names else None,
         function_temperature=config.sd.temperature,
+        general_strength=config.general.strength if "general" in names else None,
+        general_temperature=config.general.temperature,
         si_strength=config.si.strength if "si" in names else None,
         si_damping=config.si.damping,
         ewc_strength=config.online_ewc.strength if "online_ewc" in names else None,
@@ -78,7 +80,8 @@ def reference_task(
     """
     config = learner.config
     seed, size, epochs = config.seed, config.optim.batch_size, config.optim.epochs
-    minibatches, partners = [], []
+    minibatches, partners, texts = [], [], []
+    held = learner.general()
     for epoch in range(epochs):
         current = current_minibatches(seed, number, epoch, len(sequences), size)
         minibatches += [[sequences[index] for index in chosen] for chosen in current]
@@ -87,12 +90,19 @@ def reference_task(
             endless = replay_minibatches(seed, number, epoch, len(replay), size, at_once)
             chosen = islice(endless, len(current))
             partners += [[replay[index] for index in indices] for indices in chosen]
+        if held is not None:
+            text, at_once = held
+            count = len(text.sequences)
+            endless = replay_minibatches(seed, number, epoch, count, size, at_once, "general order")
+            chosen = islice(endless, len(current))
+            texts += [[text.sequences[index] for index in indices] for indices in chosen]
     written = [*(replay if learner.needs_curvature else ()), *(general or ())]
     return ReferenceTask(
         sequences=sequences,
         minibatches=minibatches,
         minibatches_per_epoch=len(minibatches) // epochs,
         replay_minibatches=partners or None,
+        general_minibatches=texts,
         written=written,
         uniforms=_uniforms(seed, "curvature labels", number, written),
         own_uniforms=own_uniforms(seed, number, sequences),

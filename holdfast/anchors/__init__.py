@@ -11,9 +11,11 @@ from holdfast.anchors.base import (
     Step,
     TaskEnd,
     TaskStart,
+    Text,
     Tree,
     Update,
 )
+from holdfast.anchors.general import GeneralDistillation
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.pairs import PairedFisher
@@ -35,6 +37,7 @@ __all__ = [
     "Step",
     "TaskEnd",
     "TaskStart",
+    "Text",
     "Tree",
     "Update",
     "register",
@@ -47,6 +50,7 @@ ANCHORS: dict[str, type[Anchor]] = {
     "kfac": KroneckerFisher,
     "pairs": PairedFisher,
     "sd": SelfDistillation,
+    "general": GeneralDistillation,
     "replay": GenerativeReplay,
 }
 

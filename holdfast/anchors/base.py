@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from holdfast.backbone.projection import Projection
+from holdfast.backbone.sequences import TokenStates
 from holdfast.core.config import Config
 from holdfast.model.curvature import Curvature, Positions
 
@@ -35,7 +36,8 @@ class Needs:
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
     adapted map on such samples; positions: x and g of every adapted map at positions of the
     general text; updates: the change of every map as factors; teacher: the
-    previous model's states on the current task's sequences; fit_gradient: the unclipped gradient
+    previous model's states on the current task's sequences; general: minibatches of general text
+    from the first task on, with the untouched model's states; fit_gradient: the unclipped gradient
     of the fit term.
     Of reference points, which keep examples: stored: replay minibatches hold so many stored
     items of earlier tasks; joint: every task is trained together with all earlier ones.
@@ -46,9 +48,18 @@ class Needs:
     positions: bool = False
     updates: bool = False
     teacher: bool = False
+    general: bool = False
     fit_gradient: bool = False
     stored: int = 0
     joint: bool = False
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sequences that a model wrote, as token ids, with its last hidden states on them."""
+
+    sequences: list[list[int]]
+    states: TokenStates
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,8 @@ class TaskStart:
     items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
     name, on the samples before this task, None when there are none or no anchor needs them;
     general: how many sequences of general text were sampled, before this task or the first;
-    positions: x and g at so many positions of what was sampled of it now, None where nothing was.
+    positions: x and g at so many positions of what was sampled of it now, None where nothing was;
+    text: so many sequences that the model writes now from random tokens of its vocabulary.
     """
 
     task: int
@@ -68,6 +80,7 @@ class TaskStart:
     curvature: Curvature | None = None
     general: int = 0
     positions: Callable[[int], Positions] | None = None
+    text: Callable[[int], Text] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +103,15 @@ class Step:
     parameters: the trainable coordinates, differentiable; current: the predicted tokens of the
     current minibatch, with the previous model's states when a past exists; replay: those of the
     replay minibatch, None when there is none; updates: of every adapted map, by name, where an
-    anchor needs them.
+    anchor needs them; general: those of the minibatch of general text, with the untouched model's
+    states, None when there is none.
     """
 
     parameters: Tree
     current: Projection
     replay: Projection | None
     updates: Mapping[str, Update] = field(default_factory=dict)
+    general: Projection | None = None
 
     def zero(self) -> Tensor:
         """The loss of an anchor without a past, a scalar."""
@@ -163,6 +178,10 @@ class Anchor(ABC):
     def begin(self, state: State, start: TaskStart) -> State:
         """A task is about to be learned."""
         return state
+
+    def text(self, state: State) -> Text | None:
+        """General text of which every step has a minibatch; None for none."""
+        return None
 
     def after_step(self, state: State, change: Change) -> State:
         """The optimiser has made a step."""

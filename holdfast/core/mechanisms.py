@@ -33,6 +33,7 @@ MECHANISMS = (
     Mechanism("kfac", "anchor", "Kronecker-factored Fisher", "K-FAC"),
     Mechanism("pairs", "anchor", "paired Fisher", "pairs"),
     Mechanism("sd", "anchor", "self-distillation", "SD"),
+    Mechanism("general", "anchor", "general text", "G"),
     Mechanism("replay", "anchor", "generative replay", "R"),
     Mechanism("stored", "reference point", "stored examples", "stored"),
     Mechanism("joint", "reference point", "joint training", "joint"),

@@ -32,7 +32,6 @@ from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
 from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import pad_right
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
@@ -43,6 +42,7 @@ from holdfast.integrations.boundary import (
     positions_on,
     samples_before,
     stop_tokens,
+    text_before,
 )
 from holdfast.integrations.method import (
     Settings,
@@ -82,10 +82,10 @@ class Anchored:
 
         model: a PEFT model with one active LoRA adapter, of one process; what is in the adapter is
         the start. anchors: names, or their settings by name, plug-ins included; allocation: a name,
-        or one name with its settings. sampling: how ``replay``, ``kfac`` and ``pairs`` sample the
-        previous model, curvature: how it is taken, both as in a run's configuration. begin_with:
-        the token ids that every sample begins with, by default the model's first token; batch_size:
-        of replay minibatches. Raises HoldfastError for what the model or the method cannot do.
+        or one name with its settings. sampling: how anchors sample the model, curvature: how it is
+        taken, both as in a run's configuration. begin_with: the token ids that every sample begins
+        with, by default the model's first token; batch_size: of samples in a step. Raises
+        HoldfastError for what the model or the method cannot do.
         """
         check_alone()
         self.workspace = LoraWorkspace(model)
@@ -156,6 +156,7 @@ class Anchored:
             curvature,
             self.sampling.general,
             positions,
+            partial(text_before, self) if number == 1 else None,
         )
         self.states = {
             name: anchor.begin(self.states[name], start) for name, anchor in self.anchors.items()
@@ -218,9 +219,9 @@ class Anchored:
                 "gradient_checkpointing_kwargs={'use_reentrant': False}"
             )
         current = self._projection(batch, hidden, teacher)
-        replay = self._replayed(task)
+        replay, general = self._replayed(task), self._general(task)
         updates = task.updates(self.workspace) if self.needs("updates") else {}
-        step = Step(parameters, current, replay, updates)
+        step = Step(parameters, current, replay, updates, general)
         self.terms = {"own_loss": loss.detach()}
         path, rest = loss, []
         for name, anchor in self.anchors.items():
@@ -275,13 +276,18 @@ class Anchored:
         if self.replay is None or not task.replay:
             return None
         chosen = task.next_replay(self.seed, self.batch_size)
-        rows = [task.replay[index] for index in chosen]
-        ids, mask = pad_right(rows, 0, self.reader.device)
-        hidden = self.reader.hidden(ids, mask)
         states = task.replay_states(self)
-        teacher = torch.cat([states[index].to(hidden.device) for index in chosen])
-        predicting = mask[:, 1:]
-        return Projection(self.reader, hidden[:, :-1][predicting], teacher, ids[:, 1:][predicting])
+        teacher = torch.cat([states[index] for index in chosen])
+        return self.reader.written([task.replay[index] for index in chosen], teacher)
+
+    def _general(self, task: Task) -> Projection | None:
+        """The next minibatch of general text, if any is held."""
+        held = (anchor.text(self.states[name]) for name, anchor in self.anchors.items())
+        task.text = task.text or next(filter(None, held), None)
+        if task.text is None:
+            return None
+        chosen, text = task.next_text(self.seed, self.batch_size), task.text
+        return self.reader.written([text.sequences[i] for i in chosen], text.states.rows(chosen))
 
     def adjust_gradient(self) -> None:
         """Let the allocation rule change the gradient; before it is clipped."""

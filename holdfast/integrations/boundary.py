@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from holdfast.anchors import Text
 from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
 from holdfast.backbone.generation.sampling import Sampling
+from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
 from holdfast.integrations.reader import Reader
@@ -39,12 +42,25 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
     general: list[list[int]] = []
     first = number == 1 and (needs_general_curvature(anchored) or anchored.needs("positions"))
     if sampling.general and (first or anchored.needs("curvature")):
-        weight: Any = reader.head.weight
-        source = generator(anchored.seed, "general text", number)
-        begins = torch.randint(len(weight), (sampling.general, 1), generator=source)
-        seed = derive(anchored.seed, "general", number)
-        general = samples(reader, begins.tolist(), sampling, stop, seed)
+        general = general_text(anchored, number, sampling.general)
     return replay, general
+
+
+def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]:
+    """What the model writes before task ``number`` from so many random tokens."""
+    weight: Any = anchored.reader.head.weight
+    source = generator(anchored.seed, "general text", number)
+    begins = torch.randint(len(weight), (count, 1), generator=source)
+    seed = derive(anchored.seed, "general", number)
+    return samples(anchored.reader, begins.tolist(), anchored.sampling, anchored.stop_tokens, seed)
+
+
+def text_before(anchored: Anchored, count: int) -> Text:
+    """General text of the untouched model with its states."""
+    sequences = general_text(anchored, 1, count)
+    states = anchored.reader.states_of(sequences)
+    starts = list(accumulate((len(one) for one in states), initial=0))
+    return Text(sequences, TokenStates(torch.cat(states), starts))
 
 
 def curvature_on(anchored: Anchored, texts: TaskSequences, draw: Draw) -> Curvature:

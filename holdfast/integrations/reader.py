@@ -16,6 +16,7 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
+from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.errors import HoldfastError
 from holdfast.model.lora import LoraWorkspace
@@ -105,6 +106,14 @@ class Reader:
         finally:
             for module, mode in modes:
                 module.training = mode
+
+    def written(self, sequences: Sequence[Sequence[int]], teacher: Tensor) -> Projection:
+        """What a model wrote, read by the student. teacher: its states at predicting positions."""
+        ids, mask = pad_right(sequences, 0, self.device)
+        states, predicting = self.hidden(ids, mask)[:, :-1], mask[:, 1:]
+        return Projection(
+            self, states[predicting], teacher.to(states.device), ids[:, 1:][predicting]
+        )
 
     def states_of(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
         """The states [length - 1, d] at the predicting positions of each sequence, answering."""

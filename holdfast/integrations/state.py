@@ -40,7 +40,11 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors |= {f"rule {name}": one for name, one in anchored.allocation_state.items()}
     if anchored.task is not None:
         task = anchored.task
-        header["task"] = {"fingerprint": task.fingerprint, "drawn": task.drawn}
+        header["task"] = {
+            "fingerprint": task.fingerprint,
+            "drawn": task.drawn,
+            "read": task.read,
+        }
         tensors |= {f"start {name}": one for name, one in task.start.items()}
         tensors["replay"] = torch.tensor([token for one in task.replay for token in one])
         tensors["replay lengths"] = torch.tensor([len(one) for one in task.replay])
@@ -99,6 +103,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
             replay,
             header["task"]["fingerprint"],
             header["task"]["drawn"],
+            header["task"].get("read", 0),
         )
     if anchored.completed or anchored.task is not None:
         anchored.workspace.given_start_is_used()

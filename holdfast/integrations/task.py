@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.anchors import Update
+from holdfast.anchors import Text, Update
 from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
@@ -64,7 +64,8 @@ class Task:
     """A task that was begun.
 
     number: 1-based; start: the coordinates before its first step; replay: samples of the previous
-    model; fingerprint: of its sequences; drawn: replay minibatches so far.
+    model; fingerprint: of its sequences; drawn, read: minibatches of replay and of general text so
+    far; text: general text that an anchor holds.
     fit_gradient, before: of the step that is being made. sequences: None in a loaded state, until
     they are given again.
     """
@@ -76,8 +77,10 @@ class Task:
         replay: Sequence[Sequence[int]],
         fingerprint: str,
         drawn: int = 0,
+        read: int = 0,
     ) -> None:
-        self.number, self.start, self.drawn = number, dict(start), drawn
+        self.number, self.start, self.drawn, self.read = number, dict(start), drawn, read
+        self.text: Text | None = None
         self.replay = [list(one) for one in replay]
         self.fingerprint = fingerprint
         self.sequences: TaskSequences | None = None
@@ -116,16 +119,21 @@ class Task:
         return self._replay_states
 
     def next_replay(self, seed: int, size: int) -> list[int]:
-        """The next minibatch of a shuffled order of the samples, made anew when it is exhausted.
-
-        Source: alg. replay.
-        """
-        count = len(self.replay)
-        around, place = divmod(self.drawn, -(-count // size))
+        """The next minibatch of the samples. Source: alg. replay."""
         self.drawn += 1
-        order = torch.randperm(
-            count, generator=generator(seed, "replay order", self.number, around)
-        )
+        return self._minibatch("replay order", len(self.replay), self.drawn - 1, seed, size)
+
+    def next_text(self, seed: int, size: int) -> list[int]:
+        """The next minibatch of the general text."""
+        assert self.text is not None
+        count = len(self.text.sequences)
+        self.read += 1
+        return self._minibatch("general order", count, self.read - 1, seed, size)
+
+    def _minibatch(self, purpose: str, count: int, number: int, seed: int, size: int) -> list[int]:
+        """The next of a shuffled order, which is made anew when it is exhausted."""
+        around, place = divmod(number, -(-count // size))
+        order = torch.randperm(count, generator=generator(seed, purpose, self.number, around))
         return order[place * size : (place + 1) * size].tolist()
 
     def updates(self, workspace: LoraWorkspace) -> dict[str, Update]:

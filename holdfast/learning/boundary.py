@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from holdfast.allocation.base import Closing, Opening
-from holdfast.anchors.base import TaskEnd, TaskStart, Tree
+from holdfast.anchors.base import TaskEnd, TaskStart, Text, Tree
 from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.general_cache import first_general_text
@@ -61,6 +61,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
         positions=partial(learner.positions_on, past.general, "positions", ())
         if past.general
         else None,
+        text=partial(_text, learner, watch) if task == 1 else None,
     )
     updates = updates_since(start.parameters, workspace) if learner.needs_updates else dict
     for name, anchor in learner.anchors:
@@ -128,11 +129,19 @@ def _general(learner: Learner, task: int) -> Sequences:
     if not config.sampling.general:
         return []
     if task == 1:
-        return first_general_text(learner)
+        return first_general_text(learner, config.sampling.general)
     keep_stop = config.template.append_eos
     return general_text(
         learner.backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop
     )
+
+
+def _text(learner: Learner, watch: Stopwatch, count: int) -> Text:
+    """General text of the untouched model with its states."""
+    with watch.phase("sampling"):
+        sequences = first_general_text(learner, count)
+    with watch.phase("teacher"):
+        return Text(sequences, states_of(learner.backbone, sequences))
 
 
 def _own_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, KroneckerFactors]:

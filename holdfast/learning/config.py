@@ -12,7 +12,8 @@ from holdfast.allocation.base import Allocation
 from holdfast.allocation.olora import OLoRA
 from holdfast.allocation.osrm import SequentialOSRM
 from holdfast.anchors import ANCHORS, REFERENCE_POINTS
-from holdfast.anchors.base import Anchor
+from holdfast.anchors.base import Anchor, Needs
+from holdfast.anchors.general import GeneralDistillation
 from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.pairs import PairedFisher
@@ -128,6 +129,7 @@ class RunConfig(Config):
     curvature: CurvatureConfig = CurvatureConfig()
     replay: GenerativeReplay.Config = GenerativeReplay.Config()
     sd: SelfDistillation.Config = SelfDistillation.Config()
+    general: GeneralDistillation.Config = GeneralDistillation.Config()
     si: SynapticIntelligence.Config = SynapticIntelligence.Config()
     online_ewc: OnlineEWC.Config = OnlineEWC.Config()
     kfac: KroneckerFisher.Config = KroneckerFisher.Config()
@@ -247,7 +249,7 @@ class RunConfig(Config):
         needs = [anchors[name].needs for name in method.anchors]
         if any(need.replay for need in needs):
             sections.add("replay")  # the learner reads w and the minibatches per step from it
-        if any((need.replay and not need.stored) or need.curvature for need in needs):
+        if any(_samples(need) for need in needs):
             sections.add("sampling")
         if any(need.curvature for need in needs):
             sections.add("curvature")
@@ -280,3 +282,9 @@ class RunConfig(Config):
         """The settings of another package's mechanism."""
         settings: Config = build(kind.Config, self.plugins.get(name, {}), source=f"plugins.{name}")
         return settings
+
+
+def _samples(need: Needs) -> bool:
+    """Whether what an anchor needs is sampled from a model."""
+    written = need.replay and not need.stored
+    return written or need.curvature or need.positions or need.general

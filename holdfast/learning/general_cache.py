@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from holdfast.backbone.generation.sampling import Sampling
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
@@ -23,20 +24,22 @@ from holdfast.model.cache import cache_directory
 _SECONDS_WORTH_KEEPING = 5.0  # the embedded model writes a hundred sequences in one second
 
 
-def first_general_text(learner: Learner) -> Sequences:
+def first_general_text(learner: Learner, count: int) -> Sequences:
     """The general text before the first task: read from the cache, else sampled and put there.
 
+    count: sequences, of which empty ones are dropped.
     What is sampled in a moment is not kept, and a cache that cannot be written costs only time.
     """
     assert learner.completed == 0, "a model that has learned writes other text"
-    path = _path(learner)
+    config, begun = learner.config, time.monotonic()
+    sampling = config.sampling.model_copy(update={"general": count})
+    path = _path(learner, sampling)
     known = run_on_rank_zero(lambda: _read(path))
     if known is not None:
         return known
-    config, begun = learner.config, time.monotonic()
     text = general_text(
         learner.backbone,
-        config.sampling,
+        sampling,
         seed=config.seed,
         task=1,
         keep_stop=config.template.append_eos,
@@ -47,7 +50,7 @@ def first_general_text(learner: Learner) -> Sequences:
     return text
 
 
-def _path(learner: Learner) -> Path:
+def _path(learner: Learner, sampling: Sampling) -> Path:
     """The file of all that decides the text, rounding by the library and the device included."""
     backbone, config = learner.backbone, learner.config
     drawn_with = {"general", "temperature", "top_p", "top_k", "max_new_tokens", "batch"}
@@ -56,7 +59,7 @@ def _path(learner: Learner) -> Path:
         "device": backbone.device.type,
         "precision": str(backbone.dtype),
         "replay token": backbone.seed_token,
-        "sampling": config.sampling.model_dump(mode="json", include=drawn_with),
+        "sampling": sampling.model_dump(mode="json", include=drawn_with),
         "append_eos": config.template.append_eos,
         "seed": config.seed,
         "torch": version("torch"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.allocation.base import Allocation, MeanInputs
 from holdfast.allocation.base import State as AllocationState
-from holdfast.anchors.base import Anchor, State, Tree
+from holdfast.anchors.base import Anchor, State, Text, Tree
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
 from holdfast.backbone.model import Backbone
@@ -116,6 +116,13 @@ class Learner:
     def needs_updates(self) -> bool:
         """Whether an anchor needs the change of every map."""
         return any(anchor.needs.updates for _, anchor in self.anchors)
+
+    def general(self) -> tuple[Text, int] | None:
+        """The general text that an anchor holds, and how many minibatches of it a step has."""
+        for name, anchor in self.anchors:
+            if (text := anchor.text(self.states[name])) is not None:
+                return text, int(getattr(anchor.config, "minibatches_per_step", 1))
+        return None
 
     @property
     def needs_teacher(self) -> bool:

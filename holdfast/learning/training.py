@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +26,13 @@ from holdfast.learning.objective import Weights, minibatch_terms
 from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.model.curvature import Curvature
 
-Pair = tuple[list[int], list[int] | None]
+
+class Minibatches(NamedTuple):
+    """What a pass is on: indices of the task's sequences, of replay and of general text, if any."""
+
+    current: list[int]
+    replay: list[int] | None = None
+    general: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def optimise(
     while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
         epoch = len(epochs)
         values: list[dict[str, Tensor]] = []
-        for window in _windows(_pairs(learner, task, epoch, count, past), settings):
+        for window in _windows(step.minibatches(epoch), settings):
             terms = step.take(window)
             values += terms
             taken += 1
@@ -110,19 +117,25 @@ def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int)
 
 
 def replay_minibatches(
-    seed: int, task: int, epoch: int, count: int, size: int, at_once: int
+    seed: int,
+    task: int,
+    epoch: int,
+    count: int,
+    size: int,
+    at_once: int,
+    purpose: str = "replay order",
 ) -> Iterator[list[int]]:
     """Yield the replay indices of each step, endlessly.
 
     The indices are reshuffled every epoch and whenever they are exhausted; the last minibatch of a
-    shuffle may be short. at_once: minibatches per step.
+    shuffle may be short. at_once: minibatches per step; purpose: of the draws.
     Source: alg. replay.
     """
 
     def minibatches() -> Iterator[list[int]]:
         pass_number = 0
         while True:
-            source = generator(seed, "replay order", task, epoch, pass_number)
+            source = generator(seed, purpose, task, epoch, pass_number)
             order = torch.randperm(count, generator=source).tolist()
             yield from (order[start : start + size] for start in range(0, count, size))
             pass_number += 1
@@ -132,20 +145,10 @@ def replay_minibatches(
         yield [index for _ in range(at_once) for index in next(endless)]
 
 
-def _pairs(learner: Learner, task: int, epoch: int, count: int, past: Past) -> Iterator[Pair]:
-    """Every current minibatch of an epoch with its replay indices, None without replay."""
-    seed, size = learner.config.seed, learner.config.optim.batch_size
-    current = current_minibatches(seed, task, epoch, count, size)
-    if learner.replay is None or past.replay_states is None:
-        yield from ((minibatch, None) for minibatch in current)
-        return
-    at_once = learner.replay.minibatches_per_step
-    partners = replay_minibatches(seed, task, epoch, len(past.replay), size, at_once)
-    yield from zip(current, partners, strict=False)
-
-
-def _windows(pairs: Iterator[Pair], settings: Optimisation) -> Iterator[list[Pair]]:
-    while window := list(islice(pairs, settings.accumulation)):
+def _windows(
+    minibatches: Iterator[Minibatches], settings: Optimisation
+) -> Iterator[list[Minibatches]]:
+    while window := list(islice(minibatches, settings.accumulation)):
         yield window
 
 
@@ -230,6 +233,7 @@ class _Step:
         self._task = task
         self._sequences = lesson.sequences
         self._past = past
+        self._general = learner.general()
         self._weights = weights_of(learner, task, lesson, past)
         self._is_answer = _answers(learner, lesson)
         self._updates: Callable[[], dict[str, Update]] = dict
@@ -239,13 +243,31 @@ class _Step:
         self.gradient_norm = torch.zeros(())  # of the latest step, before clipping
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
-    def take(self, window: Sequence[Pair]) -> list[dict[str, Tensor]]:
+    def minibatches(self, epoch: int) -> Iterator[Minibatches]:
+        """Every current minibatch of an epoch with those beside it."""
+        learner, past = self._learner, self._past
+        seed, size = learner.config.seed, learner.config.optim.batch_size
+        replay: Iterator[list[int] | None] = repeat(None)
+        general: Iterator[list[int] | None] = repeat(None)
+        if learner.replay is not None and past.replay_states is not None:
+            at_once = learner.replay.minibatches_per_step
+            replay = replay_minibatches(seed, self._task, epoch, len(past.replay), size, at_once)
+        if self._general is not None:
+            text, at_once = self._general
+            count = len(text.sequences)
+            general = replay_minibatches(
+                seed, self._task, epoch, count, size, at_once, "general order"
+            )
+        current = current_minibatches(seed, self._task, epoch, len(self._sequences), size)
+        yield from map(Minibatches, current, replay, general)
+
+    def take(self, window: Sequence[Minibatches]) -> list[dict[str, Tensor]]:
         """Accumulate the gradient of a window, clip it, update; return the terms' values."""
         workspace, rule = self._learner.workspace, self._learner.allocation
         state = self._learner.allocation_state
         values, whole, path = [], _Sum(), _Sum()
-        for pair in window:
-            terms, of_path, of_rest = self._gradients(*pair)
+        for minibatches in window:
+            terms, of_path, of_rest = self._gradients(minibatches)
             path.add(of_path, 1 / len(window))
             whole.add(of_path, 1 / len(window))
             whole.add(of_rest, 1 / len(window))
@@ -264,30 +286,36 @@ class _Step:
         self._update(path.tree)
         return values
 
-    def _gradients(
-        self, minibatch: list[int], partner: list[int] | None
-    ) -> tuple[dict[str, Tensor], Tree, Tree]:
-        """The terms of a minibatch, the gradient of the fit term, and that of the others.
+    def _gradients(self, chosen: Minibatches) -> tuple[dict[str, Tensor], Tree, Tree]:
+        """The terms of minibatches, the gradient of the fit term, and that of the others.
 
         Where no anchor needs them apart, the first is that of both.
         """
         learner, past = self._learner, self._past
         seed = learner.config.seed
         self._drawn += 1
-        parts = [_part(self._sequences, past.current_states, minibatch)]
-        purposes = ["dropout"]
-        if partner is not None:
-            parts.append(_part(past.replay, past.replay_states, partner))
-            purposes.append("replay dropout")
-        masks = [derive(seed, purpose, self._task, self._drawn) for purpose in purposes]
+        parts = {"dropout": _part(self._sequences, past.current_states, chosen.current)}
+        if chosen.replay is not None:
+            parts["replay dropout"] = _part(past.replay, past.replay_states, chosen.replay)
+        if chosen.general is not None and self._general is not None:
+            text, _ = self._general
+            parts["general dropout"] = _part(text.sequences, text.states, chosen.general)
+        masks = [derive(seed, purpose, self._task, self._drawn) for purpose in parts]
         with learner.backbone.learning(dropout=True):
-            passed, (current, *replay) = learner.project(*parts, mask_seeds=masks)
+            passed, projections = learner.project(*parts.values(), mask_seeds=masks)
+            read = dict(zip(parts, projections, strict=True))
             parameters = learner.workspace.parameters()
             terms = minibatch_terms(
-                Step(parameters, current, replay[0] if replay else None, self._updates()),
+                Step(
+                    parameters,
+                    read["dropout"],
+                    read.get("replay dropout"),
+                    self._updates(),
+                    read.get("general dropout"),
+                ),
                 learner.anchors,
                 learner.states,
-                self._weighing(minibatch, parts[0].share),
+                self._weighing(chosen.current, parts["dropout"].share),
                 replay_counts_for_path=learner.allocation.replay_counts_for_path,
             )
             if terms.rest is None:

@@ -21,8 +21,8 @@ _MOMENT = 1.0  # seconds after which a part of a pass is enough; the rest is tak
 class Seconds:
     """Every sample reaches its limit, and no answer has to be decoded.
 
-    step: seconds of a minibatch; verifying: of a pass of the evaluation; sampling: of all
-    sequences of a task.
+    step: seconds of a minibatch; verifying: of a pass of the evaluation; sampling: of
+    one sequence.
     """
 
     work: Workload
@@ -46,21 +46,21 @@ class Seconds:
             work,
             timed(lambda rows: partial(model.step, rows), work.rows),
             timed(verify, work.verified.rows),
-            a_token * work.writes * memory.sample,
+            a_token * memory.sample,
         )
 
     def of_task(self, task: int) -> dict[str, float]:
         """By phase; the first task has no past."""
         work, past = self.work, task > 1
-        own, *replay = (rows * length for rows, length in work.minibatch(work.rows))
-        beside = sum(replay) * past
+        own, replayed, general = (rows * length for rows, length in work.minibatch(work.rows))
+        whole, taken = own + replayed + general, own + replayed * past + general
         a_token = self.verifying / (work.verified.rows * work.verified.length)
         samples = work.writes * (work.config.sampling.max_new_tokens + 1)
         read = samples if work.needs("curvature") else work.items * work.mean
         found = {
-            "sampling": self.sampling * past,
-            "teacher": work.asks * a_token * past,
-            "training": work.minibatches(task) * self.step * (own + beside) / (own + sum(replay)),
+            "sampling": self.sampling * (work.writes if past else work.general.rows),
+            "teacher": a_token * (work.asks if past else work.general.rows * work.general.length),
+            "training": work.minibatches(task) * self.step * taken / whole,
             # There, back, and the outer products.
             "curvature": 4 * read * a_token * (work.kfac + bool(work.positions)),
             "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),

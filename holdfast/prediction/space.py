@@ -129,12 +129,21 @@ class Memory:
             + self.wide * of_rule * self.inputs * self.work.tasks,
             "positions": self.positions,
             "S and G": (1 + bool(config.sampling.general)) * self.curvature,
+            "general text": self.general,
         }
+
+    @property
+    def general(self) -> int:
+        """Bytes of the general text that an anchor holds: hidden states, and tokens."""
+        rows, length = self.work.general
+        size: int = rows * length * (self.scalar * self.width + 8)
+        return size
 
     @cached_property
     def rows(self) -> int:
         """Sequences that are sampled at once: what half of the free memory has room for."""
-        rows = min(self.work.config.sampling.batch, self.work.writes)
+        writes = max(self.work.writes, self.work.general.rows)
+        rows = min(self.work.config.sampling.batch, writes)
         if self.available is None or not rows:
             return rows
         free = max(0, self.available - sum(self.held.values())) // 2
@@ -190,6 +199,7 @@ def written(memory: Memory, task: int) -> Parts:
         * (1 + bool(config.sampling.general))
         * (memory.curvature + 2 * header * memory.work.kfac)
         + memory.positions
+        + memory.general
         + (config.composition.allocation == "osrm") * (memory.wide * task * memory.inputs + header),
     }
 

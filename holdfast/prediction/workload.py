@@ -104,19 +104,29 @@ class Workload:
         )
 
     @property
+    def general(self) -> Grid:
+        """All general text that is written before the first task and distilled in every one."""
+        texts = self.config.general.texts * self.needs("general")
+        return Grid(texts, self.config.sampling.max_new_tokens + 1)
+
+    @property
     def asks(self) -> int:
         """Tokens of which the previous model's states are kept: what is replayed and distilled."""
         own = round(self.items * self.mean) * self.needs("teacher")
         return self.replayed.rows * self.replayed.length + own
 
-    def minibatch(self, rows: int) -> list[Grid]:
+    def minibatch(self, rows: int) -> tuple[Grid, Grid, Grid]:
         """Of so many sequences, their lengths evenly spread over the stream's, padded to the
-        longest; and what is replayed beside them.
+        longest; what is replayed beside them; and general text.
         """
         place = int((rows - 0.5) / rows * len(self.lengths))
         beside = min(rows, self.replayed.rows) * self.config.replay.minibatches_per_step
-        grids = [Grid(rows, self.lengths[place]), Grid(beside, self.replayed.length)]
-        return [one for one in grids if one.rows]
+        texts = min(rows, self.general.rows) * self.config.general.minibatches_per_step
+        return (
+            Grid(rows, self.lengths[place]),
+            Grid(beside, self.replayed.length),
+            Grid(texts, self.general.length),
+        )
 
     def minibatches(self, task: int) -> int:
         """Of a whole task, which joint training takes together with all before it."""
@@ -194,10 +204,14 @@ class Rehearsal:
         """There and back: the fit term, and what is distilled of the previous model."""
         self.peft.train()
         soft = self.work.config.replay.loss == "soft" and not self.work.needs("stored")
-        current, *replay = (self._hidden(grid) for grid in self.work.minibatch(rows))
+        own, replayed, general = self.work.minibatch(rows)
+        current = self._hidden(own)
         loss = self._loss(current, self._cross_entropy)
-        for hidden in replay:
-            loss = loss + self._loss(hidden, self._divergence if soft else self._cross_entropy)
+        if replayed.rows:
+            replay_loss = self._divergence if soft else self._cross_entropy
+            loss = loss + self._loss(self._hidden(replayed), replay_loss)
+        if general.rows:
+            loss = loss + self._loss(self._hidden(general), self._divergence)
         if self.work.needs("teacher"):
             if self.work.needs("fit_gradient"):  # that of the fit term comes alone
                 loss.backward(retain_graph=True)

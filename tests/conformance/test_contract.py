@@ -34,6 +34,7 @@ SUBSETS = [
     for subset in itertools.combinations(ANCHORS, size)
 ]
 COMPOSITIONS = [(anchors, rule) for rule in RULES for anchors in SUBSETS]
+FROM_THE_FIRST = {"general"}  # anchors of the model before its first task
 ITEMS = 4
 VALUES: dict[str, Any] = {
     "lora": {"rank": 2, "alpha": 4, "dropout": 0.2, "targets": ("q_proj", "v_proj", "down_proj")},
@@ -43,6 +44,7 @@ VALUES: dict[str, Any] = {
     "online_ewc": {"strength": 100.0},
     "kfac": {"strength": 10.0},
     "pairs": {"strength": 10.0, "positions": 12},
+    "general": {"strength": 2.0, "texts": 4},
     "olora": {"overlap": 0.05},
 }
 Composition = tuple[tuple[str, ...], str]
@@ -128,7 +130,7 @@ def runs() -> dict[Composition, Run]:
 
 
 def test_all_compositions_are_here() -> None:
-    assert {"si", "online_ewc", "kfac", "pairs", "sd", "replay"} <= set(ANCHORS)
+    assert {"si", "online_ewc", "kfac", "pairs", "sd", "general", "replay"} <= set(ANCHORS)
     assert {"shared", "merge", "olora", "osrm"} <= set(RULES)
     assert len(COMPOSITIONS) == (2 + len(ANCHORS) * (len(ANCHORS) + 1) // 2) * len(RULES)
 
@@ -136,7 +138,13 @@ def test_all_compositions_are_here() -> None:
 def test_losses_are_exactly_zero_before_a_past_exists(runs: dict[Composition, Run]) -> None:
     for (anchors, _), run in runs.items():
         for epoch in run.reports[0].epochs:
-            assert all(epoch[name] == 0.0 for name in anchors)
+            assert all(epoch[name] == 0.0 for name in anchors if name not in FROM_THE_FIRST)
+
+
+def test_general_text_is_a_past_from_the_first_task_on(runs: dict[Composition, Run]) -> None:
+    for (anchors, _), run in runs.items():
+        for name in FROM_THE_FIRST & set(anchors):
+            assert run.reports[0].epochs[-1][name] > 1e-9
 
 
 def test_losses_are_positive_once_weights_moved(runs: dict[Composition, Run]) -> None:
@@ -148,8 +156,9 @@ def test_losses_are_positive_once_weights_moved(runs: dict[Composition, Run]) ->
 def test_the_first_task_does_not_know_its_method(runs: dict[Composition, Run]) -> None:
     """Before a past exists all compositions are the same learner, bit for bit."""
     plain = flat(runs[(), "shared"].reports[0].factors)
-    for run in runs.values():
-        assert torch.equal(flat(run.reports[0].factors), plain)
+    for (anchors, _), run in runs.items():
+        alike = torch.equal(flat(run.reports[0].factors), plain)
+        assert alike == (not FROM_THE_FIRST & set(anchors))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -181,6 +190,7 @@ def test_compositions_stay_paired(runs: dict[Composition, Run]) -> None:
             assert len(ours) == len(theirs) > 0
             assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
         assert ("replay" in anchors) == ((2, "replay dropout") in run.masks)
+        assert ("general" in anchors) == ((1, "general dropout") in run.masks)
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "shared"])
@@ -211,17 +221,17 @@ def begun(learner: Learner, parameters: dict[str, torch.Tensor]) -> Step:
         learner.states[name] = anchor.begin(learner.states[name], given)
     since = updates_since(workspace.copied(), workspace)
     workspace.write(parameters)
-    parts = [
-        Part(one, states and states.states)
-        for one, states in (
-            (sequences, past.current_states),
-            (past.replay, past.replay_states),
-        )
-        if one
-    ]
+    held = learner.general()
+    assert held is not None
+    read = (
+        (sequences, past.current_states),
+        (past.replay, past.replay_states),
+        (held[0].sequences, held[0].states),
+    )
+    parts = [Part(one, states and states.states) for one, states in read]
     with learner.backbone.learning():
-        _, (current, *replay) = learner.project(*parts)
-    return Step(workspace.parameters(), current, replay[0] if replay else None, since())
+        _, (current, replay, general) = learner.project(*parts)
+    return Step(workspace.parameters(), current, replay, since(), general)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -259,7 +269,7 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
     assert torch.equal(flat(learn(learner).factors), flat(learn(restored).factors))
 
 
-@pytest.mark.parametrize("name", ["si", "online_ewc", "kfac", "pairs"])
+@pytest.mark.parametrize("name", ["si", "online_ewc", "kfac", "pairs", "general"])
 def test_a_state_of_other_names_is_refused(name: str) -> None:
     learner = new_learner(((name,), "shared"))
     learn(learner)

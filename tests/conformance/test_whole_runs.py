@@ -22,7 +22,7 @@ from reference.translation import RULES, reference_task, settings_of
 from tests.tiny import exact_backbone, flat, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
-ANCHORS = ("si", "online_ewc", "kfac", "pairs", "sd", "replay")
+ANCHORS = ("si", "online_ewc", "kfac", "pairs", "sd", "general", "replay")
 EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
 VALUES: dict[str, Any] = {
     "seed": SEED,
@@ -35,6 +35,7 @@ VALUES: dict[str, Any] = {
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
     "kfac": {"strength": 3.0},
     "pairs": {"strength": 3.0, "positions": 9, "general": 6},
+    "general": {"strength": 0.8, "texts": 5, "temperature": 1.5},
     "curvature": {"temperature": 1.5},
     "olora": {"overlap": 0.05, "factor_norm": 0.01},
     "osrm": {"sequences": 5, "basis": "lapack"},
@@ -125,7 +126,7 @@ ENGINE_NAMES = {"function": "sd", "ewc": "online_ewc"}  # of the reference's ter
 def assert_same_terms(learner: Learner, report: Any, result: Any) -> None:
     """Every term of the objective in the last epoch: the mean over its steps."""
     last = result.steps[len(result.steps) // 2 :]
-    for term in ("sft", "replay", "function", "si", "ewc", "kfac", "pairs"):
+    for term in ("sft", "replay", "function", "general", "si", "ewc", "kfac", "pairs"):
         if term in last[0]:
             mean = sum(step[term] for step in last) / len(last)
             name = ENGINE_NAMES.get(term, term)

@@ -30,6 +30,7 @@ ANCHORS: dict[str, dict[str, Any]] = {
     "kfac": {"strength": 3.0},
     "pairs": {"strength": 3.0, "positions": 9, "general": 6},
     "sd": {"strength": 0.5},
+    "general": {"strength": 0.8, "texts": 5, "temperature": 1.5},
     "replay": {"weight": 0.6},
 }
 RULES: dict[str, dict[str, Any]] = {
@@ -128,6 +129,8 @@ def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
         accumulation=accumulation,
         replay_weight=0.6 if "replay" in anchors else None,
         function_strength=0.5 if "sd" in anchors else None,
+        general_strength=0.8 if "general" in anchors else None,
+        general_temperature=1.5,
         si_strength=0.7 if "si" in anchors else None,
         ewc_strength=20.0 if "online_ewc" in anchors else None,
         ewc_decay=0.9,
@@ -163,17 +166,25 @@ def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any)
     task = anchored.task
     assert task is not None
     minibatches = minibatches_of(sequences) * EPOCHS
+    texts = "general" in anchored.anchors
     twin = Task(task.number, task.start, task.replay, task.fingerprint)
     partners = [
         [task.replay[index] for index in twin.next_replay(SEED, BATCH)] if task.replay else []
         for _ in minibatches
     ]
     layers = anchored.workspace.layers
+    held = anchored.anchors["general"].text(anchored.states["general"]) if texts else None
+    twin.text = held
     return ReferenceTask(
         sequences=sequences,
         minibatches=minibatches,
         minibatches_per_epoch=len(minibatches) // EPOCHS,
         replay_minibatches=partners if task.replay else None,
+        general_minibatches=[
+            [held.sequences[index] for index in twin.next_text(SEED, BATCH)] for _ in minibatches
+        ]
+        if held is not None
+        else [],
         written=general,
         uniforms=uniforms(general, "curvature labels", task.number),
         own_uniforms=uniforms(sequences, "own curvature labels", task.number),

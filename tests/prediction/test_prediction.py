@@ -142,7 +142,9 @@ def test_a_part_is_measured_and_the_rest_taken_in_proportion() -> None:
 def test_a_stream_is_its_tasks_and_its_rows() -> None:
     """The first task without a past, the others with one, and rows that grow."""
     work = memory_of(configured("si_sd_replay_merge", *SHORT)).work
-    said = Seconds(work, step=1.0, verifying=work.verified.rows / work.items, sampling=5.0)
+    said = Seconds(
+        work, step=1.0, verifying=work.verified.rows / work.items, sampling=5.0 / work.writes
+    )
     first, last = said.of_task(1), said.of_task(3)
     assert "sampling" not in first and last["sampling"] == 5.0
     assert first["training"] < last["training"] == 4.0  # two epochs of two minibatches

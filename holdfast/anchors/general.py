@@ -1,0 +1,72 @@
+"""Function anchor on general text: the untouched model's distributions on what it writes itself.
+
+Before the first task the model writes sequences from tokens drawn uniformly from its vocabulary.
+They and its last hidden states on them are kept, and every step of every task has a minibatch of
+them:
+
+    tau^2 mean over tokens of KL(p_0(. | z_<l) || p(. | z_<l)).
+
+Where ``sd`` and ``replay`` hold what the model said before this task, this holds what it said
+before all of them, so it does not drift. It holds nothing that was taught.
+Holdfast's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from holdfast.anchors.base import Anchor, Needs, State, Step, TaskStart, Text, unpacked
+from holdfast.anchors.divergences import DivergenceConfig
+from holdfast.backbone.sequences import TokenStates
+
+
+class GeneralDistillation(Anchor):
+    """The term above.
+
+    Its state: tokens [n], of all sequences one after another; lengths [texts]; states [n - texts,
+    d], the untouched model's at their predicting positions.
+    """
+
+    class Config(DivergenceConfig):
+        """texts: sequences that are written and kept; ``sampling`` says how they are drawn."""
+
+        strength: float = Field(1.0, ge=0)
+        temperature: float = Field(1.0, gt=0)
+        texts: int = Field(256, ge=1)
+        minibatches_per_step: int = Field(1, ge=1)
+
+    needs = Needs(general=True)
+
+    def begin(self, state: State, start: TaskStart) -> State:
+        if start.task > 1 or start.text is None:
+            return state
+        text = start.text(self.config.texts)
+        return {
+            "tokens": torch.tensor([token for one in text.sequences for token in one]),
+            "lengths": torch.tensor([len(one) for one in text.sequences]),
+            "states": text.states.states,
+        }
+
+    def text(self, state: State) -> Text | None:
+        if "tokens" not in state:
+            return None
+        lengths = state["lengths"].tolist()
+        sequences = [one.tolist() for one in state["tokens"].split(lengths)]
+        starts = list(accumulate((length - 1 for length in lengths), initial=0))
+        return Text(sequences, TokenStates(state["states"], starts))
+
+    def loss(self, state: State, step: Step) -> Tensor:
+        if step.general is None:
+            return step.zero()
+        return step.general.mean(self.config.between)
+
+    def unpack(self, tensors: Mapping[str, Tensor]) -> State:
+        return unpacked(tensors, _PARTS, single=_PARTS)
+
+
+_PARTS = ("tokens", "lengths", "states")
