@@ -23,6 +23,7 @@ try:
     from holdfast.cli.check_plugin import check_plugin
     from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
+    from holdfast.cli.diff import diff
     from holdfast.cli.doctor import doctor
     from holdfast.cli.evaluate import evaluate
     from holdfast.cli.export import export
@@ -56,7 +57,7 @@ stream = typer.Typer(
     name="stream", help="Make a stream of tasks, convert one, look at one.", no_args_is_help=True
 )
 for _verb in (
-    *(run, learn, lessons, forget, merge, consolidate, ask, serve, mcp),
+    *(run, learn, lessons, forget, diff, merge, consolidate, ask, serve, mcp),
     *(suite, search, analyse, report, items),
     *(capability, evaluate, export, fetch, recipes, check_plugin, doctor, demo),
 ):

@@ -1,0 +1,121 @@
+"""`holdfast diff`: what changed in a memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from holdfast.cli.fetch import opened_memory
+from holdfast.cli.printing import json_line
+from holdfast.cli.progress import WorkBars, loading
+from holdfast.cli.verbs import MemoryPath
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.record import require_memory
+
+if TYPE_CHECKING:
+    from holdfast.memory.changes import Changes, WeightsAlone
+
+_SHOWN = 20  # lines of a kind; --out and --json have all
+
+
+def diff(
+    memory: MemoryPath,
+    other: Annotated[
+        Path | None, Argument(metavar="[OTHER]", help="A later memory, to compare with.")
+    ] = None,
+    since: Annotated[
+        int | None, Option(min=1, metavar="LESSON", help="What changed after this lesson.")
+    ] = None,
+    facts_only: Annotated[
+        bool, Option("--facts-only", help="Compare the lists; ask nothing.")
+    ] = False,
+    everyday: Annotated[
+        Path | None, Option(help="JSON lines {question, answers}; 240 come along.")
+    ] = None,
+    limit: Annotated[int | None, Option(min=1, help="Everyday questions at most.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for a page with a picture, and JSON.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what changed: facts added, corrected and forgotten, and everyday answers.
+
+    Of two memories, the first is the earlier.
+    """
+    if (other is None) == (since is None):
+        raise HoldfastError("give OTHER, a later memory, or --since LESSON; one of the two")
+    for directory in filter(None, (memory, other)):
+        require_memory(directory)
+    found = _changes(memory, other, since, None if facts_only else (everyday, limit))
+    if out is not None:
+        from holdfast.report.changes import write_changes
+
+        write_changes(found.values(), out)
+    if as_json:
+        print(json_line(found.values()))
+        return
+    print("\n".join(_lines(found)))
+    if out is not None:
+        print(out)
+
+
+def _changes(
+    directory: Path,
+    other: Path | None,
+    since: int | None,
+    asking: tuple[Path | None, int | None] | None,
+) -> Changes:
+    with loading():
+        from holdfast.memory.changes import after_lesson, changes, now
+        from holdfast.memory.evaluation.probes import everyday_questions
+        from holdfast.memory.evaluation.scoring import evenly
+        from holdfast.memory.memory import Memory
+
+    open_one = Memory if asking is None else opened_memory
+    first = open_one(directory)
+    if other is not None:
+        before, after = now(first), now(open_one(other))
+    else:
+        assert since is not None
+        before, after = after_lesson(first, since), now(first)
+    questions = [] if asking is None else evenly(everyday_questions(asking[0]), asking[1])
+    with WorkBars() as report:
+        return changes(before, after, questions, report)
+
+
+def _lines(found: Changes) -> list[str]:
+    facts = found.facts
+    lines = [
+        f"{found.before} -> {found.after}",
+        f"facts: {len(facts.added)} added, {len(facts.corrected)} corrected, "
+        f"{len(facts.forgotten)} forgotten, {facts.kept} unchanged",
+    ]
+    shown = [f"+ {one.question} {one.answer}" for one in facts.added]
+    corrected = [f"~ {was.question} {was.answer} -> {now.answer}" for was, now in facts.corrected]
+    gone = [f"- {one.question} {one.answer}" for one in facts.forgotten]
+    for kind in (shown, corrected, gone):
+        lines += _some(kind)
+    answers = found.answers
+    if answers is None:
+        return lines
+    lines.append(
+        f"everyday questions: {answers.before} of {answers.asked} right before, {answers.after} "
+        f"now; {len(answers.others)} answered otherwise"
+    )
+    lines += _some([f"~ {one.question} {one.before} -> {one.after}" for one in answers.others])
+    if answers.bits is not None:
+        lines.append(f"weights alone, before: {_alone(answers.weights_before, answers.asked)}")
+        lines.append(f"weights alone, now: {_alone(answers.weights_after, answers.asked)}")
+        lines.append(f"the untouched model: {answers.bits:.3f} bits per byte of text")
+    return lines
+
+
+def _alone(weights: WeightsAlone | None, asked: int) -> str:
+    if weights is None:
+        return "not in one set"
+    return f"{weights.right} of {asked} right, {weights.bits:.3f} bits per byte of text"
+
+
+def _some(lines: list[str]) -> list[str]:
+    left = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], *([f"  and {left} more"] if left > 0 else [])]

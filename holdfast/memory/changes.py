@@ -1,0 +1,220 @@
+"""What changed between two moments of a memory, or between two memories.
+
+The facts on their lists; the answers to questions of common knowledge; and, where all facts are in
+one set of weights, what those weights alone do to such questions and to plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.answering import Answerer
+from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.drift import bits_per_byte
+from holdfast.memory.evaluation.probes import EverydayQuestion
+from holdfast.memory.evaluation.scoring import says
+from holdfast.memory.evaluation.stages import part, texts
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import LearnedLesson, read_lesson
+from holdfast.streams import Item
+from holdfast.streams.batches import fact_key, newest
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A memory as it is, or was.
+
+    name: for a reader; sides: loads its model, and asks it; one_set: whether one set of weights,
+    neurons or an adapter that reads whole turns, has all facts.
+    """
+
+    name: str
+    facts: tuple[Item, ...]
+    sides: Callable[[], Sides]
+    one_set: bool
+
+
+@dataclass(frozen=True)
+class FactChanges:
+    """added, forgotten: facts that only the later or the earlier list has; corrected: those with
+    another answer, as they were and are; kept: how many both have with one answer.
+    """
+
+    added: tuple[Item, ...]
+    corrected: tuple[tuple[Item, Item], ...]
+    forgotten: tuple[Item, ...]
+    kept: int
+
+
+@dataclass(frozen=True)
+class OtherAnswer:
+    """An everyday question that is answered otherwise. was_right, is_right: before, and now."""
+
+    question: str
+    before: str
+    after: str
+    was_right: bool
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class WeightsAlone:
+    """One set of weights without gate and list. right: of everyday questions; bits: per byte."""
+
+    right: int
+    bits: float
+
+
+@dataclass(frozen=True)
+class AnswerChanges:
+    """asked: questions of common knowledge; before, after: how many were and are answered right.
+
+    others: those answered otherwise; weights_before, weights_after: of weights alone, None where
+    there is no one set of them; bits: per byte of text, of the untouched model.
+    """
+
+    asked: int
+    before: int
+    after: int
+    others: tuple[OtherAnswer, ...]
+    weights_before: WeightsAlone | None = None
+    weights_after: WeightsAlone | None = None
+    bits: float | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All of it. before, after: the moments' names; answers: None where nobody was asked."""
+
+    before: str
+    after: str
+    facts: FactChanges
+    answers: AnswerChanges | None
+
+    def values(self) -> dict[str, Any]:
+        """As JSON values; facts are their questions and answers."""
+        facts = {
+            "added": [_pair(one) for one in self.facts.added],
+            "corrected": [
+                {**_pair(now), "before": was.answer} for was, now in self.facts.corrected
+            ],
+            "forgotten": [_pair(one) for one in self.facts.forgotten],
+            "kept": self.facts.kept,
+        }
+        answers = None if self.answers is None else asdict(self.answers)
+        return {"before": self.before, "after": self.after, "facts": facts, "answers": answers}
+
+
+def now(memory: Memory) -> Moment:
+    """A memory as it is. Raises HoldfastError where it has learned nothing."""
+    if not memory.horizon:
+        raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
+    record = memory.record
+    one_set = record.all_neurons is not None or _one_adapter(record.lessons)
+    return Moment(str(memory.directory), memory.facts, partial(_sides, memory), one_set)
+
+
+def after_lesson(memory: Memory, number: int) -> Moment:
+    """A memory as it was after its first ``number`` lessons, but for what is forgotten since.
+
+    Raises HoldfastError where there was no such lesson, or no later one.
+    """
+    if not 0 < number < memory.horizon:
+        raise HoldfastError(
+            f"--since {number}: {memory.directory} has {memory.horizon} lessons; give the number "
+            "of one of them that is not the last"
+        )
+    record, tasks = memory.record, memory.tasks[:number]
+    earlier = {lesson.file for lesson in record.lessons[:number]}
+    later = {lesson.file for lesson in record.lessons[number:]}
+
+    def sides() -> Sides:
+        if earlier & later:
+            raise HoldfastError(
+                f"--since {number}: lessons before and after it share one adapter since they were "
+                "consolidated, so earlier answers are gone; add --facts-only, or compare with a "
+                "copy from then"
+            )
+        was = replace(record, lessons=record.lessons[:number], neurons=None)
+        return Sides(memory.engine(), Answerer(memory.engine(), memory.directory, was, tasks))
+
+    name = f"{memory.directory} after lesson {number}"
+    one_set = _one_adapter(record.lessons[:number])
+    return Moment(name, tuple(newest(tasks)), sides, one_set)
+
+
+def _one_adapter(lessons: Sequence[LearnedLesson]) -> bool:
+    return len({one.file for one in lessons}) == 1 and lessons[0].whole_turn
+
+
+def _sides(memory: Memory) -> Sides:
+    own = memory.record.all_neurons
+    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
+    return Sides(memory.engine(), memory.learned_answerer(), neurons)
+
+
+def changes(
+    before: Moment,
+    after: Moment,
+    everyday: Sequence[EverydayQuestion] = (),
+    report: Told = lambda *_: None,
+) -> Changes:
+    """What changed. everyday: questions of common knowledge, none to ask nothing.
+
+    report(what, done, total): questions. Raises HoldfastError when a model cannot be had.
+    """
+    facts = fact_changes(before.facts, after.facts)
+    answers = answer_changes(before, after, everyday, report) if everyday else None
+    return Changes(before.name, after.name, facts, answers)
+
+
+def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
+    """What two lists of facts do not share, in their order."""
+    was = {fact_key(item): item for item in before}
+    is_now = {fact_key(item): item for item in after}
+    both = [(was[key], item) for key, item in is_now.items() if key in was]
+    corrected = tuple((one, other) for one, other in both if one.answer != other.answer)
+    return FactChanges(
+        added=tuple(item for key, item in is_now.items() if key not in was),
+        corrected=corrected,
+        forgotten=tuple(item for key, item in was.items() if key not in is_now),
+        kept=len(both) - len(corrected),
+    )
+
+
+def answer_changes(
+    before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: Told
+) -> AnswerChanges:
+    """What both answer to questions of common knowledge; replies have at most 32 tokens."""
+    questions = [one.question for one in everyday]
+    told: list[list[str]] = []
+    alone: list[WeightsAlone | None] = []
+    bits = None
+    for name, moment in (("before", before), ("after", after)):
+        here: Report = partial(report, f"asking, {name}")
+        sides = moment.sides()
+        told.append(texts(sides.memory(questions, part(here, 0, 2))))
+        found = None
+        if moment.one_set:
+            replies = sides.weights(questions, [0] * len(questions), part(here, 1, 2))
+            bits, own = bits_per_byte(sides, lambda *_: None)
+            found = WeightsAlone(sum(_right(replies, everyday)), own)
+        alone.append(found)
+    was, is_now = (_right(one, everyday) for one in told)
+    rows = zip(questions, *told, was, is_now, strict=True)
+    others = tuple(OtherAnswer(*row) for row in rows if row[1] != row[2])
+    return AnswerChanges(len(questions), sum(was), sum(is_now), others, alone[0], alone[1], bits)
+
+
+def _right(replies: Sequence[str], everyday: Sequence[EverydayQuestion]) -> list[bool]:
+    return [says(text, one.answers) for text, one in zip(replies, everyday, strict=True)]
+
+
+def _pair(item: Item) -> dict[str, str]:
+    return {"question": item.question, "answer": item.answer}

@@ -1,0 +1,91 @@
+"""What changed in a memory, as a page with a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from holdfast.core.files import write_json, write_text_atomically
+from holdfast.report import names, style
+from holdfast.report.figures import inline_svg
+
+_FACTS = {
+    "kept": ("unchanged", names.GREY),
+    "added": ("added", names.GREEN),
+    "corrected": ("corrected", names.ORANGE),
+    "forgotten": ("forgotten", names.VERMILION),
+}
+
+
+def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
+    """Write ``diff.json`` and ``diff.html`` into a folder; return the page's path.
+
+    values: of :class:`holdfast.memory.changes.Changes`. The page loads no other file.
+    Raises HoldfastError where the folder cannot be written.
+    """
+    write_json(folder / "diff.json", values, parents=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    files = resources.files(__package__)
+    text = environment.from_string((files / "changes.html").read_text("utf-8")).render(
+        **values,
+        style=Markup((files / "page.css").read_text("utf-8")),  # Holdfast's own
+        drawn=inline_svg(plot_changes(values), "changes"),
+    )
+    write_text_atomically(folder / "diff.html", text, parents=True)
+    return folder / "diff.html"
+
+
+def plot_changes(values: Mapping[str, Any]) -> Figure:
+    """Bars: how many facts are as they were, added, corrected and forgotten; and, where they were
+    asked, how many everyday questions are answered right before and after.
+
+    values: as ``diff.json`` holds them.
+    """
+    facts, answers = values["facts"], values["answers"]
+    parts: list[tuple[str, dict[str, tuple[int, str]], int]] = []
+    counts = {
+        label: (facts[kind] if kind == "kept" else len(facts[kind]), colour)
+        for kind, (label, colour) in _FACTS.items()
+    }
+    parts.append(("facts", counts, max(1, *(count for count, _ in counts.values()))))
+    if answers is not None:
+        right = {
+            "before": (answers["before"], names.GREY),
+            "after": (answers["after"], names.BLUE),
+        }
+        for when in ("before", "after"):
+            if (alone := answers[f"weights_{when}"]) is not None:
+                right[f"{when}, weights alone"] = (alone["right"], names.ORANGE)
+        asked = answers["asked"]
+        parts.append((f"everyday questions answered right, of {asked}", right, asked))
+    heights = [0.3 * len(part) + 0.5 for _, part, _ in parts]
+    figure = style.Drawing(style.PAGE * 0.75, sum(heights) + 0.2)
+    panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)
+    for axes, (title, part, most) in zip(panels.flat, parts, strict=True):
+        style.dress(axes)
+        for place, (count, colour) in enumerate(part.values()):
+            axes.barh(place, count, 0.6, color=colour)
+            axes.annotate(
+                str(count),
+                (count, place),
+                (3, 0),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=style.SMALL,
+            )
+        axes.set_yticks(range(len(part)), list(part))
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.1 * most)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.tick_params(axis="y", length=0)
+        style.title(axes, title, "left")
+    return figure

@@ -1,0 +1,185 @@
+"""What changed between two memories, or since a lesson: facts, and everyday answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.changes import (
+    AnswerChanges,
+    Moment,
+    after_lesson,
+    answer_changes,
+    changes,
+    fact_changes,
+    now,
+)
+from holdfast.memory.evaluation.probes import EverydayQuestion
+from holdfast.memory.forgetting import forget
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import write_record
+from holdfast.report.changes import plot_changes, write_changes
+from holdfast.streams import Item
+from tests.cli.conftest import Outcome
+from tests.memory.memories import MONDAY, TUESDAY
+
+pytestmark = pytest.mark.usefixtures("unflushed")
+ASKED = [EverydayQuestion(question, (answer,)) for question, answer in TUESDAY]
+
+
+def test_facts_by_their_question() -> None:
+    before = [Item("Who is A?", "x"), Item("Who is B?", "y"), Item("C?", "z")]
+    after = [Item("who is a?", "x"), Item("Who is B?", "w"), Item("D?", "v")]
+    found = fact_changes(before, after)
+    assert [one.question for one in found.added] == ["D?"]
+    assert [(was.answer, is_now.answer) for was, is_now in found.corrected] == [("y", "w")]
+    assert [one.question for one in found.forgotten] == ["C?"]
+    assert found.kept == 1
+
+
+def test_since_a_lesson(copied: Callable[[], Path]) -> None:
+    """Its facts were not known then, and so their questions were answered otherwise."""
+    memory = Memory(copied())
+    found = changes(after_lesson(memory, 1), now(memory), ASKED)
+    assert [(one.question, one.answer) for one in found.facts.added] == TUESDAY
+    assert (found.facts.corrected, found.facts.forgotten) == ((), ())
+    assert found.facts.kept == len(MONDAY)
+    answers = found.answers
+    assert answers is not None
+    assert (answers.asked, answers.before, answers.after) == (len(TUESDAY), 0, len(TUESDAY))
+    assert [one.question for one in answers.others] == [question for question, _ in TUESDAY]
+    assert all(one.is_right and not one.was_right for one in answers.others)
+    assert (answers.weights_before, answers.weights_after, answers.bits) == (None, None, None)
+
+
+def test_what_was_forgotten_is_seen_beside_a_copy(
+    copied: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copied()
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    memory = Memory(directory)
+    forget(memory, [MONDAY[0][0]])
+    asked = [EverydayQuestion(question, (answer,)) for question, answer in MONDAY]
+    found = changes(now(Memory(copy)), now(memory), asked)
+    assert [one.question for one in found.facts.forgotten] == [MONDAY[0][0]]
+    assert not found.facts.added and not found.facts.corrected
+    assert found.answers is not None
+    assert [one.question for one in found.answers.others] == [MONDAY[0][0]]
+    assert found.answers.before - found.answers.after == 1
+
+
+def test_one_set_of_weights_is_asked_alone(two_lessons: Path) -> None:
+    """The lesson's adapter stands for one of whole turns: right is counted, and bits are taken."""
+    memory = Memory(two_lessons)
+    plain = now(memory)
+    first = after_lesson(memory, 1)
+    alone = Moment(first.name, first.facts, first.sides, one_set=True)
+    found = answer_changes(alone, plain, ASKED, lambda *_: None)
+    assert found.weights_before is not None and found.weights_after is None
+    assert found.weights_before.right == 0 and found.weights_before.bits > 1
+    assert found.bits is not None and found.bits > 1
+    assert not plain.one_set
+
+
+def test_an_adapter_of_whole_turns_is_one_set(copied: Callable[[], Path]) -> None:
+    memory = Memory(copied())
+    record = memory.record
+    file = record.lessons[0].file
+    lessons = tuple(replace(one, file=file, whole_turn=True) for one in record.lessons)
+    write_record(memory.directory, replace(record, lessons=lessons))
+    assert now(Memory(memory.directory)).one_set
+    earlier = after_lesson(Memory(memory.directory), 1)
+    assert earlier.one_set
+    with pytest.raises(HoldfastError, match="share one adapter since they were consolidated"):
+        earlier.sides()
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_lesson_behind_which_nothing_is(two_lessons: Path, number: int) -> None:
+    with pytest.raises(HoldfastError, match=f"--since {number}: .* has 2 lessons; give the number"):
+        after_lesson(Memory(two_lessons), number)
+
+
+def test_a_memory_that_knows_nothing(chat_directory: Path, tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "new", str(chat_directory))
+    memory.write_facts(MONDAY)
+    with pytest.raises(HoldfastError, match="has learned nothing yet"):
+        now(memory)
+
+
+VALUES = {
+    "before": "a",
+    "after": "b",
+    "facts": {
+        "added": [{"question": "Who is <b>A</b>?", "answer": "x"}],
+        "corrected": [{"question": "B?", "answer": "w", "before": "y"}],
+        "forgotten": [],
+        "kept": 7,
+    },
+    "answers": {
+        **vars(AnswerChanges(20, 13, 12, ())),
+        "others": [
+            {
+                "question": "C?",
+                "before": "one",
+                "after": "two",
+                "was_right": True,
+                "is_right": False,
+            }
+        ],
+        "weights_before": {"right": 11, "bits": 1.25},
+        "bits": 1.2,
+    },
+}
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page = write_changes(VALUES, tmp_path / "out").read_text()
+    assert json.loads((tmp_path / "out" / "diff.json").read_text()) == VALUES
+    for text in (
+        "Who is &lt;b&gt;A&lt;/b&gt;?", "Corrected (1)", "<td>y</td>", "7 unchanged",
+        "13 were answered right before and 12 are now", "one (right)", "11 right, 1.250 bits",
+    ):  # fmt: skip
+        assert text in page
+    assert "Forgotten (" not in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert len(plot_changes(VALUES).axes) == 2
+    assert len(plot_changes({**VALUES, "answers": None}).axes) == 1
+
+
+def test_the_command(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copied()
+    everyday = tmp_path / "everyday.jsonl"
+    everyday.write_text(json.dumps({"question": TUESDAY[0][0], "answers": [TUESDAY[0][1]]}) + "\n")
+    out = tmp_path / "out"
+    shown = holdfast("diff", directory, "--since", 1, "--everyday", everyday, "--out", out)
+    assert shown.status == 0 and f"+ {TUESDAY[0][0]} {TUESDAY[0][1]}" in shown.out
+    assert "everyday questions: 0 of 1 right before, 1 now; 1 answered otherwise" in shown.out
+    assert shown.out.splitlines()[-1] == str(out) and (out / "diff.html").is_file()
+    told = holdfast("diff", directory, directory, "--facts-only", "--json")
+    values = json.loads(told.out)
+    assert values["answers"] is None and values["facts"]["added"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give OTHER, a later memory, or --since LESSON"),
+        (["{m}", "--since", "1"], "one of the two"),
+        (["nowhere"], "nowhere: no such memory"),
+        (["--since", "9"], "give the number of one of them"),
+    ],
+)
+def test_bad_input(
+    holdfast: Callable[..., Outcome], two_lessons: Path, arguments: list[str], message: str
+) -> None:
+    given = [str(two_lessons) if one == "{m}" else one for one in arguments]
+    outcome = holdfast("diff", two_lessons, *given)
+    assert outcome.status == 2 and message in outcome.err
