@@ -35,7 +35,7 @@ ASKED = [EverydayQuestion(question, (answer,)) for question, answer in TUESDAY]
 
 def test_facts_by_their_question() -> None:
     before = [Item("Who is A?", "x"), Item("Who is B?", "y"), Item("C?", "z")]
-    after = [Item("who is a?", "x"), Item("Who is B?", "w"), Item("D?", "v")]
+    after = [Item("Who is A?", "x"), Item("Who is B?", "w"), Item("D?", "v")]
     found = fact_changes(before, after)
     assert [one.question for one in found.added] == ["D?"]
     assert [(was.answer, is_now.answer) for was, is_now in found.corrected] == [("y", "w")]
