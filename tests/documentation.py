@@ -95,6 +95,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast consolidate memory": ("minutes",),
         "holdfast consolidate memory --neurons": ("minutes",),
         "holdfast export memory OUT --to hf": ("minutes",),
+        "holdfast learn memory notes.md --review proposed.csv": ("minutes",),
+        "holdfast learn memory proposed.csv": ("minutes",),
         "from holdfast import Memory": ("minutes",),
     },
     # Run by tests/serving, which need a port of their own.

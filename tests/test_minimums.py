@@ -27,6 +27,7 @@ REVIEWED = {
     "mcp": ("1.28.1", "CVE-2026-59950 and earlier ones"),
     "pyarrow": ("14.0.1", "CVE-2023-47248"),
     "pyyaml": ("5.4", "CVE-2020-14343"),
+    "pypdf": ("7.1", "CVE-2026-119208 and earlier ones"),
     "ray": ("2.52", "CVE-2025-62593"),
     "torch": ("2.8", "CVE-2025-32434, CVE-2025-3730"),
     "transformers": ("4.53", "CVE-2025-5197 and earlier ones"),
@@ -35,7 +36,7 @@ NONE_KNOWN = {
     *("gguf", "matplotlib", "numpy", "packaging", "pandas", "peft", "prompt_toolkit", "pydantic"),
     *("rich", "safetensors", "scipy", "tokenizers", "typer", "bitsandbytes", "openpyxl"),
     *("datasets", "openai", "lm-eval", "math-verify", "fastapi", "uvicorn", "submitit"),
-    *("tensorboard", "wandb", "mlflow-skinny", "trackio", "trl", "lightning"),
+    *("tensorboard", "wandb", "mlflow-skinny", "trackio", "trl", "lightning", "beautifulsoup4"),
 }
 
 

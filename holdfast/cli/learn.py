@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from holdfast.cli.documents import check_goes_on, facts_of_documents, is_document
 from holdfast.cli.fetch import fetch_bars, opened_memory
 from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, counting, loading
@@ -36,8 +37,9 @@ def learn(
         Argument(
             metavar="[FACTS]",
             help="A .jsonl, .json, .csv, .tsv, .parquet or .xlsx file, a stream's directory, or - "
-            "for JSON lines from standard input; or a question, and its answer behind it. Without "
-            "it, what is on file but not learned yet is learned.",
+            "for JSON lines from standard input; a .md, .txt, .pdf or .html document, or a folder "
+            "of them; or a question, and its answer behind it. Without it, what is on file but "
+            "not learned yet is learned.",
         ),
     ] = None,
     answer: Annotated[
@@ -60,9 +62,21 @@ def learn(
         str | None,
         Option(
             help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name or a "
-            "model's directory; rules for common English forms if unsaid."
+            "model's directory; rules for common English forms if unsaid. Of a document it "
+            "proposes the facts; the memory's own model if unsaid."
         ),
     ] = None,
+    review: Annotated[
+        Path | None,
+        Option(
+            metavar="FACTS.csv",
+            help="Write what is proposed from a document here, to be read and changed; learn "
+            "nothing.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, Option("--yes", help="Learn what is proposed from a document at once.")
+    ] = False,
     model: Annotated[
         str | None,
         Option(
@@ -100,13 +114,19 @@ def learn(
         print("reading facts as lines of JSON; Ctrl-D ends them", file=sys.stderr)
     if existing:
         require_memory(memory)
+    document = is_document(source)
+    check_goes_on(source, review, yes=yes)
     stream = None
-    if source is not None:
+    if source is not None and not document:
         stream = stream_from(source, Columns(question_column, answer_column))
-    elif paraphrases or writer:
+    elif source is None and (paraphrases or writer):
         raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     opened = opened_memory(memory, model_of(memory, model))
-    if stream is not None:
+    if document:
+        stream = facts_of_documents(opened, str(source), writer, review, as_json=as_json)
+        if stream is None:
+            return
+    if stream is not None and (paraphrases or not document):
         stream = _worded(opened, stream, paraphrases, writer)
     if detach:
         _file_facts(opened, stream, again=again, as_json=as_json)

@@ -180,6 +180,12 @@ def read_stream(
     return stream
 
 
+def is_stored_stream(directory: Path) -> bool:
+    """Whether a directory holds a stream."""
+    jsonl, dataset = directory / JSONL_IN_DIRECTORY, directory / DATASET_IN_DIRECTORY
+    return is_released(directory) or is_dataset(directory) or jsonl.is_file() or is_dataset(dataset)
+
+
 def _stored(
     path: Path, items_per_task: int | None, columns: Columns | None, corrections: bool
 ) -> Stream:

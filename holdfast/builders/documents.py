@@ -1,0 +1,183 @@
+"""The text of documents, in passages of whole sentences: Markdown and plain text, PDF, HTML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+
+LONGEST = 900  # characters of a passage, where its sentences allow it
+_TEXTS = (".md", ".markdown", ".txt", ".rst")
+_PAGES = (".html", ".htm", ".xhtml")
+SUFFIXES = (*_TEXTS, ".pdf", *_PAGES)
+# What of a page is not its text.
+_BESIDE = (
+    "head",
+    "script",
+    "style",
+    "noscript",
+    "template",
+    "nav",
+    "header",
+    "footer",
+    "aside",
+    "form",
+)
+# Behind a full stop, a question or exclamation mark, before what may begin a sentence; not behind
+# an initial or a common abbreviation.
+_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[\w])", re.UNICODE)
+_ABBREVIATED = re.compile(
+    r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|vs|etc|e\.g|i\.e|cf|ca|approx|Fig|Vol|pp?))\.$"
+)
+_MARKUP = re.compile(r"^\s*(?:#{1,6}\s+|[-*+]\s+|\d+[.)]\s+|>\s?|\|)|`+|\*{1,3}|_{2,3}|~~")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Sentences in a row. source: the file, with its page where it has pages."""
+
+    source: str
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sentences as one text."""
+        return " ".join(self.sentences)
+
+
+def is_document(path: Path) -> bool:
+    """Whether it is a document by its ending, or a folder with one in it."""
+    if path.is_dir():
+        return next(_inside(path), None) is not None
+    return path.suffix.lower() in SUFFIXES
+
+
+def passages(path: Path) -> list[Passage]:
+    """The passages of a document, or of all in a folder, in order of their names.
+
+    Raises HoldfastError for a file that is missing, unreadable or damaged, for one without text,
+    such as a PDF of pictures, and where the library that reads it is not installed.
+    """
+    files = list(_inside(path)) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        pieces = list(_read(file))
+        if not any(pieces):
+            raise HoldfastError(f"{file}: has no text; a scan needs OCR first")
+        found += pieces
+    return found
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """The documents below a folder; hidden ones and links to folders are left out."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield Path(place) / name
+
+
+def _read(file: Path) -> Iterator[Passage]:
+    suffix = file.suffix.lower()
+    try:
+        if not file.is_file():
+            raise HoldfastError(f"{file}: no such file; give a document, or a folder of them")
+        if suffix == ".pdf":
+            pages = _pdf(file)
+        elif suffix in _PAGES:
+            pages = [(file.name, _page(file))]
+        else:
+            pages = [(file.name, _plain(file.read_text(encoding="utf-8-sig")))]
+    except UnicodeDecodeError:
+        raise HoldfastError(f"{file}: is no UTF-8 text; save the file as UTF-8") from None
+    except OSError as error:
+        raise HoldfastError(f"{file}: cannot be read ({error.strerror or error})") from error
+    for source, text in pages:
+        for sentences in _in_passages(text):
+            yield Passage(source, sentences)
+
+
+def _pdf(file: Path) -> list[tuple[str, str]]:
+    """The text of each page."""
+    try:
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    except ImportError:
+        raise HoldfastError(
+            f'{file}: a PDF is read by pypdf; pip install "holdfast[documents]"'
+        ) from None
+    try:
+        reader = PdfReader(file)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise HoldfastError(f"{file}: is locked with a password; save it without one")
+        read = [page.extract_text() for page in reader.pages]
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
+    # A line is broken where the page ends; a word may be broken with a hyphen.
+    joined = (re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in read)
+    return [(f"{file.name}, page {number}", text) for number, text in enumerate(joined, start=1)]
+
+
+def _page(file: Path) -> str:
+    """The text of an HTML page without what stands beside it, a block to a paragraph."""
+    try:
+        from bs4 import BeautifulSoup
+    except ImportError:
+        raise HoldfastError(
+            f'{file}: a page is read by beautifulsoup4; pip install "holdfast[documents]"'
+        ) from None
+    page = BeautifulSoup(file.read_bytes(), "html.parser")
+    for element in page(_BESIDE):
+        element.decompose()
+    for element in page(["br"]):
+        element.replace_with("\n")
+    blocks = page(["p", "h1", "h2", "h3", "h4", "h5", "h6", "li", "td", "th", "dd", "dt", "div"])
+    for element in blocks:
+        element.append("\n\n")
+    return page.get_text()
+
+
+def _plain(text: str) -> str:
+    """Markdown without its marks."""
+    lines = (_MARKUP.sub("", _LINK.sub(r"\1", line)) for line in text.splitlines())
+    return "\n".join(lines)
+
+
+def _in_passages(text: str) -> Iterator[tuple[str, ...]]:
+    """A text's sentences, some at a time: within a paragraph, or several short paragraphs."""
+    held: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        sentences = sentences_of(paragraph)
+        room = LONGEST - sum(map(len, held))
+        if held and sum(map(len, sentences)) > room:
+            yield tuple(held)
+            held = []
+        for sentence in sentences:
+            if held and sum(map(len, held)) + len(sentence) > LONGEST:
+                yield tuple(held)
+                held = []
+            held.append(sentence)
+    if held:
+        yield tuple(held)
+
+
+def sentences_of(paragraph: str) -> list[str]:
+    """The sentences of a paragraph, with single spaces."""
+    text = " ".join(paragraph.split())
+    found: list[str] = []
+    for piece in _END.split(text):
+        if found and _ABBREVIATED.search(found[-1]):
+            found[-1] = f"{found[-1]} {piece}"
+        elif piece:
+            found.append(piece)
+    return found
+
+
+#: report(done, total, note): passages
+Report = Callable[[int, int, str], None]

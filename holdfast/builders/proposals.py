@@ -1,0 +1,361 @@
+"""Questions and answers that a model proposes from documents, each checked against its text.
+
+For every passage the model writes pairs, and is asked each pair's question once more, with the
+passage before it. A pair counts when it then gives the same answer, which as a rule stands in one
+of the passage's sentences. What is done is kept passage by passage, so that a command that was
+killed goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.builders.documents import Passage, Report
+from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_json
+
+_VERSION = 1  # of the prompts and of what is read from replies
+_AT_ONCE = 8  # passages whose pairs are written and kept together
+_REPLY = 24  # tokens of an answer
+_ASKED = 5  # pairs of a passage at most, by a model that writes them
+_ANSWERS = 3  # of a sentence at most, by one that is given them
+_WRITER = (
+    "You write questions and answers about a text. Every question names what it asks about, so "
+    "that it is understood without the text. Every answer is a few words of the text. Write each "
+    "pair as two lines, the first beginning with Q: and the second with A:"
+)
+_READER = "You answer a question from a text, in a few words of the text."
+_EXAMPLE = (
+    "Text: The ferry Marigold was built in 1911 by Ilse Marr. It has two decks.\n\n"
+    "Q: Who built the ferry Marigold?\nA: Ilse Marr\n"
+    "Q: When was the ferry Marigold built?\nA: in 1911"
+)
+# A model that is no good at following instructions goes on from examples.
+_QUESTIONS = (
+    "Text: The ferry Marigold was built in 1911 by Ilse Marr.\nAnswer: Ilse Marr\n"
+    "Question: Who built the ferry Marigold?\n\n"
+    "Text: In Luxor the garden of Fenwick Oduya has forty fig trees.\nAnswer: forty\n"
+    "Question: How many fig trees does the garden of Fenwick Oduya have?\n\n"
+    "Text: The council met in Varrowby in May 1802.\nAnswer: May 1802\n"
+    "Question: When did the council meet in Varrowby?\n\n"
+)
+_ANSWERED = (
+    "Text: The ferry Marigold was built in 1911 by Ilse Marr.\n"
+    "Question: When was the ferry Marigold built?\nAnswer: 1911\n\n"
+    "Text: In Luxor the garden of Fenwick Oduya has forty fig trees.\n"
+    "Question: Who has a garden in Luxor?\nAnswer: Fenwick Oduya\n\n"
+)
+_PAIR = re.compile(
+    r"^[\W\d]*(?:Q|Question)\s*\d*\s*[:.)]\s*(?P<q>[^\n]+?)\s*\n"
+    r"\W*(?:A|Answer)\s*\d*\s*[:.)]\s*(?P<a>[^\n]+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OF_THE_TEXT = re.compile(r"\b(?:text|passage|author|paragraph|sentence|according to)\b", re.I)
+_NAMING = re.compile(r"(?<!^)\b(?:[^\W\d_]{6,}|[A-Z]\w+|\d+)\b")  # behind the first word
+# What a sentence may be asked for: names, numbers with what they count, and years.
+_NAME = r"[A-Z][\w'’-]+(?:\s+(?:(?:of|the|de|von|van)\s+)*[A-Z][\w'’-]+)*"
+_NUMBER = (
+    r"\d[\d.,:/]*\d|\d|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|"
+    r"forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand)\b"
+)
+_ANSWER = re.compile(rf"(?P<name>{_NAME})|(?P<number>\b(?:{_NUMBER})(?:\s+[a-z][a-z]+s\b)?)")
+_STANDS_FOR = re.compile(
+    r"(?:It|He|She|They|Its|His|Her|Their|This|That|These|Those|There|Here|We|I|You|My|Our)\b"
+)
+
+IN_SENTENCE, FOLLOWS = "in the sentence", "by a second question"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A pair. sentence: where its answer stands, or the passage; source: of the passage.
+
+    check: by what it counts; None where it does not. reason: why not.
+    """
+
+    question: str
+    answer: str
+    sentence: str
+    source: str
+    check: str | None
+    reason: str = ""
+
+
+class Way(Protocol):
+    """How a model is asked for pairs, and for an answer from a text."""
+
+    longest: int  # tokens of a reply
+    stop: tuple[str, ...]
+
+    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
+        """What is asked about a passage: texts, with a system message for a chat."""
+        ...
+
+    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
+        """The pairs in the reply to the prompt at ``place``."""
+        ...
+
+    def question(self, text: str, question: str) -> tuple[str, str | None]:
+        """What is asked to get a question's answer from a text."""
+        ...
+
+
+class Writing:
+    """The model writes the pairs of a passage, in a chat; for one that follows instructions."""
+
+    longest: int = 60 * _ASKED
+    stop: tuple[str, ...] = ()
+
+    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
+        asked = f"Write up to {_ASKED} pairs about this last text."
+        return [(f"{_EXAMPLE}\n\nText: {passage.text}\n\n{asked}", _WRITER)]
+
+    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
+        return read_pairs(reply)
+
+    def question(self, text: str, question: str) -> tuple[str, str | None]:
+        return f"Text: {text}\n\nQuestion: {question}", _READER
+
+
+class Completing:
+    """Names and numbers of a sentence are answers, and the model writes a question for each.
+
+    It goes on from examples, as any language model can. A sentence that begins with a pronoun is
+    left out, since a question from it alone would name nothing.
+    """
+
+    longest: int = 40
+    stop: tuple[str, ...] = ("\n",)
+
+    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
+        return [
+            (f"{_QUESTIONS}Text: {sentence}\nAnswer: {answer}\nQuestion:{begun(answer)}", None)
+            for sentence, answer in self._asked(passage)
+        ]
+
+    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
+        answer = self._asked(passage)[place][1]
+        question, mark, _ = f"{begun(answer)}{reply.rstrip()}".strip().partition("?")
+        return [(f"{question}{mark}", answer)]
+
+    def question(self, text: str, question: str) -> tuple[str, str | None]:
+        return f"{_ANSWERED}Text: {text}\nQuestion: {question}\nAnswer:", None
+
+    def _asked(self, passage: Passage) -> list[tuple[str, str]]:
+        return [
+            (sentence, answer)
+            for sentence in passage.sentences
+            if sentence[-1:] in ".!" and not _STANDS_FOR.match(sentence)
+            for answer in answers_in(sentence)
+        ]
+
+
+def begun(answer: str) -> str:
+    """How a question that a number answers begins; empty of any other."""
+    if re.fullmatch(r"1\d{3}|20\d{2}|\d{1,2}:\d{2}", answer):
+        return " When"
+    counted = re.fullmatch(rf"(?:{_NUMBER})\s+([a-z]+)", answer)
+    return f" How many {counted[1]}" if counted else ""
+
+
+def answers_in(sentence: str) -> list[str]:
+    """Names and numbers of a sentence, the last three: what it says stands behind its subject."""
+    found = []
+    for one in _ANSWER.finditer(sentence):
+        if one["name"] and one.start() == 0 and " " not in one[0]:
+            continue  # any first word has a capital
+        found.append(one[0].rstrip(".,:"))
+    return list(dict.fromkeys(found))[-_ANSWERS:]
+
+
+class Proposer:
+    """Asks a model for pairs, and keeps what it has for each passage in a folder."""
+
+    def __init__(self, model: TextModel, way: Way, folder: Path, seed: int = 0) -> None:
+        """folder: for what is done, a file a passage; it may not exist yet."""
+        self._model, self._way, self._folder, self._seed = model, way, folder, seed
+
+    def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
+        """The pairs of all passages, in order, those that do not count among them.
+
+        Of two pairs with one question the first counts. Raises HoldfastError when the model fails
+        as a whole, or the folder cannot be written; what is done is kept.
+        """
+        done: dict[int, list[Proposal]] = {}
+        for place, passage in enumerate(passages):
+            if (kept := self._kept(passage)) is not None:
+                done[place] = kept
+        report(len(done), len(passages), "passages")
+        left = [place for place in range(len(passages)) if place not in done]
+        for begin in range(0, len(left), _AT_ONCE):
+            group = left[begin : begin + _AT_ONCE]
+            found = self._of([passages[place] for place in group])
+            for place, proposals in zip(group, found, strict=True):
+                if proposals is not None:
+                    done[place] = proposals
+                    self._keep(passages[place], proposals)
+            report(len(done), len(passages), "passages")
+        return _once([one for place in sorted(done) for one in done[place]])
+
+    def _of(self, passages: Sequence[Passage]) -> list[list[Proposal] | None]:
+        """The pairs of each passage; None of one of which the model refused a prompt."""
+        prompts = [
+            (place, number, prompt)
+            for place, passage in enumerate(passages)
+            for number, prompt in enumerate(self._way.prompts(passage))
+        ]
+        written = self._texts(
+            [
+                Prompt(f"propose {self._key(passages[place])} {number}", *prompt)
+                for place, number, prompt in prompts
+            ],
+            self._way.longest,
+        )
+        refused = {prompts[at][0] for at, text in enumerate(written) if text is None}
+        pairs = [
+            (place, *pair)
+            for (place, number, _), text in zip(prompts, written, strict=True)
+            if text is not None
+            for pair in self._way.pairs(passages[place], number, text)
+        ]
+        replies = self._texts(
+            [
+                Prompt(
+                    f"answer {self._key(passages[place])} {question}",
+                    *self._way.question(_behind(passages[place], question, answer), question),
+                )
+                for place, question, answer in pairs
+            ],
+            _REPLY,
+        )
+        found: list[list[Proposal] | None] = [[] for _ in passages]
+        for (place, question, answer), reply in zip(pairs, replies, strict=True):
+            row = found[place]
+            assert row is not None
+            row.append(judged(passages[place], question, answer, reply or ""))
+        return [None if place in refused else row for place, row in enumerate(found)]
+
+    def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | None]:
+        """The model's text of each prompt; None of one that it refused."""
+        sampling = SamplingParameters(
+            temperature=0.1,
+            top_p=0.9,
+            max_new_tokens=longest,
+            stop=self._way.stop,
+            seed=self._seed,
+        )
+        texts: list[str | None] = [None] * len(prompts)
+        if prompts:
+            for place, answer in self._model.answer(prompts, sampling):
+                texts[place] = None if isinstance(answer, Failure) else answer[0]
+        return texts
+
+    def _key(self, passage: Passage) -> str:
+        return sha256_of(
+            [_VERSION, type(self._way).__name__, self._model.name, self._seed, asdict(passage)]
+        )[:24]
+
+    def _kept(self, passage: Passage) -> list[Proposal] | None:
+        """What is kept of a passage; None where there is nothing, or it is damaged."""
+        try:
+            text = (self._folder / f"{self._key(passage)}.json").read_text("utf-8")
+            return [Proposal(**values) for values in json.loads(text)]
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _keep(self, passage: Passage, proposals: Sequence[Proposal]) -> None:
+        path = self._folder / f"{self._key(passage)}.json"
+        try:
+            write_json(path, [asdict(one) for one in proposals], parents=True)
+        except HoldfastError as error:
+            raise HoldfastError(
+                f"{self._folder}: what is proposed cannot be kept there ({error}); free some "
+                "space, then run the same command again"
+            ) from error
+
+
+def read_pairs(reply: str) -> list[tuple[str, str]]:
+    """The pairs in a reply, at most five; an answer has no full stop of its own."""
+    found = [
+        tuple(" ".join(one[part].split()).strip("*_` ") for part in "qa")
+        for one in _PAIR.finditer(reply)
+    ]
+    return [(question, answer.rstrip(".")) for question, answer in found if answer][:_ASKED]
+
+
+def judged(passage: Passage, question: str, answer: str, reply: str) -> Proposal:
+    """Check a pair against its passage. reply: what the model answers to the question again."""
+    sentence = _behind(passage, question, answer)
+    agrees = bool(reply.strip()) and (_stands_in(answer, reply) or _same(answer, reply))
+    reason, check = _complaint(passage, question, answer), None
+    if not reason:
+        if _stands_in(answer, sentence):
+            check = IN_SENTENCE
+            if not agrees:
+                check, reason = None, "asked again, the model gives another answer"
+        elif agrees:
+            check = FOLLOWS
+        else:
+            reason = "the answer is not in the text"
+    return Proposal(question, answer, sentence, passage.source, check, reason)
+
+
+def _behind(passage: Passage, question: str, answer: str) -> str:
+    """The sentence with the answer that has most words of the question; else the whole passage."""
+    asked = set(_words(question))
+    having = [one for one in passage.sentences if _stands_in(answer, one)]
+    return max(having, key=lambda one: len(asked & set(_words(one))), default=passage.text)
+
+
+def _complaint(passage: Passage, question: str, answer: str) -> str:
+    """Why a pair is none, whatever the text says; empty where it may be one."""
+    if not question.endswith("?"):
+        return "it is no question"
+    if _OF_THE_TEXT.search(question):
+        return "it asks about the text itself"
+    if _stands_in(answer, question):
+        return "the question has its answer"
+    words = set(_words(passage.text))
+    if not any(word.casefold() in words for word in _NAMING.findall(question)):
+        return "the question names nothing of the text"
+    return ""
+
+
+def _once(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Of pairs with one question the first that counts does."""
+    answers: dict[str, str] = {}
+    found = []
+    for one in proposals:
+        key = " ".join(_words(one.question))
+        if one.check is not None and key in answers:
+            same = _same(answers[key], one.answer)
+            reason = "it is there already" if same else "another answer is there already"
+            one = Proposal(one.question, one.answer, one.sentence, one.source, None, reason)
+        elif one.check is not None:
+            answers[key] = one.answer
+        found.append(one)
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _stands_in(answer: str, text: str) -> bool:
+    """Whether the words of an answer stand in a text, in a row."""
+    words, others = _words(answer), _words(text)
+    count = len(words)
+    return bool(words) and any(
+        others[place : place + count] == words for place in range(len(others) - count + 1)
+    )
+
+
+def _same(one: str, other: str) -> bool:
+    return _words(one) == _words(other)

@@ -1,0 +1,96 @@
+"""`holdfast learn MEMORY DOCUMENT`: facts from documents, for :mod:`holdfast.cli.learn`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.printing import json_line
+from holdfast.cli.progress import counting, loading
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.documents import Proposed
+    from holdfast.memory.memory import Memory
+    from holdfast.streams import Stream
+
+
+def is_document(source: object) -> bool:
+    """Whether facts have to be found there first; a stream's directory has them already."""
+    from holdfast.builders.documents import is_document as holds_text
+    from holdfast.streams.load import is_stored_stream
+
+    if not isinstance(source, str) or source == "-":
+        return False
+    path = Path(source)
+    return path.exists() and not is_stored_stream(path) and holds_text(path)
+
+
+def check_goes_on(source: object, review: Path | None, *, yes: bool) -> None:
+    """Raise HoldfastError unless, for a document alone, --review or --yes says how it goes on."""
+    if not is_document(source):
+        if review is not None or yes:
+            raise HoldfastError("--review and --yes are for documents; leave them out")
+        return
+    if (review is None) != yes:
+        raise HoldfastError(
+            f"{source}: facts of a document are proposed by a model; give --review FACTS.csv to "
+            "read them first, or --yes to learn them at once"
+        )
+    if review is not None and review.suffix.lower() != ".csv":
+        raise HoldfastError(f"--review {review}: is a CSV table; give it a name that ends in .csv")
+    if review is not None and review.exists():
+        raise HoldfastError(f"--review {review}: exists; move it, or give another name")
+
+
+def facts_of_documents(
+    memory: Memory, source: str, writer: str | None, review: Path | None, *, as_json: bool
+) -> Stream | None:
+    """The new facts, to be learned; None where they are written to ``review`` or there are none.
+
+    It is said what was found.
+    """
+    from holdfast.memory.documents import write_review
+
+    found = proposed_facts(memory, source, writer)
+    if review is not None:
+        write_review(found, review)
+    if as_json and (review is not None or not found.new):
+        values = {"review": None if review is None else str(review), **found.counts()}
+        print(json_line(values))
+    else:
+        print("\n".join(found.lines()), file=sys.stderr)
+    if review is None:
+        return found.stream(Path(source).name) if found.new else None
+    if not as_json:
+        print(f"to learn them: holdfast learn {memory.directory} {review}", file=sys.stderr)
+        print(review)
+    return None
+
+
+def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
+    """What a model proposes from documents, beside what the memory has on file.
+
+    writer: None for the memory's own model. What is done is kept in the cache, so the same command
+    goes on.
+    """
+    with loading():
+        from holdfast.builders.documents import passages
+        from holdfast.builders.proposals import Completing, Proposer, Way, Writing
+        from holdfast.cli.stream import text_model
+        from holdfast.memory.documents import sorted_out
+        from holdfast.model.cache import cache_directory
+        from holdfast.model.fetch import fetch
+
+    read = passages(Path(source))
+    url = writer if writer is not None and "://" in writer else None
+    with loading(f"loading {writer or memory.model}"):
+        name = writer if writer is not None else str(fetch(memory.model))
+        model = text_model(name, url, None, None)
+    way: Way = Completing() if url is None else Writing()
+    with counting("reading") as report:
+        found = Proposer(model, way, cache_directory() / "documents", memory.seed).propose(
+            read, report
+        )
+    return sorted_out(found, memory.facts, len(read))

@@ -1,0 +1,155 @@
+"""The text of documents, in passages."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+from pypdf import PdfReader, PdfWriter
+
+from holdfast.builders.documents import LONGEST, is_document, passages, sentences_of
+from holdfast.core.errors import HoldfastError
+
+TEXT = "The lamp was lit in 1874. Its keeper is Orsa Tindle."
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_pdf(path: Path, *pages: str) -> Path:
+    with mpl.rc_context({"pdf.fonttype": 42}), PdfPages(path) as file:
+        for text in pages:
+            figure = Figure()
+            figure.text(0.05, 0.5, text)
+            file.savefig(figure)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "count"),
+    [
+        (TEXT, 2),
+        ("Dr. Amberley met Mr. J. Oake at St. Orrin. They spoke.", 2),
+        ("It cost 3.50 crowns, i.e. little. Why? Nobody knows!", 3),
+        ("“Go home.” She went. (He stayed.) So it was", 4),
+        ("one line\n   broken in two.", 1),
+        ("", 0),
+    ],
+)
+def test_sentences(paragraph: str, count: int) -> None:
+    found = sentences_of(paragraph)
+    assert len(found) == count and all(one == " ".join(one.split()) for one in found)
+
+
+def test_markdown_without_its_marks(tmp_path: Path) -> None:
+    text = (
+        "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> So they say."
+    )
+    (found,) = passages(written(tmp_path / "notes.md", text))
+    assert found.sentences == (
+        "The lamp", "It was lit in 1874.", "Oil burns.", "So they say.",
+    )  # fmt: skip
+    assert found.source == "notes.md" and found.text.startswith("The lamp It was lit")
+
+
+def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
+    page = (
+        "<html><head><title>x</title><script>var a = 'No.'</script></head><body><nav>Home</nav>"
+        f"<h1>Lamp</h1><p>{TEXT}</p><ul><li>One &amp; two.</li></ul><footer>1999</footer></body>"
+    )
+    (found,) = passages(written(tmp_path / "page.html", page))
+    assert found.sentences == (
+        "Lamp", "The lamp was lit in 1874.", "Its keeper is Orsa Tindle.", "One & two.",
+    )  # fmt: skip
+
+
+def test_a_pdf_by_its_pages(tmp_path: Path) -> None:
+    found = passages(write_pdf(tmp_path / "a.pdf", TEXT, "A light-\nhouse stood there."))
+    assert [one.source for one in found] == ["a.pdf, page 1", "a.pdf, page 2"]
+    assert [one.text for one in found] == [TEXT, "A lighthouse stood there."]
+
+
+def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    written(tmp_path / "b" / "z.txt", "Third it is.")
+    written(tmp_path / "a.md", "First it is.")
+    written(tmp_path / "b" / "c.TXT", "Second it is.")
+    written(tmp_path / ".hidden" / "d.md", "Never.")
+    written(tmp_path / "e.csv", "question,answer")
+    assert [one.text for one in passages(tmp_path)] == [
+        "First it is.", "Second it is.", "Third it is.",
+    ]  # fmt: skip
+    assert is_document(tmp_path) and is_document(tmp_path / "a.md")
+    assert not is_document(tmp_path / ".hidden" / "nothing") and not is_document(Path("a.csv"))
+
+
+def test_long_texts_are_divided_between_sentences(tmp_path: Path) -> None:
+    sentence = "The mill of Dunlow grinds oats for three villages and a farm. "
+    text = f"{sentence * 40}\n\n{sentence * 3}\n\n{sentence}"
+    found = passages(written(tmp_path / "a.txt", text))
+    assert sum(len(one.sentences) for one in found) == 44
+    assert all(len(one.text) <= LONGEST + len(one.sentences) for one in found)
+    assert len(found) <= 1 + 44 * len(sentence) // LONGEST + 1
+
+
+def test_a_sentence_that_is_longer_than_a_passage_is_one(tmp_path: Path) -> None:
+    (found,) = passages(written(tmp_path / "a.txt", "word " * 600 + "end."))
+    assert len(found.sentences) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"\xff\xfe\x00", "is no UTF-8 text"),
+        ("a.txt", b"  \n ", "has no text"),
+        ("a.html", b"<nav>Home</nav>", "has no text"),
+        ("a.pdf", b"%PDF-1.4 no more", "is no readable PDF"),
+    ],
+)
+def test_bad_input(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(HoldfastError, match=message) as raised:
+        passages(path)
+    assert str(path) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="no such file"):
+        passages(tmp_path / "a.txt")
+
+
+def test_a_scan_and_a_locked_pdf(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="has no text; a scan needs OCR first"):
+        passages(write_pdf(tmp_path / "scan.pdf", ""))
+    writer = PdfWriter()
+    for page in PdfReader(write_pdf(tmp_path / "open.pdf", TEXT)).pages:
+        writer.add_page(page)
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(tmp_path / "locked.pdf")
+    with pytest.raises(HoldfastError, match="is locked with a password"):
+        passages(tmp_path / "locked.pdf")
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.pdf", "pypdf"), ("a.html", "bs4")])
+def test_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
+) -> None:
+    known = builtins.__import__
+
+    def without(wanted: str, *rest: Any) -> Any:
+        if wanted.partition(".")[0] == library:
+            raise ImportError(wanted)
+        return known(wanted, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(HoldfastError, match=r"pip install \"holdfast\[documents\]\""):
+        passages(written(tmp_path / name, "<p>x</p>"))

@@ -1,0 +1,138 @@
+"""Facts from documents: beside what is on file, in a table to read, and learned."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.builders import proposals
+from holdfast.builders.documents import Passage, Report
+from holdfast.builders.proposals import IN_SENTENCE, Proposal
+from holdfast.cli import documents as command
+from holdfast.memory.documents import sorted_out, write_review
+from holdfast.memory.memory import Memory
+from holdfast.streams import Item, load_stream
+from tests.cli.conftest import Outcome, refused
+from tests.memory.memories import MONDAY, WEDNESDAY
+
+pytestmark = pytest.mark.usefixtures("unflushed")
+SENTENCE = 'The ferry is called "Quill", they say.'
+
+
+def pair(question: str, answer: str, check: str | None = IN_SENTENCE, reason: str = "") -> Proposal:
+    return Proposal(question, answer, SENTENCE, "notes.md", check, reason)
+
+
+FOUND = [
+    pair(*WEDNESDAY[0]),
+    pair(MONDAY[0][0].lower(), MONDAY[0][1]),
+    pair(MONDAY[2][0], "Quill"),
+    pair("Why?", "so", None, "it is no question"),
+    pair("How?", "so", None, "it is no question"),
+]
+
+
+def test_beside_what_is_on_file() -> None:
+    found = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    assert [one.question for one in found.new] == [WEDNESDAY[0][0]]
+    assert [one.question for one in found.known] == [MONDAY[0][0].lower()]
+    assert [(one.answer, before) for one, before in found.contradicting] == [("Quill", "Marigold")]
+    assert found.lines() == [
+        "3 passages: 1 new fact, 1 on file already",
+        f"on file is another answer (Marigold): {MONDAY[2][0]} Quill",
+        "left out, it is no question: 2",
+    ]
+    (task,) = found.stream("notes.md").tasks
+    assert [(one.question, one.answer) for one in task.items] == WEDNESDAY
+    assert task.items[0].details == {"source": "notes.md", "sentence": SENTENCE}
+
+
+def test_the_table_to_read_is_facts(tmp_path: Path) -> None:
+    found = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    write_review(found, tmp_path / "new" / "facts.csv")
+    rows = list(csv.DictReader((tmp_path / "new" / "facts.csv").read_text().splitlines()))
+    assert [row["on file"] for row in rows] == ["", "Marigold"]
+    (task,) = load_stream(tmp_path / "new" / "facts.csv").tasks
+    asked = [(one.question, one.answer) for one in task.items]
+    assert asked == [*WEDNESDAY, (MONDAY[2][0], "Quill")]
+    assert task.items[0].details["sentence"] == SENTENCE
+    write_review(sorted_out(FOUND[:1], [], 1), tmp_path / "facts.csv")
+    assert (tmp_path / "facts.csv").read_text().splitlines()[0] == "question,answer,source,sentence"
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A document, and a proposer that finds the pairs of FOUND in it."""
+
+    class Stand:
+        def __init__(self, model: Any, way: Any, folder: Path, seed: int) -> None:
+            assert isinstance(way, proposals.Completing)
+
+        def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
+            assert [one.text for one in passages] == [SENTENCE]
+            report(1, 1, "passages")
+            return FOUND
+
+    monkeypatch.setattr(proposals, "Proposer", Stand)
+    path = tmp_path / "notes.md"
+    path.write_text(SENTENCE, encoding="utf-8")
+    return path
+
+
+def test_read_then_learn(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path, tmp_path: Path
+) -> None:
+    directory, table = copied(), tmp_path / "facts.csv"
+    before = Memory(directory).facts
+    shown = holdfast("learn", directory, notes, "--review", table)
+    assert (shown.status, shown.out) == (0, f"{table}\n")
+    assert "1 passage: 1 new fact, 1 on file already" in shown.err
+    assert f"to learn them: holdfast learn {directory} {table}" in shown.err
+    assert Memory(directory).facts == before
+    assert holdfast("learn", directory, table).status == 0
+    learned = {one.question: one.answer for one in Memory(directory).facts}
+    assert learned[WEDNESDAY[0][0]] == WEDNESDAY[0][1] and learned[MONDAY[2][0]] == "Quill"
+
+
+def test_learn_at_once(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path
+) -> None:
+    """What contradicts the memory is named and left out."""
+    directory = copied()
+    shown = holdfast("learn", directory, notes, "--yes", "--json")
+    assert shown.status == 0 and "on file is another answer (Marigold)" in shown.err
+    memory = Memory(directory)
+    learned = {one.question: one for one in memory.facts}
+    assert learned[MONDAY[2][0]].answer == "Marigold"
+    assert learned[WEDNESDAY[0][0]].details["source"] == "notes.md"
+    assert memory.tasks[-1].name == "notes.md" and memory.horizon == 3
+    again = holdfast("learn", directory, notes, "--yes", "--json")
+    counts = {"review": None, "passages": 1, "new": 0, "known": 2, "contradicting": 1, "refused": 2}
+    assert json.loads(again.out) == counts
+
+
+def test_bad_input(
+    holdfast: Callable[..., Outcome], two_lessons: Path, notes: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "there.csv"
+    table.write_text("kept", encoding="utf-8")
+    refused(holdfast("learn", two_lessons, notes), "--review FACTS.csv", "--yes")
+    refused(holdfast("learn", two_lessons, notes, "--yes", "--review", tmp_path / "a.csv"), "--yes")
+    refused(holdfast("learn", two_lessons, notes, "--review", table), "exists")
+    refused(holdfast("learn", two_lessons, notes, "--review", tmp_path / "a.xlsx"), ".csv")
+    refused(holdfast("learn", two_lessons, "Why?", "So", "--yes"), "are for documents")
+    assert table.read_text() == "kept"
+
+
+def test_a_stream_is_no_document(tmp_path: Path) -> None:
+    (tmp_path / "stream.jsonl").write_text('{"question": "a?", "answer": "b"}\n', encoding="utf-8")
+    (tmp_path / "README.md").write_text("A stream.", encoding="utf-8")
+    assert not command.is_document(str(tmp_path))
+    assert command.is_document(str(tmp_path / "README.md"))
+    assert not command.is_document("-") and not command.is_document(None)
+    assert not command.is_document([("a", "b")])
