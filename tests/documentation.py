@@ -90,6 +90,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
         "holdfast merge memory other both": ("minutes",),
+        "holdfast push memory me/village": ("hub",),
+        "holdfast pull me/village village": ("hub",),
         "holdfast diff memory both --facts-only": ("minutes",),
         "holdfast diff memory --since 1 --out changes": ("minutes",),
         "holdfast consolidate memory": ("minutes",),

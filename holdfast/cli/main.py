@@ -34,6 +34,7 @@ try:
     from holdfast.cli.lessons import lessons
     from holdfast.cli.mcp import mcp
     from holdfast.cli.merge import merge
+    from holdfast.cli.push import pull, push
     from holdfast.cli.recipes import recipes
     from holdfast.cli.report import report
     from holdfast.cli.run import run
@@ -57,7 +58,7 @@ stream = typer.Typer(
     name="stream", help="Make a stream of tasks, convert one, look at one.", no_args_is_help=True
 )
 for _verb in (
-    *(run, learn, lessons, forget, diff, merge, consolidate, ask, serve, mcp),
+    *(run, learn, lessons, forget, diff, merge, push, pull, consolidate, ask, serve, mcp),
     *(suite, search, analyse, report, items),
     *(capability, evaluate, export, fetch, recipes, check_plugin, doctor, demo),
 ):

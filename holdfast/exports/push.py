@@ -1,4 +1,4 @@
-"""Upload an export to the Hugging Face hub."""
+"""Upload a folder to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_repository(repository: str) -> None:
         validate_repo_id(repository)
     except HFValidationError as error:
         raise HoldfastError(
-            f"--push {repository}: is no name of a repository ({_line(error)}); give USER/NAME"
+            f"{repository}: is no name of a repository ({_line(error)}); give USER/NAME"
         ) from None
 
 
@@ -28,6 +28,24 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
     ``hf auth login`` or ``HF_TOKEN``. What an earlier upload left there stays.
     Raises HoldfastError with the command that uploads again; ``folder`` is left as it is.
     """
+    try:
+        return upload(folder, repository, private=private, message="Export of Holdfast")
+    except HoldfastError as error:
+        again = f"hf upload {shlex.quote(repository)} {shlex.quote(str(folder))}"
+        again += " --private" if private else ""
+        raise HoldfastError(
+            f"--push {error}; {folder} is written, and uploads with: {again}"
+        ) from error
+
+
+def upload(
+    folder: Path, repository: str, *, private: bool, message: str, instead: str | None = None
+) -> str:
+    """Upload every file of a folder in one commit; return the address of the repository.
+
+    instead: a pattern of files that are removed there unless the folder has them.
+    Raises HoldfastError with the hub's reason.
+    """
     check_repository(repository)
     from huggingface_hub import HfApi
 
@@ -35,25 +53,24 @@ def push(folder: Path, repository: str, *, private: bool = False) -> str:
     try:
         address = api.create_repo(repository, private=private or None, exist_ok=True)
         api.upload_folder(
-            repo_id=address.repo_id, folder_path=folder, commit_message="Export of Holdfast"
+            repo_id=address.repo_id,
+            folder_path=folder,
+            commit_message=message,
+            delete_patterns=instead,
         )
     # The exceptions depend on the HTTP client that the library uses.
     except Exception as error:
-        again = f"hf upload {shlex.quote(repository)} {shlex.quote(str(folder))}"
-        again += " --private" if private else ""
-        raise HoldfastError(
-            f"--push {repository}: {_reason(error)}; {folder} is written, and uploads with: {again}"
-        ) from error
+        raise HoldfastError(f"{repository}: {reason(error, 'write')}") from error
     return str(address)
 
 
-def _reason(error: Exception) -> str:
-    """Why the hub did not take it, and what to do."""
+def reason(error: Exception, may: str) -> str:
+    """Why the hub did not do it, and what to check. may: what a token has to be allowed."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     told = _line(getattr(error, "server_message", None) or error)
     if status is None:
         return f"the hub was not reached ({told})"
-    return f"the hub refused it ({status}: {told}); check the name, and that your token may write"
+    return f"the hub refused it ({status}: {told}); check the name, and that your token may {may}"
 
 
 def _line(text: object) -> str:

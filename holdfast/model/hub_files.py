@@ -65,7 +65,7 @@ def fetch_from_hub(name: str, report: Report) -> Path:
         total = sum(sizes.values())
         licence = getattr(info.card_data, "license", None) or "no licence is named"
         report(0, 0, f"{name}: licence {licence}, {total / 1e6:,.0f} MB to download from the hub")
-        folder = snapshot_download(name, allow_patterns=list(sizes), tqdm_class=_bar(total, report))
+        folder = snapshot_download(name, allow_patterns=list(sizes), tqdm_class=bar(total, report))
         return Path(folder)
 
 
@@ -95,7 +95,7 @@ def _one_line(name: str) -> Iterator[None]:
         raise HoldfastError(f"{name}: cannot be fetched from the hub ({reason})") from error
 
 
-def _bar(total: int, report: Report) -> type[Any]:
+def bar(total: int, report: Report) -> type[Any]:
     """A class of progress bars that draw nothing and report the bytes they count."""
     from tqdm.auto import tqdm
 
