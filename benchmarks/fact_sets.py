@@ -24,9 +24,9 @@ from typing import Any
 import yaml
 
 from benchmarks.lessons import in_lessons
-from benchmarks.pararel import draw_edits
 from holdfast.core.files import write_text_atomically
 from holdfast.core.seeding import derive
+from holdfast.memory.evaluation.pararel import draw_edits
 
 FOLDER = Path(__file__).parent / "facts"
 NAMES = ("harbour", "workshop", "chronicle", "garden")

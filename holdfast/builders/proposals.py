@@ -21,7 +21,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 
-_VERSION = 1  # of the prompts and of what is read from replies
+_VERSION = 2  # of the prompts and of what is read from replies
 _AT_ONCE = 8  # passages whose pairs are written and kept together
 _REPLY = 24  # tokens of an answer
 _ASKED = 5  # pairs of a passage at most, by a model that writes them
@@ -58,7 +58,9 @@ _PAIR = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _OF_THE_TEXT = re.compile(r"\b(?:text|passage|author|paragraph|sentence|according to)\b", re.I)
-_NAMING = re.compile(r"(?<!^)\b(?:[^\W\d_]{6,}|[A-Z]\w+|\d+)\b")  # behind the first word
+# What names something, behind a question's first word.
+_NAME_OR_NUMBER = re.compile(r"(?<!^)\b(?:[^\W\d_a-z]\w+|\d+)\b")
+_LONG_WORD = re.compile(r"(?<!^)\b[^\W\d_]{6,}\b")
 # What a sentence may be asked for: names, numbers with what they count, and years.
 _NAME = r"[A-Z][\w'’-]+(?:\s+(?:(?:of|the|de|von|van)\s+)*[A-Z][\w'’-]+)*"
 _NUMBER = (
@@ -93,6 +95,7 @@ class Way(Protocol):
 
     longest: int  # tokens of a reply
     stop: tuple[str, ...]
+    naming: tuple[re.Pattern[str], ...]  # one of them a question has, in words of the text
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
         """What is asked about a passage: texts, with a system message for a chat."""
@@ -112,6 +115,7 @@ class Writing:
 
     longest: int = 60 * _ASKED
     stop: tuple[str, ...] = ()
+    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
         asked = f"Write up to {_ASKED} pairs about this last text."
@@ -133,6 +137,7 @@ class Completing:
 
     longest: int = 40
     stop: tuple[str, ...] = ("\n",)
+    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
         return [
@@ -239,7 +244,7 @@ class Proposer:
         for (place, question, answer), reply in zip(pairs, replies, strict=True):
             row = found[place]
             assert row is not None
-            row.append(judged(passages[place], question, answer, reply or ""))
+            row.append(judged(passages[place], question, answer, reply or "", self._way.naming))
         return [None if place in refused else row for place, row in enumerate(found)]
 
     def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | None]:
@@ -290,11 +295,20 @@ def read_pairs(reply: str) -> list[tuple[str, str]]:
     return [(question, answer.rstrip(".")) for question, answer in found if answer][:_ASKED]
 
 
-def judged(passage: Passage, question: str, answer: str, reply: str) -> Proposal:
-    """Check a pair against its passage. reply: what the model answers to the question again."""
+def judged(
+    passage: Passage,
+    question: str,
+    answer: str,
+    reply: str,
+    naming: Sequence[re.Pattern[str]] = Writing.naming,
+) -> Proposal:
+    """Check a pair against its passage.
+
+    reply: what the model answers to the question again; naming: as of a :class:`Way`.
+    """
     sentence = _behind(passage, question, answer)
     agrees = bool(reply.strip()) and (_stands_in(answer, reply) or _same(answer, reply))
-    reason, check = _complaint(passage, question, answer), None
+    reason, check = _complaint(passage, question, answer, naming), None
     if not reason:
         if _stands_in(answer, sentence):
             check = IN_SENTENCE
@@ -314,7 +328,9 @@ def _behind(passage: Passage, question: str, answer: str) -> str:
     return max(having, key=lambda one: len(asked & set(_words(one))), default=passage.text)
 
 
-def _complaint(passage: Passage, question: str, answer: str) -> str:
+def _complaint(
+    passage: Passage, question: str, answer: str, naming: Sequence[re.Pattern[str]]
+) -> str:
     """Why a pair is none, whatever the text says; empty where it may be one."""
     if not question.endswith("?"):
         return "it is no question"
@@ -323,7 +339,8 @@ def _complaint(passage: Passage, question: str, answer: str) -> str:
     if _stands_in(answer, question):
         return "the question has its answer"
     words = set(_words(passage.text))
-    if not any(word.casefold() in words for word in _NAMING.findall(question)):
+    named = (word for one in naming for word in one.findall(question))
+    if not any(word.casefold() in words for word in named):
         return "the question names nothing of the text"
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,9 @@ from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.evaluation.result import MemoryEvaluation
+
+    Before = Callable[[str], MemoryEvaluation | None]
+    Keep = Callable[[MemoryEvaluation, list[dict[str, Any]]], None]
 
 
 def evaluate(
@@ -59,7 +63,6 @@ def _measured(
 ) -> MemoryEvaluation:
 
     with loading():
-        from holdfast.memory.evaluation import result
         from holdfast.memory.evaluation.measure import evaluate as measure
         from holdfast.memory.evaluation.probes import everyday_questions, probes_of, with_probes
 
@@ -70,6 +73,19 @@ def _measured(
     common = everyday_questions(everyday)
     with loading(f"loading {memory.model}"):
         memory.load()
+
+    def work(report: WorkBars, before: Before, keep: Keep) -> MemoryEvaluation:
+        return measure(memory, asked, common, limit, report, before, keep)
+
+    return kept_in(out, work)
+
+
+def kept_in(
+    out: Path | None, work: Callable[[WorkBars, Before, Keep], MemoryEvaluation]
+) -> MemoryEvaluation:
+    """Do an evaluation's work, with progress bars; each of its stages is kept in a folder."""
+    from holdfast.memory.evaluation import result
+
     kept = 0
 
     def keep(evaluation: MemoryEvaluation, answers: list[dict[str, Any]]) -> None:
@@ -83,7 +99,7 @@ def _measured(
 
     try:
         with WorkBars() as report:
-            return measure(memory, asked, common, limit, report, before, keep)
+            return work(report, before, keep)
     except KeyboardInterrupt as stop:
         stop.add_note(
             f"{kept} measures are kept in {out}" if out else "nothing is kept without --out DIR"

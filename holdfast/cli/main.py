@@ -26,6 +26,7 @@ try:
     from holdfast.cli.diff import diff
     from holdfast.cli.doctor import doctor
     from holdfast.cli.evaluate import evaluate
+    from holdfast.cli.evaluate_edits import evaluate_edits
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
     from holdfast.cli.forget import forget
@@ -60,7 +61,7 @@ stream = typer.Typer(
 for _verb in (
     *(run, learn, lessons, forget, diff, merge, push, pull, consolidate, ask, serve, mcp),
     *(suite, search, analyse, report, items),
-    *(capability, evaluate, export, fetch, recipes, check_plugin, doctor, demo),
+    *(capability, evaluate, evaluate_edits, export, fetch, recipes, check_plugin, doctor, demo),
 ):
     app.command(cls=Verb)(_verb)
 stream.command(cls=Verb)(symbol_qa)

@@ -15,11 +15,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.answering import Answerer
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.drift import bits_per_byte
+from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.scoring import says
 from holdfast.memory.evaluation.stages import part, texts
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import LearnedLesson, read_lesson
+from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
 from holdfast.streams.batches import fact_key, newest
 
@@ -117,7 +118,7 @@ def now(memory: Memory) -> Moment:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
     record = memory.record
     one_set = record.all_neurons is not None or _one_adapter(record.lessons)
-    return Moment(str(memory.directory), memory.facts, partial(_sides, memory), one_set)
+    return Moment(str(memory.directory), memory.facts, partial(sides_of, memory), one_set)
 
 
 def after_lesson(memory: Memory, number: int) -> Moment:
@@ -151,12 +152,6 @@ def after_lesson(memory: Memory, number: int) -> Moment:
 
 def _one_adapter(lessons: Sequence[LearnedLesson]) -> bool:
     return len({one.file for one in lessons}) == 1 and lessons[0].whole_turn
-
-
-def _sides(memory: Memory) -> Sides:
-    own = memory.record.all_neurons
-    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
-    return Sides(memory.engine(), memory.learned_answerer(), neurons)
 
 
 def changes(

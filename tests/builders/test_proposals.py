@@ -102,6 +102,15 @@ def test_what_counts(
     assert (found.question, found.answer, found.source) == (question, answer, "notes.md")
 
 
+def test_a_model_that_only_completes_has_to_name_something() -> None:
+    """By a capital or a number; one that follows instructions may say it in any long word."""
+    asked = ("Who built the lighthouse?", "Tamsin Oake", "Tamsin Oake")
+    assert judged(LAMP, *asked, Writing.naming).check == IN_SENTENCE
+    assert "names nothing" in judged(LAMP, *asked, Completing.naming).reason
+    for question in ("Who built the lighthouse at Cape Orrin?", "Who built it in 1874?"):
+        assert judged(LAMP, question, *asked[1:], Completing.naming).check == IN_SENTENCE
+
+
 def test_the_sentence_behind_an_answer() -> None:
     twice = Passage("a", ("Oake", "Oake lived in Ulm.", "The lighthouse was built by Oake."))
     assert judged(twice, "Who built the lighthouse?", "Oake", "Oake").sentence == twice.sentences[2]

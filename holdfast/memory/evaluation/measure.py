@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.memory.batch import taught_wordings
-from holdfast.memory.evaluation.asking import Sides
+from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.probes import (
     EverydayQuestion,
     Probe,
@@ -16,7 +16,7 @@ from holdfast.memory.evaluation.probes import (
     without_taught,
 )
 from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
-from holdfast.memory.evaluation.stages import stages
+from holdfast.memory.evaluation.stages import Found, stages
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import read_lesson
 
@@ -47,22 +47,36 @@ def evaluate(
     found = before(identity)
     if found is not None and found.finished:
         return found
-    answerer = memory.learned_answerer()
-    own = memory.record.all_neurons
-    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
+    sides = sides_of(memory)
     about = {
         "facts": len(memory.learned),
         "lessons": memory.horizon,
-        "adapters": len(answerer.adapters),
-        "neurons": neurons is not None,
+        "adapters": len(sides.answerer.adapters),
+        "neurons": memory.record.all_neurons is not None,
         "model": memory.model,
         "limit": limit,
     }
-    measured = found or MemoryEvaluation(identity, about)
-    keep(measured, [])  # so that what cannot be kept is said before the work
-    sides = Sides(memory.engine(), answerer, neurons)
     asked = without_taught(probes, everyday, learned_wordings(memory))
-    for name, stage in stages(memory, sides, *asked, limit).items():
+    measured = found or MemoryEvaluation(identity, about)
+    return measured_stages(measured, stages(memory, sides, *asked, limit), report, keep)
+
+
+def sides_of(memory: Memory) -> Sides:
+    """What of a memory is asked; loads its model."""
+    answerer, own = memory.learned_answerer(), memory.record.all_neurons
+    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
+    return Sides(memory.engine(), answerer, neurons)
+
+
+def measured_stages(
+    measured: MemoryEvaluation,
+    wanted: Mapping[str, Callable[[Report], Found]],
+    report: Told,
+    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None],
+) -> MemoryEvaluation:
+    """The evaluation with every stage that it does not have yet; ``keep`` is called after each."""
+    keep(measured, [])  # so that what cannot be kept is said before the work
+    for name, stage in wanted.items():
         if name not in measured.stages:
             measures, answers = stage(partial(report, name))
             measured = measured.after(name, measures)

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.memory.answer import Answer
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
+from holdfast.memory.evaluation.edit_sets import COMPLETE
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.evaluation.result import Measure
 from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction, says
@@ -19,7 +20,6 @@ from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
 from holdfast.streams.batches import FACTS_FILE
 
-COMPLETE = "Complete: {}"  # how a text is given that a fact's answer continues
 _TIMED = 20  # questions
 _DRIFT = 80  # replies along which KL is taken
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
 
 # The rows of the table in order: the measure, what it is called, its unit.
@@ -40,10 +42,12 @@ def about_lines(evaluation: MemoryEvaluation) -> list[str]:
     return [line]
 
 
-def table_rows(evaluation: MemoryEvaluation) -> list[tuple[str, str, str, str, str]]:
+def table_rows(
+    evaluation: MemoryEvaluation, labels: Sequence[tuple[str, str, str]] = LABELS
+) -> list[tuple[str, str, str, str, str]]:
     """Measures of texts: the measure, how many questions, memory, weights alone, list alone."""
     rows = []
-    for name, label, unit in LABELS:
+    for name, label, unit in labels:
         row = evaluation.rows.get(name, Measure())
         memory, weights, listed = (
             _shown(value, unit) for value in (row.memory, row.weights, row.list)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pararel import draw_edits, read_relations
+from holdfast.memory.evaluation.pararel import draw_edits, read_relations
 
 PATTERNS = {
     "P108": ["[X] works for [Y] .", "[X], who works for [Y].", "[X] is employed by [Y].", "[Y]!"],

@@ -1,0 +1,208 @@
+"""Sets of edits in the formats in which they are published, as facts and what to ask about them.
+
+Read by their fields: CounterFact (Meng et al. 2022, 2202.05262), zsRE as MEND and ROME evaluate it
+(Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.14795), KnowEdit (Zhang et al.
+2024, 2401.01286), and the folder of ParaRel (Elazar et al. 2021, 2102.01017).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation.pararel import draw_edits
+from holdfast.streams import Item, Stream, Task
+from holdfast.streams.item import quoted
+from holdfast.streams.registry import question_key
+
+COMPLETE = "Complete: {}"  # how a text is given that an answer continues
+_A_LESSON = 10  # edits
+_DRAWN = 200  # of ParaRel, where nobody says how many
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A fact that is to be taught, and what is asked then.
+
+    wordings: the question in other words; neighbours: what must be answered as before; portability:
+    questions that need the fact, with the answers that count; generation: texts to go on from.
+    """
+
+    question: str
+    answer: str
+    wordings: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
+    portability: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    generation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EditSet:
+    """name: of the format; edits: in order, no question twice."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+    def stream(self) -> Stream:
+        """The facts, ten to a lesson."""
+        items = [Item(one.question, one.answer) for one in self.edits]
+        groups = [items[begin : begin + _A_LESSON] for begin in range(0, len(items), _A_LESSON)]
+        tasks = (Task(str(number), tuple(group)) for number, group in enumerate(groups, start=1))
+        return Stream(tuple(tasks), self.name)
+
+
+def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
+    """The edits of a file, or of ParaRel's folder, from which they are drawn.
+
+    limit: cases from the first, or how many are drawn; seed: of the draw.
+    Raises HoldfastError for what is missing or of no format that is known, naming the case.
+    """
+    if path.is_dir():
+        try:
+            drawn = draw_edits(path, limit or _DRAWN, seed)
+        except (ValueError, OSError, KeyError) as error:
+            raise HoldfastError(f"{path}: is no folder of ParaRel ({error})") from error
+        return EditSet("ParaRel", _once(_pararel(one) for one in drawn))
+    cases = _cases(path)[:limit]
+    name, read = _format_of(path, cases[0])
+    found: list[Edit] = []
+    for number, case in enumerate(cases, start=1):
+        try:
+            found += read(case)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise HoldfastError(f"{path} case {number}: is no case of {name} ({what})") from error
+    return EditSet(name, _once(found))
+
+
+def _cases(path: Path) -> list[Values]:
+    """The records of a JSON list, or of JSON lines."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file; give a set of edits") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: cannot be read ({error})") from error
+    try:
+        if text.lstrip().startswith("["):
+            values = json.loads(text)
+        else:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise HoldfastError(f"{path}: is no JSON ({error})") from None
+    if not values or not all(isinstance(one, dict) for one in values):
+        raise HoldfastError(f"{path}: holds no list of cases")
+    return list(values)
+
+
+def _format_of(path: Path, case: Values) -> tuple[str, Callable[[Values], Iterable[Edit]]]:
+    rewrite = case.get("requested_rewrite")
+    if isinstance(rewrite, dict):
+        return "CounterFact", _counterfact
+    if isinstance(rewrite, list):
+        return "MQuAKE", _mquake
+    if {"src", "rephrase", "loc"} <= case.keys():
+        return "zsRE", _zsre
+    if {"subject", "prompt", "target_new"} <= case.keys():
+        return "KnowEdit", _knowedit
+    keys = ", ".join(case)
+    raise HoldfastError(
+        f"{path}: its cases have {keys:.80}; CounterFact, MQuAKE, zsRE, KnowEdit and the folder of "
+        "ParaRel are known"
+    )
+
+
+def _counterfact(case: Values) -> list[Edit]:
+    rewrite = case["requested_rewrite"]
+    return [
+        Edit(
+            _asked(rewrite["prompt"].format(rewrite["subject"])),
+            _text(rewrite["target_new"]),
+            _all_asked(case.get("paraphrase_prompts")),
+            _all_asked(case.get("neighborhood_prompts")),
+            generation=_all_asked(case.get("generation_prompts")),
+        )
+    ]
+
+
+def _zsre(case: Values) -> list[Edit]:
+    wanted = case.get("alt") or _texts(case["answers"])[0]
+    loc = case["loc"].removeprefix("nq question: ")
+    neighbour = loc if loc.endswith("?") else f"{loc}?"
+    return [Edit(_asked(case["src"]), wanted, _all_asked([case["rephrase"]]), (neighbour,))]
+
+
+def _mquake(case: Values) -> list[Edit]:
+    """Its questions, which take several steps, are asked once for a case."""
+    accepted = (_text(case["new_answer"]), *_texts(case.get("new_answer_alias")))
+    several = tuple((_asked(one), accepted) for one in case["questions"])
+    return [
+        Edit(
+            _asked(one.get("question") or one["prompt"].format(one["subject"])),
+            _text(one["target_new"]),
+            _all_asked([one["prompt"].format(one["subject"])] if one.get("question") else []),
+            portability=() if number else several,
+        )
+        for number, one in enumerate(case["requested_rewrite"])
+    ]
+
+
+def _knowedit(case: Values) -> list[Edit]:
+    rephrased = case.get("rephrase") or case.get("rephrase_prompt") or []
+    ported = [one for kind in (case.get("portability") or {}).values() for one in kind or ()]
+    local = [one for kind in (case.get("locality") or {}).values() for one in kind or ()]
+    return [
+        Edit(
+            _asked(case["prompt"]),
+            _text(case["target_new"]),
+            _all_asked([rephrased] if isinstance(rephrased, str) else rephrased),
+            _all_asked(one["prompt"] for one in local),
+            tuple((_asked(one["prompt"]), _texts(one["ground_truth"])) for one in ported),
+        )
+    ]
+
+
+def _pararel(fact: Values) -> Edit:
+    details = fact["details"]
+    near = (*details["others"], *details["untaught"])
+    return Edit(fact["question"], fact["answer"], tuple(details["held_out"]), near)
+
+
+def _asked(text: Any) -> str:
+    """A question as it is; a text that an answer continues as one to be completed."""
+    plain = " ".join(str(text).split())
+    if not plain:
+        raise ValueError("an empty question")
+    return plain if plain.endswith("?") else COMPLETE.format(plain)
+
+
+def _all_asked(texts: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_asked(one) for one in texts or ()))
+
+
+def _text(value: Any) -> str:
+    """A target, as text or as ``{"str": text}``."""
+    text = value["str"] if isinstance(value, dict) else value
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{quoted(str(text))} is no answer")
+    return text.strip()
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """All texts in lists of lists."""
+    if isinstance(values, str):
+        return (values.strip(),) if values.strip() else ()
+    return tuple(text for one in values or () for text in _texts(one))
+
+
+def _once(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Of edits of one question the first."""
+    found: dict[str, Edit] = {}
+    for one in edits:
+        found.setdefault(question_key(one.question), one)
+    return tuple(found.values())

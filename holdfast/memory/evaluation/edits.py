@@ -1,0 +1,158 @@
+"""Measure a memory as editors of models are measured, by real generation.
+
+Efficacy: the edit's own question is answered so; generality: it is in other words; locality:
+neighbours are answered as by the untouched model, to the letter; portability: a question that needs
+the edit has its answer; fluency: how varied the words are that follow a text; and the everyday
+questions that are kept. Teacher-forced numbers are not taken: they do not say what a model answers
+(Yang et al. 2025, 2502.11177).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.edit_sets import Edit, EditSet
+from holdfast.memory.evaluation.measure import measured_stages, sides_of
+from holdfast.memory.evaluation.probes import EverydayQuestion
+from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
+from holdfast.memory.evaluation.scoring import fraction, says
+from holdfast.memory.evaluation.stages import Found, exactly, kept, part, rows_of, texts, unknown
+from holdfast.memory.memory import Memory, Told
+from holdfast.streams.registry import question_key
+
+#: The rows of the table: the measure, what it is called, its unit.
+LABELS = (
+    ("efficacy", "efficacy: the edit is answered", "share"),
+    ("efficacy_from_weights", "  from the weights", "share"),
+    ("generality", "generality: in other words", "share"),
+    ("generality_from_weights", "  from the weights", "share"),
+    ("neighbours_unchanged", "locality: neighbours as before", "share"),
+    ("neighbours_accepted", "  taken for an edit", "share"),
+    ("portability", "portability: questions that need it", "share"),
+    ("fluency", "fluency: entropy of n-grams, bits", "number"),
+    ("fluency_untouched", "  of the untouched model", "number"),
+    ("everyday_kept", "everyday questions kept", "share"),
+    ("everyday_accepted", "  taken for an edit", "share"),
+)
+
+
+def evaluate_edits(
+    memory: Memory,
+    edited: EditSet,
+    everyday: Sequence[EverydayQuestion],
+    report: Told = lambda *_: None,
+    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
+    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
+) -> MemoryEvaluation:
+    """All measures of a memory that was taught the edits; arguments as of ``evaluate``.
+
+    Raises HoldfastError where an edit was not taught, or taught otherwise.
+    """
+    _check_taught(memory, edited)
+    asked = [asdict(one) for one in edited.edits]
+    identity = sha256_of([VERSION, memory.fingerprint, asked, [vars(one) for one in everyday]])
+    found = before(identity)
+    if found is not None and found.finished:
+        return found
+    sides = sides_of(memory)
+    about = {
+        "facts": len(edited.edits),
+        "lessons": memory.horizon,
+        "adapters": len(sides.answerer.adapters),
+        "neurons": memory.record.all_neurons is not None,
+        "model": memory.model,
+        "set": edited.name,
+        "limit": None,
+    }
+    stages = _stages(sides, edited.edits, everyday)
+    return measured_stages(found or MemoryEvaluation(identity, about), stages, report, keep)
+
+
+def _check_taught(memory: Memory, edited: EditSet) -> None:
+    """Raise HoldfastError unless the memory has learned every edit."""
+    known = {question_key(one.question): one.answer for one in memory.learned}
+    for one in edited.edits:
+        if known.get(question_key(one.question)) != one.answer:
+            raise HoldfastError(
+                f"{memory.directory}: has not learned {one.question!r:.60}; give a new directory, "
+                "and the edits are taught there"
+            )
+
+
+def _stages(
+    sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
+) -> dict[str, Callable[[Report], Found]]:
+    taught = [(one.question, one.answer, sides.place(one.question)) for one in edits]
+    wordings = [
+        (text, one.answer, sides.place(one.question)) for one in edits for text in one.wordings
+    ]
+    neighbours = list(dict.fromkeys(text for one in edits for text in one.neighbours))
+    ported = [
+        (question, answers, sides.place(one.question))
+        for one in edits
+        for question, answers in one.portability
+    ]
+    generation = list(dict.fromkeys(text for one in edits for text in one.generation))
+    return {
+        "efficacy": partial(exactly, sides, "efficacy", taught),
+        "generality": partial(exactly, sides, "generality", wordings),
+        "locality": partial(unknown, sides, "neighbours", neighbours),
+        "portability": partial(_ported, sides, ported),
+        "fluency": partial(_fluency, sides, generation),
+        "everyday": partial(kept, sides, everyday),
+    }
+
+
+def _ported(
+    sides: Sides, asked: Sequence[tuple[str, tuple[str, ...], int]], report: Report
+) -> Found:
+    """How many replies have one of the answers that follow from an edit."""
+    questions = [question for question, _, _ in asked]
+    wanted = [answers for _, answers, _ in asked]
+    answers = sides.memory(questions, part(report, 0, 2))
+    replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
+    listed = sides.listed(questions)
+    right, by_weights, by_list = (
+        list(map(says, told, wanted)) for told in (texts(answers), replies, texts(listed))
+    )
+    measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
+    return {"portability": measure}, rows_of(answers, replies, listed, wanted, right)
+
+
+def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> Found:
+    """The mean entropy of what is written behind texts, beside the untouched model's."""
+    if not prompts:
+        return {}, []
+    replies = texts(sides.memory(prompts, report))
+    own = sides.untouched(prompts)
+
+    def mean(told: Sequence[str]) -> float:
+        return sum(map(n_gram_entropy, told)) / len(told)
+
+    return {
+        "fluency": Measure(len(prompts), mean(replies)),
+        "fluency_untouched": Measure(len(prompts), mean(own)),
+    }, []
+
+
+def n_gram_entropy(text: str) -> float:
+    """Bits: 2/3 of the entropy of a text's pairs of words and 4/3 of that of its triples, halved.
+
+    Source: 1809.05972, with the weights of 2202.05262.
+    """
+    words = text.split()
+    return sum(weight * _entropy(words, size) for size, weight in ((2, 2 / 3), (3, 4 / 3))) / 2
+
+
+def _entropy(words: Sequence[str], size: int) -> float:
+    counts = Counter(zip(*(words[start:] for start in range(size)), strict=False))
+    total = sum(counts.values())
+    return -sum(one / total * math.log2(one / total) for one in counts.values())
