@@ -19,7 +19,11 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, SFTTrainer
 
+from holdfast.evaluation.text import everyday_passages
 from holdfast.integrations.hf_trainer import with_anchors
+from holdfast.memory.evaluation.drift import text_bits
+from holdfast.memory.evaluation.probes import everyday_questions
+from holdfast.memory.evaluation.scoring import evenly, says
 from holdfast.streams import StreamConfig, load_stream
 
 METHODS: dict[str, tuple[list[str], str]] = {
@@ -31,8 +35,38 @@ METHODS: dict[str, tuple[list[str], str]] = {
     "sd": (["sd"], "shared"),
     "replay": (["replay"], "shared"),
     "pairs": (["pairs"], "shared"),
+    "general": (["general"], "shared"),
+    "sd + general": (["sd", "general"], "shared"),
     "kfac + replay + merge": (["kfac", "replay"], "merge"),
+    "kfac + replay + general + merge": (["kfac", "replay", "general"], "merge"),
 }
+EVERYDAY = 60  # questions, evenly of those that come along
+
+
+def language(model: Any, tokenizer: Any) -> tuple[float, float | None]:
+    """Bits per byte of everyday texts; the fraction of everyday questions answered in the chat.
+
+    None where the model has no chat template.
+    """
+    model.eval()
+    passages = [one.text for one in everyday_passages()]
+    bits = sum(text_bits(model, tokenizer, text) for text in passages)
+    size = sum(len(text.encode()) for text in passages)
+    if tokenizer.chat_template is None:
+        return bits / size, None
+    asked = evenly(everyday_questions(), EVERYDAY)
+    right = 0
+    for one in asked:
+        messages = [{"role": "user", "content": one.question}]
+        given = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        told = model.generate(
+            **given, do_sample=False, max_new_tokens=32, pad_token_id=tokenizer.pad_token_id
+        )
+        reply = tokenizer.decode(told[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        right += says(reply, one.answers)
+    return bits / size, right / len(asked)
 
 
 def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
@@ -57,8 +91,8 @@ def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
 
 def learn(
     name: str, place: str, tasks: list[list[dict[str, str]]], epochs: int
-) -> list[list[float]]:
-    """The matrix of recall, a row after each task."""
+) -> tuple[list[list[float]], tuple[float, float | None]]:
+    """The matrix of recall, a row after each task; and the language that is left."""
     names, rule = METHODS[name]
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(place)
@@ -93,7 +127,12 @@ def learn(
             trainer.train()
         anchored = trainer.anchored
         matrix.append([recalled(model, tokenizer, earlier) for earlier in tasks[:number]])
-    return matrix
+    return matrix, language(model, tokenizer)
+
+
+def told_language(bits: float, everyday: float | None) -> str:
+    """For two columns of the table."""
+    return f"{bits:.3f} | {'' if everyday is None else f'{everyday:.0%}'}"
 
 
 def main() -> None:
@@ -109,14 +148,24 @@ def main() -> None:
         [{"prompt": f"{one.question}\n", "completion": one.answer} for one in task.items]
         for task in load_stream(config).tasks
     ]
-    print("| method | Final | right after its task | seconds |\n|---|---|---|---|")
+    print(
+        "| method | Final | right after its task | text, bits per byte | everyday | seconds |\n"
+        "|---|---|---|---|---|---|"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    untouched = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
+    print(f"| *untouched* | | | {told_language(*language(untouched, tokenizer))} | |", flush=True)
     for name in given.methods.split(","):
         began = time.perf_counter()
-        matrix = learn(name, given.model, tasks, given.epochs)
+        matrix, left = learn(name, given.model, tasks, given.epochs)
         final = sum(matrix[-1]) / len(matrix[-1])
         fresh = sum(row[-1] for row in matrix) / len(matrix)
         seconds = time.perf_counter() - began
-        print(f"| {name} | {final:.0%} | {fresh:.0%} | {seconds:.0f} |", flush=True)
+        print(
+            f"| {name} | {final:.0%} | {fresh:.0%} | {told_language(*left)} | {seconds:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

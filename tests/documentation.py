@@ -223,6 +223,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast evaluate memory --limit 20": ("minutes",),
         "holdfast evaluate memory --out evaluation/memory": ("minutes",),
         "holdfast evaluate memory --probes probes.jsonl --limit 20": ("minutes",),
+        "holdfast evaluate-edits edited counterfact.json --limit 200 --out results": ("minutes",),
         "python -m benchmarks.fact_sets garden --facts 100 --seed 7 --out facts.jsonl": (
             "installation",
         ),
