@@ -54,6 +54,13 @@ def test_settings_count_when_their_mechanism_is_used(mechanism: str) -> None:
     assert changed(others, override) == []
 
 
+@pytest.mark.parametrize("mechanism", ["replay", "kfac", "pairs", "general"])
+def test_how_text_is_sampled_counts_for_what_reads_it(mechanism: str) -> None:
+    lines = changed(mechanism, "sampling.top_p=0.8")
+    assert [line.split(":")[0] for line in lines] == ["sampling.top_p"]
+    assert changed("si", "sampling.top_p=0.8") == []
+
+
 def test_every_mechanism_with_settings_has_a_section() -> None:
     """Shared and merged have none; every other one is in the table above."""
     assert set(SECTION) == {*anchor_kinds(), *known_allocations()} - {"shared", "merge", "joint"}

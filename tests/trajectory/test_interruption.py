@@ -69,7 +69,7 @@ def test_killed_at_every_instant(instants, config, undisturbed):
     assert set(horizons) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("method", [STATEFUL, "sd_osrm"])
+@pytest.mark.parametrize("method", [STATEFUL, "sd_general_osrm"])
 def test_killed_again_and_again(method, values, undisturbed, tmp_path):
     """One process after another kills itself, each a random number of instants later."""
     settings = values(method, keep={"snapshot_every": 2})

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "online_ewc_olora": ("llama", {"backbone": {"checkpointing": True}}),
-    "sd_osrm": ("llama", {}),
+    "sd_general_osrm": ("llama", {"general": {"texts": 5, "strength": 2.0}}),
     "si_replay_osrm": (
         "gpt2",
         {
