@@ -24,6 +24,7 @@ from holdfast.integrations.hf_trainer import with_anchors
 from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import everyday_questions
 from holdfast.memory.evaluation.scoring import evenly, says
+from holdfast.model.chat import chat_form
 from holdfast.streams import StreamConfig, load_stream
 
 METHODS: dict[str, tuple[list[str], str]] = {
@@ -36,9 +37,11 @@ METHODS: dict[str, tuple[list[str], str]] = {
     "replay": (["replay"], "shared"),
     "pairs": (["pairs"], "shared"),
     "general": (["general"], "shared"),
+    "general, as chats": (["general"], "shared"),
     "sd + general": (["sd", "general"], "shared"),
     "kfac + replay + merge": (["kfac", "replay"], "merge"),
     "kfac + replay + general + merge": (["kfac", "replay", "general"], "merge"),
+    "sd + general, as chats": (["sd", "general"], "shared"),
 }
 EVERYDAY = 60  # questions, evenly of those that come along
 
@@ -102,6 +105,9 @@ def learn(
     model = get_peft_model(base, lora)
     sampling = {"samples": 64, "max_new_tokens": 48, "temperature": 1.0}
     anchored: Any = {"anchors": names, "allocation": rule, "sampling": sampling}
+    if name.endswith("as chats"):
+        form = chat_form(tokenizer)
+        anchored["begin_with"] = form.prefix
     matrix = []
     for number, rows in enumerate(tasks, start=1):
         with tempfile.TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ class Anchored:
     """A method beside a PEFT model: what the loop calls, and all that it has to save.
 
     completed: tasks learned; terms: each term of the last minibatch, unweighted, for a log;
-    begin_with, stop_tokens: with which samples begin and end.
+    begin_with, stop_tokens: with which samples begin and end; given_begin: with which general text.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class Anchored:
         self.sampling = build(Sampling, dict(sampling or {}), source="sampling")
         self.curvature = build(CurvatureConfig, dict(curvature or {}), source="curvature")
         self.seed, self.batch_size = seed, batch_size
-        self.begin_with = list(begin_with or beginnings(tokenizer, self.reader.base))
+        self.given_begin = list(begin_with or ())
+        self.begin_with = self.given_begin or beginnings(tokenizer, self.reader.base)
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
         self.states: dict[str, State] = {name: {} for name in self.anchors}
@@ -276,8 +277,7 @@ class Anchored:
         if self.replay is None or not task.replay:
             return None
         chosen = task.next_replay(self.seed, self.batch_size)
-        states = task.replay_states(self)
-        teacher = torch.cat([states[index] for index in chosen])
+        teacher = torch.cat([task.replay_states(self)[index] for index in chosen])
         return self.reader.written([task.replay[index] for index in chosen], teacher)
 
     def _general(self, task: Task) -> Projection | None:

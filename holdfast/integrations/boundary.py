@@ -47,12 +47,16 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
 
 
 def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]:
-    """What the model writes before task ``number`` from so many random tokens."""
+    """What the model writes before task ``number`` from so many random tokens.
+
+    They stand behind ``begin_with``, where that was given.
+    """
     weight: Any = anchored.reader.head.weight
     source = generator(anchored.seed, "general text", number)
-    begins = torch.randint(len(weight), (count, 1), generator=source)
+    drawn = torch.randint(len(weight), (count,), generator=source).tolist()
+    begins = [[*anchored.given_begin, token] for token in drawn]
     seed = derive(anchored.seed, "general", number)
-    return samples(anchored.reader, begins.tolist(), anchored.sampling, anchored.stop_tokens, seed)
+    return samples(anchored.reader, begins, anchored.sampling, anchored.stop_tokens, seed)
 
 
 def text_before(anchored: Anchored, count: int) -> Text:

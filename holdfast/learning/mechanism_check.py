@@ -88,7 +88,7 @@ def _found(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Findin
 def _begins_with_a_past(name: str) -> bool:
     """Whether the first task has a past: a replay token is added, or general text is preserved."""
     needs = known_anchors()[name].needs
-    return needs.replay or needs.curvature
+    return needs.replay or needs.curvature or needs.general
 
 
 def _losses(directory: Path) -> list[list[dict[str, float]]]:

@@ -3,6 +3,7 @@
 models/NAME/            what save_pretrained writes, and holdfast.json, the manifest
 downloads/              wheels that have arrived in part
 general/                what a model that has learned nothing writes by itself
+documents/              what a model proposed from documents, a file a passage
 digests/                sha256 of files elsewhere, by path, size and time of modification
 """
 

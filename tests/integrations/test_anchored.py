@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.seeding import generator
 from holdfast.integrations import Anchored
-from holdfast.integrations.boundary import samples_before
+from holdfast.integrations.boundary import general_text, samples_before
 from holdfast.integrations.task import Task
 from reference.learner import run_task
 from reference.state import Settings, State
@@ -252,6 +252,15 @@ def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
 @pytest.mark.parametrize("anchors", [(), *((name,) for name in ANCHORS), tuple(ANCHORS)])
 def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> None:
     both(anchors, rule, tasks=3 if len(anchors) > 1 else 2)
+
+
+def test_general_text_begins_as_one_says() -> None:
+    """With what every conversation of a chat model begins with, say; then comes a random token."""
+    anchored = anchored_of(peft_model(), ["general"], "shared")
+    chats = general_text(anchored, 1, 6)
+    assert {one[0] for one in chats} == {7} and len({one[1] for one in chats}) > 2
+    anchored.given_begin = []
+    assert [one[0] for one in general_text(anchored, 1, 6)] == [one[1] for one in chats]
 
 
 @pytest.mark.parametrize("rule", ["shared", "olora"])
