@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=6)
     parser.add_argument("--items", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--methods", default=",".join(METHODS), help="names, by commas")
+    parser.add_argument("--methods", default=";".join(METHODS), help="names, by semicolons")
     given = parser.parse_args()
     config = StreamConfig(name="symbol_qa", tasks=given.tasks, items_per_task=given.items)
     tasks = [
@@ -162,7 +162,7 @@ def main() -> None:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     untouched = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
     print(f"| *untouched* | | | {told_language(*language(untouched, tokenizer))} | |", flush=True)
-    for name in given.methods.split(","):
+    for name in given.methods.split(";"):
         began = time.perf_counter()
         matrix, left = learn(name, given.model, tasks, given.epochs)
         final = sum(matrix[-1]) / len(matrix[-1])
