@@ -72,7 +72,10 @@ KNOWEDIT = {
     "ground_truth": ["Syldavia"],
     "portability": {
         "Subject_Aliasing": [
-            {"prompt": "The country of A. Quill is", "ground_truth": [["Borduria"], ["Bord"]]}
+            {
+                "prompt": "The country of A. Quill is",
+                "ground_truth": [["Borduria"], ["Bordurian Realm"]],
+            }
         ],
         "Reasoning": [
             {"prompt": "The currency of Ada Quill's country is", "ground_truth": "crown"}
@@ -150,7 +153,7 @@ def test_knowedit(tmp_path: Path) -> None:
     assert edit.wordings == ("Which country is Ada Quill a citizen of?",)
     assert edit.neighbours == ("Complete: The name of the mother of Ada Quill is",)
     assert edit.portability == (
-        ("Complete: The country of A. Quill is", ("Borduria", "Bord")),
+        ("Complete: The country of A. Quill is", ("Borduria", "Bordurian Realm")),
         ("Complete: The currency of Ada Quill's country is", ("crown",)),
     )
 
