@@ -24,7 +24,6 @@ from holdfast.integrations.hf_trainer import with_anchors
 from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import everyday_questions
 from holdfast.memory.evaluation.scoring import evenly, says
-from holdfast.model.chat import chat_form
 from holdfast.streams import StreamConfig, load_stream
 
 METHODS: dict[str, tuple[list[str], str]] = {
@@ -106,8 +105,7 @@ def learn(
     sampling = {"samples": 64, "max_new_tokens": 48, "temperature": 1.0}
     anchored: Any = {"anchors": names, "allocation": rule, "sampling": sampling}
     if name.endswith("as chats"):
-        form = chat_form(tokenizer)
-        anchored["begin_with"] = form.prefix
+        anchored["begin_with"] = "chat"
     matrix = []
     for number, rows in enumerate(tasks, start=1):
         with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ from holdfast.integrations import state
 from holdfast.integrations.boundary import (
     beginnings,
     curvature_on,
+    given_beginning,
     needs_general_curvature,
     positions_on,
     samples_before,
@@ -74,7 +75,7 @@ class Anchored:
         allocation: str | Mapping[str, Settings] = "shared",
         sampling: Settings | None = None,
         curvature: Settings | None = None,
-        begin_with: Sequence[int] | None = None,
+        begin_with: Sequence[int] | Literal["chat"] | None = None,
         batch_size: int = 8,
         seed: int = 42,
     ) -> None:
@@ -83,9 +84,9 @@ class Anchored:
         model: a PEFT model with one active LoRA adapter, of one process; what is in the adapter is
         the start. anchors: names, or their settings by name, plug-ins included; allocation: a name,
         or one name with its settings. sampling: how anchors sample the model, curvature: how it is
-        taken, both as in a run's configuration. begin_with: the token ids that every sample begins
-        with, by default the model's first token; batch_size: of samples in a step. Raises
-        HoldfastError for what the model or the method cannot do.
+        taken, both as in a run's configuration. begin_with: token ids that every sample begins
+        with, ``chat`` for those of a conversation, the model's first token by default; batch_size:
+        of samples in a step. Raises HoldfastError for what cannot be done.
         """
         check_alone()
         self.workspace = LoraWorkspace(model)
@@ -95,7 +96,7 @@ class Anchored:
         self.sampling = build(Sampling, dict(sampling or {}), source="sampling")
         self.curvature = build(CurvatureConfig, dict(curvature or {}), source="curvature")
         self.seed, self.batch_size = seed, batch_size
-        self.given_begin = list(begin_with or ())
+        self.given_begin = given_beginning(begin_with, tokenizer)
         self.begin_with = self.given_begin or beginnings(tokenizer, self.reader.base)
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
@@ -239,8 +240,7 @@ class Anchored:
                     rest.append(weighted)
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
-        if penalty is not None:
-            # In every minibatch of a step, so once a step in sum (app:olora).
+        if penalty is not None:  # in every minibatch of a step, so once in sum (app:olora)
             rest.append(factor * penalty)
         if self.needs("fit_gradient"):
             self._record(task, path, 1.0 if scaled else fraction)
@@ -284,9 +284,9 @@ class Anchored:
         """The next minibatch of general text, if any is held."""
         held = (anchor.text(self.states[name]) for name, anchor in self.anchors.items())
         task.text = task.text or next(filter(None, held), None)
-        if task.text is None:
+        if (text := task.text) is None:
             return None
-        chosen, text = task.next_text(self.seed, self.batch_size), task.text
+        chosen = task.next_text(self.seed, self.batch_size)
         return self.reader.written([text.sequences[i] for i in chosen], text.states.rows(chosen))
 
     def adjust_gradient(self) -> None:

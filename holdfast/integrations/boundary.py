@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
 from holdfast.integrations.reader import Reader
 from holdfast.integrations.task import TaskSequences
+from holdfast.model.chat import chat_form
 from holdfast.model.curvature import Curvature, Positions
 
 if TYPE_CHECKING:
@@ -123,6 +124,18 @@ def samples(
             if end:
                 written.append(row[: ids.shape[1] + end + 1])
     return written
+
+
+def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:
+    """What samples were asked to begin with: token ids, or what a chat begins with; empty for none.
+
+    Raises HoldfastError for a tokenizer without a usable chat template.
+    """
+    if begin_with == "chat":
+        if tokenizer is None:
+            raise HoldfastError("begin_with = chat: give the tokenizer, whose template says how")
+        return list(chat_form(tokenizer).prefix)
+    return [int(token) for token in begin_with or ()]
 
 
 def beginnings(tokenizer: Any, base: Any) -> list[int]:

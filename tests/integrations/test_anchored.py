@@ -14,13 +14,16 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
 from holdfast.backbone.sequences import pad_right
+from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 from holdfast.integrations import Anchored
-from holdfast.integrations.boundary import general_text, samples_before
+from holdfast.integrations.boundary import general_text, given_beginning, samples_before
 from holdfast.integrations.task import Task
+from holdfast.model.chat import chat_form
 from reference.learner import run_task
 from reference.state import Settings, State
 from reference.state import Task as ReferenceTask
+from tests.model.chat_models import chat_tokenizer
 from tests.tiny import exact_backbone, short_sequences
 
 TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
@@ -261,6 +264,14 @@ def test_general_text_begins_as_one_says() -> None:
     assert {one[0] for one in chats} == {7} and len({one[1] for one in chats}) > 2
     anchored.given_begin = []
     assert [one[0] for one in general_text(anchored, 1, 6)] == [one[1] for one in chats]
+
+
+def test_chats_begin_as_the_template_says() -> None:
+    tokenizer = chat_tokenizer()
+    assert given_beginning("chat", tokenizer) == list(chat_form(tokenizer).prefix) != []
+    assert given_beginning(None, tokenizer) == [] and given_beginning((3, 4), None) == [3, 4]
+    with pytest.raises(HoldfastError, match="give the tokenizer"):
+        given_beginning("chat", None)
 
 
 @pytest.mark.parametrize("rule", ["shared", "olora"])

@@ -100,27 +100,27 @@ def kept(cache: Path) -> list[Path]:
 
 def test_the_first_general_text_is_written_once(known, cache, monkeypatch) -> None:
     learner = learner_of()
-    fresh = first_general_text(learner)
+    fresh = first_general_text(learner, 4)
     assert kept(cache) == []  # a moment's work
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
-    assert first_general_text(learner) == fresh
+    assert first_general_text(learner, 4) == fresh
     (path,) = kept(cache)
     with monkeypatch.context() as patch:
         patch.setattr(general_cache, "general_text", None)  # sampling would fail
-        assert first_general_text(learner_of()) == fresh
-        assert first_general_text(learner_of("method=kfac_replay_merge", "optim.lr=1")) == fresh
+        assert first_general_text(learner_of(), 4) == fresh
+        assert first_general_text(learner_of("method=kfac_replay_merge", "optim.lr=1"), 4) == fresh
     path.write_text("[[3, 4", "utf-8")  # damaged: sampled again
-    assert first_general_text(learner) == fresh
+    assert first_general_text(learner, 4) == fresh
     assert json.loads(path.read_text("utf-8")) == fresh
 
 
 @pytest.mark.parametrize("other", ["seed=7", "template.append_eos=false"])
 def test_other_general_text_has_a_file_of_its_own(other, known, cache, monkeypatch) -> None:
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
-    first_general_text(learner_of())
+    first_general_text(learner_of(), 4)
     learner = learner_of(other)
     config = learner.config
-    found = first_general_text(learner)
+    found = first_general_text(learner, 4)
     assert len(kept(cache)) == 2
     assert found == general_text(
         learner.backbone,
@@ -135,4 +135,4 @@ def test_a_cache_that_cannot_be_written_costs_only_time(known, cache, monkeypatc
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
     learner = learner_of()
     (cache / "general").write_text("a file where a directory should be", "utf-8")
-    assert first_general_text(learner)
+    assert first_general_text(learner, 4)
