@@ -47,8 +47,8 @@ class GeneralDistillation(Anchor):
             return state
         text = start.text(self.config.texts)
         return {
-            "tokens": torch.tensor([token for one in text.sequences for token in one]),
-            "lengths": torch.tensor([len(one) for one in text.sequences]),
+            "tokens": torch.tensor([token for sequence in text.sequences for token in sequence]),
+            "lengths": torch.tensor([len(sequence) for sequence in text.sequences]),
             "states": text.states.states,
         }
 
@@ -56,7 +56,7 @@ class GeneralDistillation(Anchor):
         if "tokens" not in state:
             return None
         lengths = state["lengths"].tolist()
-        sequences = [one.tolist() for one in state["tokens"].split(lengths)]
+        sequences = [tokens.tolist() for tokens in state["tokens"].split(lengths)]
         starts = list(accumulate((length - 1 for length in lengths), initial=0))
         return Text(sequences, TokenStates(state["states"], starts))
 

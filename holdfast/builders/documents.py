@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 
 LONGEST = 900  # characters of a passage, where its sentences allow it
-_TEXTS = (".md", ".markdown", ".txt", ".rst")
+_MARKDOWN = (".md", ".markdown")
 _PAGES = (".html", ".htm", ".xhtml")
-SUFFIXES = (*_TEXTS, ".pdf", *_PAGES)
+SUFFIXES = (*_MARKDOWN, ".txt", ".rst", ".pdf", *_PAGES)
 # What of a page is not its text.
 _BESIDE = (
     "head",
@@ -33,8 +33,6 @@ _END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[\w])", re.
 _ABBREVIATED = re.compile(
     r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|vs|etc|e\.g|i\.e|cf|ca|approx|Fig|Vol|pp?))\.$"
 )
-_MARKUP = re.compile(r"^\s*(?:#{1,6}\s+|[-*+]\s+|\d+[.)]\s+|>\s?|\|)|`+|\*{1,3}|_{2,3}|~~")
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,13 @@ def passages(path: Path) -> list[Passage]:
     such as a PDF of pictures, and where the library that reads it is not installed.
     """
     files = list(_inside(path)) if path.is_dir() else [path]
-    found = []
+    passages_of_all = []
     for file in files:
         pieces = list(_read(file))
         if not any(pieces):
             raise HoldfastError(f"{file}: has no text; a scan needs OCR first")
-        found += pieces
-    return found
+        passages_of_all += pieces
+    return passages_of_all
 
 
 def _inside(folder: Path) -> Iterator[Path]:
@@ -92,7 +90,8 @@ def _read(file: Path) -> Iterator[Passage]:
         elif suffix in _PAGES:
             pages = [(file.name, _page(file))]
         else:
-            pages = [(file.name, _plain(file.read_text(encoding="utf-8-sig")))]
+            text = file.read_text(encoding="utf-8-sig")
+            pages = [(file.name, _markdown(text) if suffix in _MARKDOWN else text)]
     except UnicodeDecodeError:
         raise HoldfastError(f"{file}: is no UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
@@ -143,10 +142,16 @@ def _page(file: Path) -> str:
     return page.get_text()
 
 
-def _plain(text: str) -> str:
-    """Markdown without its marks."""
-    lines = (_MARKUP.sub("", _LINK.sub(r"\1", line)) for line in text.splitlines())
-    return "\n".join(lines)
+def _markdown(text: str) -> str:
+    """The text of a Markdown document without its marks and code blocks, a block to a paragraph."""
+    from markdown_it import MarkdownIt
+
+    blocks = MarkdownIt("commonmark").enable("table").parse(text)
+    return "\n\n".join(
+        "".join(part.content or "\n" * (part.type == "softbreak") for part in block.children)
+        for block in blocks
+        if block.type == "inline" and block.children
+    )
 
 
 def _in_passages(text: str) -> Iterator[tuple[str, ...]]:
@@ -170,14 +175,10 @@ def _in_passages(text: str) -> Iterator[tuple[str, ...]]:
 def sentences_of(paragraph: str) -> list[str]:
     """The sentences of a paragraph, with single spaces."""
     text = " ".join(paragraph.split())
-    found: list[str] = []
+    sentences: list[str] = []
     for piece in _END.split(text):
-        if found and _ABBREVIATED.search(found[-1]):
-            found[-1] = f"{found[-1]} {piece}"
+        if sentences and _ABBREVIATED.search(sentences[-1]):
+            sentences[-1] = f"{sentences[-1]} {piece}"
         elif piece:
-            found.append(piece)
-    return found
-
-
-#: report(done, total, note): passages
-Report = Callable[[int, int, str], None]
+            sentences.append(piece)
+    return sentences

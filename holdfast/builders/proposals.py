@@ -15,13 +15,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.builders.documents import Passage, Report
-from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
+from holdfast.builders.documents import Passage
+from holdfast.builders.text_model import (
+    Failure,
+    Prompt,
+    Report,
+    SamplingParameters,
+    TextModel,
+)
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
+from holdfast.streams.answers import bare, folded, says
 
-_VERSION = 2  # of the prompts and of what is read from replies
+_VERSION = 3  # of the prompts and of what is read from replies
 _AT_ONCE = 8  # passages whose pairs are written and kept together
 _REPLY = 24  # tokens of an answer
 _ASKED = 5  # pairs of a passage at most, by a model that writes them
@@ -172,12 +179,12 @@ def begun(answer: str) -> str:
 
 def answers_in(sentence: str) -> list[str]:
     """Names and numbers of a sentence, the last three: what it says stands behind its subject."""
-    found = []
-    for one in _ANSWER.finditer(sentence):
-        if one["name"] and one.start() == 0 and " " not in one[0]:
+    answers = []
+    for match in _ANSWER.finditer(sentence):
+        if match["name"] and match.start() == 0 and " " not in match[0]:
             continue  # any first word has a capital
-        found.append(one[0].rstrip(".,:"))
-    return list(dict.fromkeys(found))[-_ANSWERS:]
+        answers.append(match[0].rstrip(".,:"))
+    return list(dict.fromkeys(answers))[-_ANSWERS:]
 
 
 class Proposer:
@@ -195,19 +202,19 @@ class Proposer:
         """
         done: dict[int, list[Proposal]] = {}
         for place, passage in enumerate(passages):
-            if (kept := self._kept(passage)) is not None:
-                done[place] = kept
+            if (proposals := self._kept(passage)) is not None:
+                done[place] = proposals
         report(len(done), len(passages), "passages")
         left = [place for place in range(len(passages)) if place not in done]
         for begin in range(0, len(left), _AT_ONCE):
             group = left[begin : begin + _AT_ONCE]
-            found = self._of([passages[place] for place in group])
-            for place, proposals in zip(group, found, strict=True):
+            written = self._of([passages[place] for place in group])
+            for place, proposals in zip(group, written, strict=True):
                 if proposals is not None:
                     done[place] = proposals
                     self._keep(passages[place], proposals)
             report(len(done), len(passages), "passages")
-        return _once([one for place in sorted(done) for one in done[place]])
+        return _once([proposal for place in sorted(done) for proposal in done[place]])
 
     def _of(self, passages: Sequence[Passage]) -> list[list[Proposal] | None]:
         """The pairs of each passage; None of one of which the model refused a prompt."""
@@ -240,12 +247,12 @@ class Proposer:
             ],
             _REPLY,
         )
-        found: list[list[Proposal] | None] = [[] for _ in passages]
+        judgements: list[list[Proposal] | None] = [[] for _ in passages]
         for (place, question, answer), reply in zip(pairs, replies, strict=True):
-            row = found[place]
+            row = judgements[place]
             assert row is not None
             row.append(judged(passages[place], question, answer, reply or "", self._way.naming))
-        return [None if place in refused else row for place, row in enumerate(found)]
+        return [None if place in refused else row for place, row in enumerate(judgements)]
 
     def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | None]:
         """The model's text of each prompt; None of one that it refused."""
@@ -278,7 +285,7 @@ class Proposer:
     def _keep(self, passage: Passage, proposals: Sequence[Proposal]) -> None:
         path = self._folder / f"{self._key(passage)}.json"
         try:
-            write_json(path, [asdict(one) for one in proposals], parents=True)
+            write_json(path, [asdict(proposal) for proposal in proposals], parents=True)
         except HoldfastError as error:
             raise HoldfastError(
                 f"{self._folder}: what is proposed cannot be kept there ({error}); free some "
@@ -288,11 +295,11 @@ class Proposer:
 
 def read_pairs(reply: str) -> list[tuple[str, str]]:
     """The pairs in a reply, at most five; an answer has no full stop of its own."""
-    found = [
-        tuple(" ".join(one[part].split()).strip("*_` ") for part in "qa")
-        for one in _PAIR.finditer(reply)
+    pairs = [
+        tuple(" ".join(match[part].split()).strip("*_` ") for part in "qa")
+        for match in _PAIR.finditer(reply)
     ]
-    return [(question, answer.rstrip(".")) for question, answer in found if answer][:_ASKED]
+    return [(question, answer.rstrip(".")) for question, answer in pairs if answer][:_ASKED]
 
 
 def judged(
@@ -307,10 +314,10 @@ def judged(
     reply: what the model answers to the question again; naming: as of a :class:`Way`.
     """
     sentence = _behind(passage, question, answer)
-    agrees = bool(reply.strip()) and (_stands_in(answer, reply) or _same(answer, reply))
+    agrees = says(reply, [answer])
     reason, check = _complaint(passage, question, answer, naming), None
     if not reason:
-        if _stands_in(answer, sentence):
+        if says(sentence, [answer]):
             check = IN_SENTENCE
             if not agrees:
                 check, reason = None, "asked again, the model gives another answer"
@@ -323,9 +330,13 @@ def judged(
 
 def _behind(passage: Passage, question: str, answer: str) -> str:
     """The sentence with the answer that has most words of the question; else the whole passage."""
-    asked = set(_words(question))
-    having = [one for one in passage.sentences if _stands_in(answer, one)]
-    return max(having, key=lambda one: len(asked & set(_words(one))), default=passage.text)
+    asked = set(folded(question).split())
+    having = [sentence for sentence in passage.sentences if says(sentence, [answer])]
+    return max(
+        having,
+        key=lambda sentence: len(asked & set(folded(sentence).split())),
+        default=passage.text,
+    )
 
 
 def _complaint(
@@ -336,11 +347,10 @@ def _complaint(
         return "it is no question"
     if _OF_THE_TEXT.search(question):
         return "it asks about the text itself"
-    if _stands_in(answer, question):
+    if says(question, [answer]):
         return "the question has its answer"
-    words = set(_words(passage.text))
-    named = (word for one in naming for word in one.findall(question))
-    if not any(word.casefold() in words for word in named):
+    names = (name for pattern in naming for name in pattern.findall(question))
+    if not any(says(passage.text, [name]) for name in names):
         return "the question names nothing of the text"
     return ""
 
@@ -348,31 +358,16 @@ def _complaint(
 def _once(proposals: Sequence[Proposal]) -> list[Proposal]:
     """Of pairs with one question the first that counts does."""
     answers: dict[str, str] = {}
-    found = []
-    for one in proposals:
-        key = " ".join(_words(one.question))
-        if one.check is not None and key in answers:
-            same = _same(answers[key], one.answer)
+    checked = []
+    for proposal in proposals:
+        key = folded(proposal.question)
+        if proposal.check is not None and key in answers:
+            same = bare(answers[key]) == bare(proposal.answer)
             reason = "it is there already" if same else "another answer is there already"
-            one = Proposal(one.question, one.answer, one.sentence, one.source, None, reason)
-        elif one.check is not None:
-            answers[key] = one.answer
-        found.append(one)
-    return found
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
-
-
-def _stands_in(answer: str, text: str) -> bool:
-    """Whether the words of an answer stand in a text, in a row."""
-    words, others = _words(answer), _words(text)
-    count = len(words)
-    return bool(words) and any(
-        others[place : place + count] == words for place in range(len(others) - count + 1)
-    )
-
-
-def _same(one: str, other: str) -> bool:
-    return _words(one) == _words(other)
+            proposal = Proposal(
+                proposal.question, proposal.answer, proposal.sentence, proposal.source, None, reason
+            )
+        elif proposal.check is not None:
+            answers[key] = proposal.answer
+        checked.append(proposal)
+    return checked

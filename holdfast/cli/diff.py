@@ -46,15 +46,15 @@ def diff(
         raise HoldfastError("give OTHER, a later memory, or --since LESSON; one of the two")
     for directory in filter(None, (memory, other)):
         require_memory(directory)
-    found = _changes(memory, other, since, None if facts_only else (everyday, limit))
+    changes = _changes(memory, other, since, None if facts_only else (everyday, limit))
     if out is not None:
         from holdfast.report.changes import write_changes
 
-        write_changes(found.values(), out)
+        write_changes(changes.values(), out)
     if as_json:
-        print(json_line(found.values()))
+        print(json_line(changes.values()))
         return
-    print("\n".join(_lines(found)))
+    print("\n".join(_lines(changes)))
     if out is not None:
         print(out)
 
@@ -66,7 +66,8 @@ def _changes(
     asking: tuple[Path | None, int | None] | None,
 ) -> Changes:
     with loading():
-        from holdfast.memory.changes import after_lesson, changes, now
+        from holdfast.memory.changes import after_lesson, now
+        from holdfast.memory.changes import changes as compare
         from holdfast.memory.evaluation.probes import everyday_questions
         from holdfast.memory.evaluation.scoring import evenly
         from holdfast.memory.memory import Memory
@@ -80,29 +81,31 @@ def _changes(
         before, after = after_lesson(first, since), now(first)
     questions = [] if asking is None else evenly(everyday_questions(asking[0]), asking[1])
     with WorkBars() as report:
-        return changes(before, after, questions, report)
+        return compare(before, after, questions, report)
 
 
-def _lines(found: Changes) -> list[str]:
-    facts = found.facts
+def _lines(changes: Changes) -> list[str]:
+    facts = changes.facts
     lines = [
-        f"{found.before} -> {found.after}",
+        f"{changes.before} -> {changes.after}",
         f"facts: {len(facts.added)} added, {len(facts.corrected)} corrected, "
-        f"{len(facts.forgotten)} forgotten, {facts.kept} unchanged",
+        f"{len(facts.forgotten)} forgotten, {facts.unchanged} unchanged",
     ]
-    shown = [f"+ {one.question} {one.answer}" for one in facts.added]
+    shown = [f"+ {fact.question} {fact.answer}" for fact in facts.added]
     corrected = [f"~ {was.question} {was.answer} -> {now.answer}" for was, now in facts.corrected]
-    gone = [f"- {one.question} {one.answer}" for one in facts.forgotten]
+    gone = [f"- {fact.question} {fact.answer}" for fact in facts.forgotten]
     for kind in (shown, corrected, gone):
         lines += _some(kind)
-    answers = found.answers
+    answers = changes.answers
     if answers is None:
         return lines
     lines.append(
         f"everyday questions: {answers.before} of {answers.asked} right before, {answers.after} "
         f"now; {len(answers.others)} answered otherwise"
     )
-    lines += _some([f"~ {one.question} {one.before} -> {one.after}" for one in answers.others])
+    lines += _some(
+        [f"~ {other.question} {other.before} -> {other.after}" for other in answers.others]
+    )
     if answers.bits is not None:
         lines.append(f"weights alone, before: {_alone(answers.weights_before, answers.asked)}")
         lines.append(f"weights alone, now: {_alone(answers.weights_after, answers.asked)}")

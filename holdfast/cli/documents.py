@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_document(source: object) -> bool:
-    """Whether facts have to be found there first; a stream's directory has them already."""
+    """Whether facts have to be proposed there first; a stream's directory has them already."""
     from holdfast.builders.documents import is_document as holds_text
     from holdfast.streams.load import is_stored_stream
 
@@ -27,9 +27,9 @@ def is_document(source: object) -> bool:
     return path.exists() and not is_stored_stream(path) and holds_text(path)
 
 
-def check_goes_on(source: object, review: Path | None, *, yes: bool) -> None:
+def check_goes_on(source: object, review: Path | None, *, document: bool, yes: bool) -> None:
     """Raise HoldfastError unless, for a document alone, --review or --yes says how it goes on."""
-    if not is_document(source):
+    if not document:
         if review is not None or yes:
             raise HoldfastError("--review and --yes are for documents; leave them out")
         return
@@ -49,20 +49,20 @@ def facts_of_documents(
 ) -> Stream | None:
     """The new facts, to be learned; None where they are written to ``review`` or there are none.
 
-    It is said what was found.
+    It prints what was proposed.
     """
     from holdfast.memory.documents import write_review
 
-    found = proposed_facts(memory, source, writer)
+    proposed = proposed_facts(memory, source, writer)
     if review is not None:
-        write_review(found, review)
-    if as_json and (review is not None or not found.new):
-        values = {"review": None if review is None else str(review), **found.counts()}
+        write_review(proposed, review)
+    if as_json and (review is not None or not proposed.new):
+        values = {"review": None if review is None else str(review), **proposed.counts()}
         print(json_line(values))
     else:
-        print("\n".join(found.lines()), file=sys.stderr)
+        print("\n".join(proposed.lines()), file=sys.stderr)
     if review is None:
-        return found.stream(Path(source).name) if found.new else None
+        return proposed.stream(Path(source).name) if proposed.new else None
     if not as_json:
         print(f"to learn them: holdfast learn {memory.directory} {review}", file=sys.stderr)
         print(review)
@@ -90,7 +90,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         model = text_model(name, url, None, None)
     way: Way = Completing() if url is None else Writing()
     with counting("reading") as report:
-        found = Proposer(model, way, cache_directory() / "documents", memory.seed).propose(
+        proposed = Proposer(model, way, cache_directory() / "documents", memory.seed).propose(
             read, report
         )
-    return sorted_out(found, memory.facts, len(read))
+    return sorted_out(proposed, memory.facts, len(read))

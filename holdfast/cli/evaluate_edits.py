@@ -64,12 +64,12 @@ def evaluate_edits(
     def work(report: WorkBars, before: Before, keep: Keep) -> MemoryEvaluation:
         return measure(opened, edited, common, report, before, keep)
 
-    found = kept_in(out, work)
+    evaluation = kept_in(out, work)
     if as_json:
-        print(json_line(found.values()))
+        print(json_line(evaluation.values()))
         return
-    print(f"{edited.name}: {about_lines(found)[0]}")
-    print_table(["", "of", "memory", "weights", "list"], table_rows(found, LABELS))
-    print("\n".join(notes(found)))
+    print(f"{edited.name}: {about_lines(evaluation)[0]}")
+    print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation, LABELS))
+    print("\n".join(notes(evaluation)))
     if out is not None:
         print(out)

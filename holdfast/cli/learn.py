@@ -115,7 +115,7 @@ def learn(
     if existing:
         require_memory(memory)
     document = is_document(source)
-    check_goes_on(source, review, yes=yes)
+    check_goes_on(source, review, document=document, yes=yes)
     stream = None
     if source is not None and not document:
         stream = stream_from(source, Columns(question_column, answer_column))

@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.cli.main import app
 from holdfast.memory.record import is_memory
 
-_VERBS = ("ask", "learn", "forget", "evaluate", "consolidate")
+_VERBS = ("ask", "learn", "forget", "evaluate", "evaluate-edits", "diff", "consolidate")
 
 
 def start() -> None:

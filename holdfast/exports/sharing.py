@@ -55,7 +55,7 @@ def push_memory(
     """
     if not memory.horizon:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
-    if _is_here_alone(memory.model):
+    if Path(memory.model).is_absolute():
         raise HoldfastError(
             f"{memory.directory}: was taught to {memory.model}, which is here alone; push a memory "
             "of a model that has a name"
@@ -91,47 +91,49 @@ def pull_memory(
     ``out`` is there, and nothing but a memory's own files is taken.
     Raises HoldfastError for what is no memory, or a damaged one, and with the hub's reason.
     """
-    from huggingface_hub import HfApi, snapshot_download
-
     check_place(out)
     with tempfile.TemporaryDirectory() as place:
-        found = Path(place)
-        try:
-            with hub_or_cache() as answers:
-                if not answers:
-                    raise HoldfastError(f"{repository}: the hub does not answer; try again later")
-                info = HfApi(library_name="holdfast").model_info(
-                    repository, revision=revision, files_metadata=True
-                )
-                sizes = {one.rfilename: one.size or 0 for one in info.siblings or ()}
-                files = [name for name in sizes if _OF_A_MEMORY.fullmatch(name)]
-                snapshot_download(
-                    repository,
-                    revision=info.sha,
-                    local_dir=found,
-                    allow_patterns=files,
-                    tqdm_class=bar(sum(sizes[name] for name in files), report),
-                )
-        except HoldfastError:
-            raise
-        # The exceptions depend on the HTTP client that the library uses.
-        except Exception as error:
-            raise HoldfastError(f"{repository}: {reason(error, 'read')}") from error
-        if not (found / RECORD_FILE).is_file():
+        download = Path(place)
+        with hub_or_cache() as answers:
+            if not answers:
+                raise HoldfastError(f"{repository}: the hub does not answer; try again later")
+            _download(repository, revision, download, report)
+        if not (download / RECORD_FILE).is_file():
             raise HoldfastError(f"{repository}: holds no memory; it has no {RECORD_FILE}")
         with atomic_directory(out) as folder:
             for file in (RECORD_FILE, FACTS_FILE):
-                shutil.copyfile(found / file, folder / file)
+                shutil.copyfile(download / file, folder / file)
             make_folder(folder / LESSONS)
             for file in sorted(read_record(folder).files):
-                read_lesson(found, file)  # raises where it is missing or damaged
-                shutil.copyfile(found / LESSONS / file, folder / LESSONS / file)
+                read_lesson(download, file)  # raises where it is missing or damaged
+                shutil.copyfile(download / LESSONS / file, folder / LESSONS / file)
             Memory(folder)  # raises where the list is not that of the lessons
     return Memory(out)
 
 
-def _is_here_alone(model: str) -> bool:
-    return Path(model).is_absolute()
+def _download(repository: str, revision: str | None, folder: Path, report: Report) -> None:
+    """A memory's files of one commit."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        info = HfApi(library_name="holdfast").model_info(
+            repository, revision=revision, files_metadata=True
+        )
+        sizes = {
+            file.rfilename: file.size or 0
+            for file in info.siblings or ()
+            if _OF_A_MEMORY.fullmatch(file.rfilename)
+        }
+        snapshot_download(
+            repository,
+            revision=info.sha,
+            local_dir=folder,
+            allow_patterns=list(sizes),
+            tqdm_class=bar(sum(sizes.values()), report),
+        )
+    # The exceptions depend on the HTTP client that the library uses.
+    except Exception as error:
+        raise HoldfastError(f"{repository}: {reason(error, 'read')}") from error
 
 
 def _card(memory: Memory, repository: str, list_facts: bool) -> str:
@@ -146,7 +148,9 @@ def _card(memory: Memory, repository: str, list_facts: bool) -> str:
         "table": "",
     }
     if list_facts:
-        rows = "".join(f"| {_cell(one.question)} | {_cell(one.answer)} |\n" for one in memory.facts)
+        rows = "".join(
+            f"| {_cell(fact.question)} | {_cell(fact.answer)} |\n" for fact in memory.facts
+        )
         values["table"] = f"\n## Facts\n\n| question | answer |\n|---|---|\n{rows}"
     return _CARD.format(**values)
 

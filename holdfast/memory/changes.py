@@ -17,11 +17,11 @@ from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.drift import bits_per_byte
 from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
-from holdfast.memory.evaluation.scoring import says
 from holdfast.memory.evaluation.stages import part, texts
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
+from holdfast.streams.answers import says
 from holdfast.streams.batches import fact_key, newest
 
 Told = Callable[[str, int, int], None]
@@ -44,13 +44,13 @@ class Moment:
 @dataclass(frozen=True)
 class FactChanges:
     """added, forgotten: facts that only the later or the earlier list has; corrected: those with
-    another answer, as they were and are; kept: how many both have with one answer.
+    another answer, as they were and are; unchanged: how many both have with the same answer.
     """
 
     added: tuple[Item, ...]
     corrected: tuple[tuple[Item, Item], ...]
     forgotten: tuple[Item, ...]
-    kept: int
+    unchanged: int
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class Changes:
     def values(self) -> dict[str, Any]:
         """As JSON values; facts are their questions and answers."""
         facts = {
-            "added": [_pair(one) for one in self.facts.added],
+            "added": [_pair(fact) for fact in self.facts.added],
             "corrected": [
                 {**_pair(now), "before": was.answer} for was, now in self.facts.corrected
             ],
-            "forgotten": [_pair(one) for one in self.facts.forgotten],
-            "kept": self.facts.kept,
+            "forgotten": [_pair(fact) for fact in self.facts.forgotten],
+            "unchanged": self.facts.unchanged,
         }
         answers = None if self.answers is None else asdict(self.answers)
         return {"before": self.before, "after": self.after, "facts": facts, "answers": answers}
@@ -151,7 +151,7 @@ def after_lesson(memory: Memory, number: int) -> Moment:
 
 
 def _one_adapter(lessons: Sequence[LearnedLesson]) -> bool:
-    return len({one.file for one in lessons}) == 1 and lessons[0].whole_turn
+    return len({lesson.file for lesson in lessons}) == 1 and lessons[0].whole_turn
 
 
 def changes(
@@ -171,15 +171,15 @@ def changes(
 
 def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
     """What two lists of facts do not share, in their order."""
-    was = {fact_key(item): item for item in before}
-    is_now = {fact_key(item): item for item in after}
-    both = [(was[key], item) for key, item in is_now.items() if key in was]
-    corrected = tuple((one, other) for one, other in both if one.answer != other.answer)
+    earlier = {fact_key(item): item for item in before}
+    later = {fact_key(item): item for item in after}
+    both = [(earlier[key], item) for key, item in later.items() if key in earlier]
+    corrected = tuple((was, is_now) for was, is_now in both if was.answer != is_now.answer)
     return FactChanges(
-        added=tuple(item for key, item in is_now.items() if key not in was),
+        added=tuple(item for key, item in later.items() if key not in earlier),
         corrected=corrected,
-        forgotten=tuple(item for key, item in was.items() if key not in is_now),
-        kept=len(both) - len(corrected),
+        forgotten=tuple(item for key, item in earlier.items() if key not in later),
+        unchanged=len(both) - len(corrected),
     )
 
 
@@ -187,28 +187,28 @@ def answer_changes(
     before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: Told
 ) -> AnswerChanges:
     """What both answer to questions of common knowledge; replies have at most 32 tokens."""
-    questions = [one.question for one in everyday]
-    told: list[list[str]] = []
+    questions = [asked.question for asked in everyday]
+    replies_of: list[list[str]] = []
     alone: list[WeightsAlone | None] = []
     bits = None
     for name, moment in (("before", before), ("after", after)):
         here: Report = partial(report, f"asking, {name}")
         sides = moment.sides()
-        told.append(texts(sides.memory(questions, part(here, 0, 2))))
-        found = None
+        replies_of.append(texts(sides.memory(questions, part(here, 0, 2))))
+        weights = None
         if moment.one_set:
             replies = sides.weights(questions, [0] * len(questions), part(here, 1, 2))
-            bits, own = bits_per_byte(sides, lambda *_: None)
-            found = WeightsAlone(sum(_right(replies, everyday)), own)
-        alone.append(found)
-    was, is_now = (_right(one, everyday) for one in told)
-    rows = zip(questions, *told, was, is_now, strict=True)
+            bits, own_bits = bits_per_byte(sides, lambda *_: None)
+            weights = WeightsAlone(sum(_right(replies, everyday)), own_bits)
+        alone.append(weights)
+    was, is_now = (_right(replies, everyday) for replies in replies_of)
+    rows = zip(questions, *replies_of, was, is_now, strict=True)
     others = tuple(OtherAnswer(*row) for row in rows if row[1] != row[2])
     return AnswerChanges(len(questions), sum(was), sum(is_now), others, alone[0], alone[1], bits)
 
 
 def _right(replies: Sequence[str], everyday: Sequence[EverydayQuestion]) -> list[bool]:
-    return [says(text, one.answers) for text, one in zip(replies, everyday, strict=True)]
+    return [says(text, asked.answers) for text, asked in zip(replies, everyday, strict=True)]
 
 
 def _pair(item: Item) -> dict[str, str]:

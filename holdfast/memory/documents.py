@@ -33,7 +33,7 @@ class Proposed:
 
     def stream(self, name: str) -> Stream:
         """The new pairs as one batch; each keeps its source and sentence."""
-        items = tuple(_item(one) for one in self.new)
+        items = tuple(_item(pair) for pair in self.new)
         return Stream((Task(name, items),), name)
 
     def counts(self) -> dict[str, int]:
@@ -49,11 +49,10 @@ class Proposed:
     def lines(self) -> list[str]:
         """For a reader."""
         lines = [f"{_counted(self.passages, 'passage')}: {_counted(len(self.new), 'new fact')}"]
-        if self.known:
-            lines[0] += f", {len(self.known)} on file already"
+        lines += [f"on file already: {pair.question}" for pair in self.known]
         lines += [
-            f"on file is another answer ({answer}): {one.question} {one.answer}"
-            for one, answer in self.contradicting
+            f"on file is another answer ({answer}): {pair.question} {pair.answer}"
+            for pair, answer in self.contradicting
         ]
         lines += [f"left out, {reason}: {number}" for reason, number in self.refused.items()]
         return lines
@@ -66,16 +65,16 @@ def sorted_out(proposals: Iterable[Proposal], facts: Iterable[Item], passages: i
     known: list[Proposal] = []
     contradicting: list[tuple[Proposal, str]] = []
     refused: Counter[str] = Counter()
-    for one in proposals:
-        before = answers.get(loose_key(one.question))
-        if one.check is None:
-            refused[one.reason] += 1
+    for pair in proposals:
+        before = answers.get(loose_key(pair.question))
+        if pair.check is None:
+            refused[pair.reason] += 1
         elif before is None:
-            new.append(one)
-        elif loose_key(before) == loose_key(one.answer):
-            known.append(one)
+            new.append(pair)
+        elif loose_key(before) == loose_key(pair.answer):
+            known.append(pair)
         else:
-            contradicting.append((one, before))
+            contradicting.append((pair, before))
     return Proposed(passages, tuple(new), tuple(known), tuple(contradicting), dict(refused))
 
 
@@ -86,11 +85,11 @@ def write_review(proposed: Proposed, path: Path) -> None:
     Raises HoldfastError where it cannot be written.
     """
     rows: list[Sequence[str]] = [
-        (one.question, one.answer, one.source, one.sentence, "") for one in proposed.new
+        (pair.question, pair.answer, pair.source, pair.sentence, "") for pair in proposed.new
     ]
     rows += [
-        (one.question, one.answer, one.source, one.sentence, answer)
-        for one, answer in proposed.contradicting
+        (pair.question, pair.answer, pair.source, pair.sentence, answer)
+        for pair, answer in proposed.contradicting
     ]
     width = len(_COLUMNS) + bool(proposed.contradicting)
     text = io.StringIO()
@@ -100,8 +99,10 @@ def write_review(proposed: Proposed, path: Path) -> None:
     write_text_atomically(path, text.getvalue(), parents=True)
 
 
-def _item(one: Proposal) -> Item:
-    return Item(one.question, one.answer, details={"source": one.source, "sentence": one.sentence})
+def _item(pair: Proposal) -> Item:
+    return Item(
+        pair.question, pair.answer, details={"source": pair.source, "sentence": pair.sentence}
+    )
 
 
 def _counted(count: int, what: str) -> str:

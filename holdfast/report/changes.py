@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from holdfast.core.files import write_json, write_text_atomically
 from holdfast.report import names, style
 from holdfast.report.figures import inline_svg
+from holdfast.report.html import filled
 
 _FACTS = {
-    "kept": ("unchanged", names.GREY),
+    "unchanged": ("unchanged", names.GREY),
     "added": ("added", names.GREEN),
     "corrected": ("corrected", names.ORANGE),
     "forgotten": ("forgotten", names.VERMILION),
@@ -31,15 +29,9 @@ def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
     Raises HoldfastError where the folder cannot be written.
     """
     write_json(folder / "diff.json", values, parents=True)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    files = resources.files(__package__)
-    text = environment.from_string((files / "changes.html").read_text("utf-8")).render(
-        **values,
-        style=Markup((files / "page.css").read_text("utf-8")),  # Holdfast's own
-        drawn=inline_svg(plot_changes(values), "changes"),
-    )
+    drawn = inline_svg(plot_changes(values), "changes")
+    title = f"What changed: {values['after']}"
+    text = filled("changes.html", **values, title=title, drawn=drawn)
     write_text_atomically(folder / "diff.html", text, parents=True)
     return folder / "diff.html"
 
@@ -53,7 +45,7 @@ def plot_changes(values: Mapping[str, Any]) -> Figure:
     facts, answers = values["facts"], values["answers"]
     parts: list[tuple[str, dict[str, tuple[int, str]], int]] = []
     counts = {
-        label: (facts[kind] if kind == "kept" else len(facts[kind]), colour)
+        label: (facts[kind] if kind == "unchanged" else len(facts[kind]), colour)
         for kind, (label, colour) in _FACTS.items()
     }
     parts.append(("facts", counts, max(1, *(count for count, _ in counts.values()))))

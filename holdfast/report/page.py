@@ -11,14 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from holdfast.analysis.configurations import SPREAD
@@ -30,6 +27,7 @@ from holdfast.core.files import write_text_atomically
 from holdfast.core.mechanisms import VANILLA
 from holdfast.report.bars import KINDS
 from holdfast.report.figures import inline_svg, study_figures
+from holdfast.report.html import filled
 from holdfast.report.matrices import plot_comparison
 from holdfast.results import Description, RecallMatrix
 
@@ -68,14 +66,10 @@ def render(study: Study, path: Path, *, title: str | None = None) -> str:
     names = list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
     if not names:
         raise HoldfastError("the study has no trajectory and no search; run it first")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    files = resources.files(__package__)
     configs = [_config(Path(place)) for place in study.cells["path"]]
-    return environment.from_string((files / "page.html").read_text("utf-8")).render(
+    return filled(
+        "page.html",
         title=title or f"Holdfast: {', '.join(names)}",
-        style=Markup((files / "page.css").read_text("utf-8")),  # Holdfast's own
         parts=[_part(study, name, f"part{place}") for place, name in enumerate(names, start=1)],
         missing=study.missing,
         unread=configs.count(None),

@@ -40,7 +40,7 @@ def test_facts_by_their_question() -> None:
     assert [one.question for one in found.added] == ["D?"]
     assert [(was.answer, is_now.answer) for was, is_now in found.corrected] == [("y", "w")]
     assert [one.question for one in found.forgotten] == ["C?"]
-    assert found.kept == 1
+    assert found.unchanged == 1
 
 
 def test_since_a_lesson(copied: Callable[[], Path]) -> None:
@@ -49,7 +49,7 @@ def test_since_a_lesson(copied: Callable[[], Path]) -> None:
     found = changes(after_lesson(memory, 1), now(memory), ASKED)
     assert [(one.question, one.answer) for one in found.facts.added] == TUESDAY
     assert (found.facts.corrected, found.facts.forgotten) == ((), ())
-    assert found.facts.kept == len(MONDAY)
+    assert found.facts.unchanged == len(MONDAY)
     answers = found.answers
     assert answers is not None
     assert (answers.asked, answers.before, answers.after) == (len(TUESDAY), 0, len(TUESDAY))
@@ -120,7 +120,7 @@ VALUES = {
         "added": [{"question": "Who is <b>A</b>?", "answer": "x"}],
         "corrected": [{"question": "B?", "answer": "w", "before": "y"}],
         "forgotten": [],
-        "kept": 7,
+        "unchanged": 7,
     },
     "answers": {
         **vars(AnswerChanges(20, 13, 12, ())),

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.builders import proposals
-from holdfast.builders.documents import Passage, Report
+from holdfast.builders.documents import Passage
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
+from holdfast.builders.text_model import Report
 from holdfast.cli import documents as command
 from holdfast.memory.documents import sorted_out, write_review
 from holdfast.memory.memory import Memory
@@ -43,7 +44,8 @@ def test_beside_what_is_on_file() -> None:
     assert [one.question for one in found.known] == [MONDAY[0][0].lower()]
     assert [(one.answer, before) for one, before in found.contradicting] == [("Quill", "Marigold")]
     assert found.lines() == [
-        "3 passages: 1 new fact, 1 on file already",
+        "3 passages: 1 new fact",
+        f"on file already: {MONDAY[0][0].lower()}",
         f"on file is another answer (Marigold): {MONDAY[2][0]} Quill",
         "left out, it is no question: 2",
     ]
@@ -91,7 +93,7 @@ def test_read_then_learn(
     before = Memory(directory).facts
     shown = holdfast("learn", directory, notes, "--review", table)
     assert (shown.status, shown.out) == (0, f"{table}\n")
-    assert "1 passage: 1 new fact, 1 on file already" in shown.err
+    assert "1 passage: 1 new fact\n" in shown.err
     assert f"to learn them: holdfast learn {directory} {table}" in shown.err
     assert Memory(directory).facts == before
     assert holdfast("learn", directory, table).status == 0

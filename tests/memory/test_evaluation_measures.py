@@ -26,10 +26,10 @@ from holdfast.memory.evaluation.result import (
     read_evaluation,
     write_evaluation,
 )
-from holdfast.memory.evaluation.scoring import says
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.memory.evaluation.telling import notes, table_rows
 from holdfast.streams import Item
+from holdfast.streams.answers import says
 from tests.tiny import byte_tokenizer, tiny_llama
 
 FACTS = (Item("Who keeps the lamp?", "Orsa Tindle"), Item("Where is the key?", "in the mill"))

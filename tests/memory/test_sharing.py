@@ -11,7 +11,6 @@ import pytest
 from huggingface_hub import constants
 
 from holdfast.core.errors import HoldfastError
-from holdfast.exports import sharing
 from holdfast.exports.sharing import pull_memory, push_memory
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
@@ -38,10 +37,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def memory(copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """Of a model whose name, a path of this machine, stands for one that others know."""
-    monkeypatch.setattr(sharing, "_is_here_alone", lambda model: False)
-    return Memory(copied())
+def memory(copied: Callable[[], Path]) -> Memory:
+    """Of a model with a name that others know."""
+    return named(copied(), "me/tiny")
+
+
+def named(directory: Path, model: str) -> Memory:
+    write_record(directory, replace(read_record(directory), model=model))
+    return Memory(directory)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -49,13 +52,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): one for path, one in found.items() if not Path(path).name.startswith(".")}
 
 
-def test_there_and_back(hub: Hub, memory: Memory, tmp_path: Path) -> None:
+def test_there_and_back(hub: Hub, memory: Memory, chat_directory: Path, tmp_path: Path) -> None:
     assert push_memory(memory, REPO) == f"{hub.endpoint}/{REPO}"
     assert hub.created[0]["visibility"] == "private" and hub.tokens == {"Bearer hf_mine"}
     pulled = pull_memory(REPO, tmp_path / "pulled")
     kept = {name: one for name, one in contents(memory.directory).items() if "progress" not in name}
     assert contents(tmp_path / "pulled") == kept
     assert [path.name for path in (tmp_path / "pulled").iterdir() if path.name[0] == "."] == []
+    assert pulled.model == "me/tiny"
+    pulled = named(tmp_path / "pulled", str(chat_directory))
     asked = [question for question, _ in (*MONDAY, *TUESDAY)]
     assert [one.text for one in pulled.replies(asked)] == [one for _, one in (*MONDAY, *TUESDAY)]
     assert {one.source for one in pulled.replies(asked)} == {"weights"}
@@ -70,10 +75,13 @@ def test_the_card_tells_facts_only_if_asked(hub: Hub, memory: Memory) -> None:
     assert f"| {MONDAY[0][0]} | {MONDAY[0][1]} |" in hub.files[REPO]["README.md"].decode()
 
 
-def test_what_is_forgotten_leaves_the_repository(hub: Hub, memory: Memory) -> None:
+def test_what_is_forgotten_leaves_the_repository(
+    hub: Hub, memory: Memory, chat_directory: Path
+) -> None:
     push_memory(memory, REPO)
     before = set(hub.files[REPO])
-    forget(memory, [MONDAY[0][0]])
+    forget(named(memory.directory, str(chat_directory)), [MONDAY[0][0]])
+    memory = named(memory.directory, "me/tiny")
     # A process that was killed had not yet written the list anew.
     gone = replace(memory.record, forgotten=("who mends the nets of ostra?",))
     write_record(memory.directory, gone)

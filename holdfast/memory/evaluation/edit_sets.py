@@ -50,7 +50,7 @@ class EditSet:
 
     def stream(self) -> Stream:
         """The facts, ten to a lesson."""
-        items = [Item(one.question, one.answer) for one in self.edits]
+        items = [Item(edit.question, edit.answer) for edit in self.edits]
         groups = [items[begin : begin + _A_LESSON] for begin in range(0, len(items), _A_LESSON)]
         tasks = (Task(str(number), tuple(group)) for number, group in enumerate(groups, start=1))
         return Stream(tuple(tasks), self.name)
@@ -67,17 +67,17 @@ def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
             drawn = draw_edits(path, limit or _DRAWN, seed)
         except (ValueError, OSError, KeyError) as error:
             raise HoldfastError(f"{path}: is no folder of ParaRel ({error})") from error
-        return EditSet("ParaRel", _once(_pararel(one) for one in drawn))
+        return EditSet("ParaRel", _once(_pararel(fact) for fact in drawn))
     cases = _cases(path)[:limit]
     name, read = _format_of(path, cases[0])
-    found: list[Edit] = []
+    edits: list[Edit] = []
     for number, case in enumerate(cases, start=1):
         try:
-            found += read(case)
+            edits += read(case)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
             raise HoldfastError(f"{path} case {number}: is no case of {name} ({what})") from error
-    return EditSet(name, _once(found))
+    return EditSet(name, _once(edits))
 
 
 def _cases(path: Path) -> list[Values]:
@@ -95,7 +95,7 @@ def _cases(path: Path) -> list[Values]:
             values = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise HoldfastError(f"{path}: is no JSON ({error})") from None
-    if not values or not all(isinstance(one, dict) for one in values):
+    if not values or not all(isinstance(case, dict) for case in values):
         raise HoldfastError(f"{path}: holds no list of cases")
     return list(values)
 
@@ -140,29 +140,31 @@ def _zsre(case: Values) -> list[Edit]:
 def _mquake(case: Values) -> list[Edit]:
     """Its questions, which take several steps, are asked once for a case."""
     accepted = (_text(case["new_answer"]), *_texts(case.get("new_answer_alias")))
-    several = tuple((_asked(one), accepted) for one in case["questions"])
+    several = tuple((_asked(question), accepted) for question in case["questions"])
     return [
         Edit(
-            _asked(one.get("question") or one["prompt"].format(one["subject"])),
-            _text(one["target_new"]),
-            _all_asked([one["prompt"].format(one["subject"])] if one.get("question") else []),
+            _asked(rewrite.get("question") or rewrite["prompt"].format(rewrite["subject"])),
+            _text(rewrite["target_new"]),
+            _all_asked(
+                [rewrite["prompt"].format(rewrite["subject"])] if rewrite.get("question") else []
+            ),
             portability=() if number else several,
         )
-        for number, one in enumerate(case["requested_rewrite"])
+        for number, rewrite in enumerate(case["requested_rewrite"])
     ]
 
 
 def _knowedit(case: Values) -> list[Edit]:
     rephrased = case.get("rephrase") or case.get("rephrase_prompt") or []
-    ported = [one for kind in (case.get("portability") or {}).values() for one in kind or ()]
-    local = [one for kind in (case.get("locality") or {}).values() for one in kind or ()]
+    ported = [probe for kind in (case.get("portability") or {}).values() for probe in kind or ()]
+    local = [probe for kind in (case.get("locality") or {}).values() for probe in kind or ()]
     return [
         Edit(
             _asked(case["prompt"]),
             _text(case["target_new"]),
             _all_asked([rephrased] if isinstance(rephrased, str) else rephrased),
-            _all_asked(one["prompt"] for one in local),
-            tuple((_asked(one["prompt"]), _texts(one["ground_truth"])) for one in ported),
+            _all_asked(probe["prompt"] for probe in local),
+            tuple((_asked(probe["prompt"]), _texts(probe["ground_truth"])) for probe in ported),
         )
     ]
 
@@ -182,7 +184,7 @@ def _asked(text: Any) -> str:
 
 
 def _all_asked(texts: Iterable[Any] | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_asked(one) for one in texts or ()))
+    return tuple(dict.fromkeys(_asked(text) for text in texts or ()))
 
 
 def _text(value: Any) -> str:
@@ -197,12 +199,12 @@ def _texts(values: Any) -> tuple[str, ...]:
     """All texts in lists of lists."""
     if isinstance(values, str):
         return (values.strip(),) if values.strip() else ()
-    return tuple(text for one in values or () for text in _texts(one))
+    return tuple(text for value in values or () for text in _texts(value))
 
 
 def _once(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Of edits of one question the first."""
-    found: dict[str, Edit] = {}
-    for one in edits:
-        found.setdefault(question_key(one.question), one)
-    return tuple(found.values())
+    unique: dict[str, Edit] = {}
+    for edit in edits:
+        unique.setdefault(question_key(edit.question), edit)
+    return tuple(unique.values())

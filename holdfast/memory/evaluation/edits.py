@@ -20,12 +20,13 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.edit_sets import Edit, EditSet
-from holdfast.memory.evaluation.measure import measured_stages, sides_of
+from holdfast.memory.evaluation.measure import about_of, measured_stages, sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.evaluation.scoring import fraction, says
+from holdfast.memory.evaluation.scoring import fraction
 from holdfast.memory.evaluation.stages import Found, exactly, kept, part, rows_of, texts, unknown
 from holdfast.memory.memory import Memory, Told
+from holdfast.streams.answers import says
 from holdfast.streams.registry import question_key
 
 #: The rows of the table: the measure, what it is called, its unit.
@@ -57,32 +58,26 @@ def evaluate_edits(
     Raises HoldfastError where an edit was not taught, or taught otherwise.
     """
     _check_taught(memory, edited)
-    asked = [asdict(one) for one in edited.edits]
-    identity = sha256_of([VERSION, memory.fingerprint, asked, [vars(one) for one in everyday]])
-    found = before(identity)
-    if found is not None and found.finished:
-        return found
+    edits = [asdict(edit) for edit in edited.edits]
+    identity = sha256_of(
+        [VERSION, memory.fingerprint, edits, [vars(question) for question in everyday]]
+    )
+    earlier = before(identity)
+    if earlier is not None and earlier.finished:
+        return earlier
     sides = sides_of(memory)
-    about = {
-        "facts": len(edited.edits),
-        "lessons": memory.horizon,
-        "adapters": len(sides.answerer.adapters),
-        "neurons": memory.record.all_neurons is not None,
-        "model": memory.model,
-        "set": edited.name,
-        "limit": None,
-    }
+    about = about_of(memory, sides, facts=len(edited.edits), set=edited.name, limit=None)
     stages = _stages(sides, edited.edits, everyday)
-    return measured_stages(found or MemoryEvaluation(identity, about), stages, report, keep)
+    return measured_stages(earlier or MemoryEvaluation(identity, about), stages, report, keep)
 
 
 def _check_taught(memory: Memory, edited: EditSet) -> None:
     """Raise HoldfastError unless the memory has learned every edit."""
-    known = {question_key(one.question): one.answer for one in memory.learned}
-    for one in edited.edits:
-        if known.get(question_key(one.question)) != one.answer:
+    learned = {question_key(fact.question): fact.answer for fact in memory.learned}
+    for edit in edited.edits:
+        if learned.get(question_key(edit.question)) != edit.answer:
             raise HoldfastError(
-                f"{memory.directory}: has not learned {one.question!r:.60}; give a new directory, "
+                f"{memory.directory}: has not learned {edit.question!r:.60}; give a new directory, "
                 "and the edits are taught there"
             )
 
@@ -90,17 +85,17 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
 def _stages(
     sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
 ) -> dict[str, Callable[[Report], Found]]:
-    taught = [(one.question, one.answer, sides.place(one.question)) for one in edits]
+    taught = [(edit.question, edit.answer, sides.place(edit.question)) for edit in edits]
     wordings = [
-        (text, one.answer, sides.place(one.question)) for one in edits for text in one.wordings
+        (text, edit.answer, sides.place(edit.question)) for edit in edits for text in edit.wordings
     ]
-    neighbours = list(dict.fromkeys(text for one in edits for text in one.neighbours))
+    neighbours = list(dict.fromkeys(text for edit in edits for text in edit.neighbours))
     ported = [
-        (question, answers, sides.place(one.question))
-        for one in edits
-        for question, answers in one.portability
+        (question, answers, sides.place(edit.question))
+        for edit in edits
+        for question, answers in edit.portability
     ]
-    generation = list(dict.fromkeys(text for one in edits for text in one.generation))
+    generation = list(dict.fromkeys(text for edit in edits for text in edit.generation))
     return {
         "efficacy": partial(exactly, sides, "efficacy", taught),
         "generality": partial(exactly, sides, "generality", wordings),
@@ -121,7 +116,8 @@ def _ported(
     replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
     listed = sides.listed(questions)
     right, by_weights, by_list = (
-        list(map(says, told, wanted)) for told in (texts(answers), replies, texts(listed))
+        list(map(says, replies_of, wanted))
+        for replies_of in (texts(answers), replies, texts(listed))
     )
     measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
     return {"portability": measure}, rows_of(answers, replies, listed, wanted, right)
@@ -132,14 +128,14 @@ def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> Found:
     if not prompts:
         return {}, []
     replies = texts(sides.memory(prompts, report))
-    own = sides.untouched(prompts)
+    untouched = sides.untouched(prompts)
 
-    def mean(told: Sequence[str]) -> float:
-        return sum(map(n_gram_entropy, told)) / len(told)
+    def mean(replies_of: Sequence[str]) -> float:
+        return sum(map(n_gram_entropy, replies_of)) / len(replies_of)
 
     return {
         "fluency": Measure(len(prompts), mean(replies)),
-        "fluency_untouched": Measure(len(prompts), mean(own)),
+        "fluency_untouched": Measure(len(prompts), mean(untouched)),
     }, []
 
 
@@ -155,4 +151,4 @@ def n_gram_entropy(text: str) -> float:
 def _entropy(words: Sequence[str], size: int) -> float:
     counts = Counter(zip(*(words[start:] for start in range(size)), strict=False))
     total = sum(counts.values())
-    return -sum(one / total * math.log2(one / total) for one in counts.values())
+    return -sum(count / total * math.log2(count / total) for count in counts.values())

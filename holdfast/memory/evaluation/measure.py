@@ -48,14 +48,7 @@ def evaluate(
     if found is not None and found.finished:
         return found
     sides = sides_of(memory)
-    about = {
-        "facts": len(memory.learned),
-        "lessons": memory.horizon,
-        "adapters": len(sides.answerer.adapters),
-        "neurons": memory.record.all_neurons is not None,
-        "model": memory.model,
-        "limit": limit,
-    }
+    about = about_of(memory, sides, facts=len(memory.learned), limit=limit)
     asked = without_taught(probes, everyday, learned_wordings(memory))
     measured = found or MemoryEvaluation(identity, about)
     return measured_stages(measured, stages(memory, sides, *asked, limit), report, keep)
@@ -66,6 +59,17 @@ def sides_of(memory: Memory) -> Sides:
     answerer, own = memory.learned_answerer(), memory.record.all_neurons
     neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
     return Sides(memory.engine(), answerer, neurons)
+
+
+def about_of(memory: Memory, sides: Sides, **more: Any) -> dict[str, Any]:
+    """What an evaluation says of the memory; more: of itself."""
+    return {
+        "lessons": memory.horizon,
+        "adapters": len(sides.answerer.adapters),
+        "neurons": memory.record.all_neurons is not None,
+        "model": memory.model,
+        **more,
+    }
 
 
 def measured_stages(

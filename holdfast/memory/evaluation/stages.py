@@ -14,10 +14,11 @@ from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
 from holdfast.memory.evaluation.edit_sets import COMPLETE
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.evaluation.result import Measure
-from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction, says
+from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
+from holdfast.streams.answers import says
 from holdfast.streams.batches import FACTS_FILE
 
 _TIMED = 20  # questions
