@@ -19,12 +19,15 @@ def optimise(student, teacher, replay_minibatches, state, settings, task):
     general = [task.general_minibatches] if task.general_minibatches else []
     pairs = list(zip(task.minibatches, replay_minibatches, *general, strict=True))
     windows = accumulation_windows(pairs, settings.accumulation, task.minibatches_per_epoch)
-    warmup = max(1, math.floor(0.05 * len(windows)))
+    in_epoch = len(accumulation_windows(pairs[: task.minibatches_per_epoch], settings.accumulation))
+    cooldown = settings.cooldown * in_epoch
+    warmup = max(1, math.floor(0.05 * (len(windows) - cooldown)))
     path = {name: torch.zeros_like(value) for name, value in theta.items()}
     steps = []
     student.train()
     for k, window in enumerate(windows, start=1):
-        optimizer.param_groups[0]["lr"] = settings.learning_rate * min(1.0, k / warmup)
+        last = (len(windows) - k + 1) / cooldown if k > len(windows) - cooldown else 1.0
+        optimizer.param_groups[0]["lr"] = settings.learning_rate * min(1.0, k / warmup) * last
         optimizer.zero_grad()
         gradient, terms = backpropagate(student, teacher, window, state, settings)
         torch.nn.utils.clip_grad_norm_(theta.values(), settings.clip)

@@ -27,6 +27,7 @@ class Settings:
     general_temperature: float = 1.0
     si_strength: float | None = None  # lambda_SI
     si_damping: float = 0.1  # xi
+    cooldown: int = 0  # epochs at the end in which the rate falls to 0
     ewc_strength: float | None = None  # lambda_EWC
     ewc_decay: float = 1.0  # gamma
     fisher_budget: int = 1000  # N_F

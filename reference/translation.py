@@ -37,6 +37,7 @@ def settings_of(config: RunConfig, pad: int) -> Settings:
         weight_decay=config.optim.weight_decay,
         clip=config.optim.clip,
         accumulation=config.optim.accumulation,
+        cooldown=config.optim.cooldown,
         replay_weight=config.replay.weight if "replay" in names else None,
         replay_temperature=config.replay.temperature,
         function_strength=config.sd.strength if "sd" in names else None,
@@ -79,7 +80,8 @@ def reference_task(
     replay, general: what the engine's previous model wrote; prompts: as in ``Lesson``.
     """
     config = learner.config
-    seed, size, epochs = config.seed, config.optim.batch_size, config.optim.epochs
+    seed, size = config.seed, config.optim.batch_size
+    epochs = config.optim.epochs + config.optim.cooldown
     minibatches, partners, texts = [], [], []
     held = learner.general()
     for epoch in range(epochs):

@@ -41,6 +41,7 @@ try:
     from holdfast.cli.run import run
     from holdfast.cli.search import search
     from holdfast.cli.serve import serve
+    from holdfast.cli.shares import shares
     from holdfast.cli.stream import convert, inspect, symbol_qa
     from holdfast.cli.suite import suite
     from holdfast.cli.verbs import Verb, Verbs
@@ -60,7 +61,7 @@ stream = typer.Typer(
 )
 for _verb in (
     *(run, learn, lessons, forget, diff, merge, push, pull, consolidate, ask, serve, mcp),
-    *(suite, search, analyse, report, items),
+    *(suite, search, analyse, report, items, shares),
     *(capability, evaluate, evaluate_edits, export, fetch, recipes, check_plugin, doctor, demo),
 ):
     app.command(cls=Verb)(_verb)

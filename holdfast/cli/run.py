@@ -141,7 +141,7 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     learned = trajectory.horizon if trajectory else 0
     unchecked = check_without_weights(config, stream.first(horizon), learned)
     sizes = [len(task.items) for task in stream.tasks[:horizon]]
-    steps = sum(config.optim.epochs_of(size) * config.optim.steps_in_epoch(size) for size in sizes)
+    steps = sum(map(config.optim.steps_of, sizes))
     print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
     print(f"# {horizon} tasks of {stream.name}, {steps} optimiser steps")
     print(f"# stream {stream.fingerprint}")

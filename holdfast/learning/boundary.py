@@ -51,18 +51,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     past = ask_previous_model(learner, task, lesson, watch, progress)
     opening = Opening(task, learner.config.seed)
     learner.allocation_state = allocation.begin(learner.allocation_state, workspace, opening)
-    start = TaskStart(
-        task,
-        workspace.copied(),
-        items=len(sequences),
-        past_items=lesson.past_items,
-        curvature=past.curvature,
-        general=learner.config.sampling.general,
-        positions=partial(learner.positions_on, past.general, "positions", ())
-        if past.general
-        else None,
-        text=partial(_text, learner, watch) if task == 1 else None,
-    )
+    start = task_start(learner, task, lesson, past, watch)
     updates = updates_since(start.parameters, workspace) if learner.needs_updates else dict
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.begin(learner.states[name], start)
@@ -86,6 +75,23 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     learner.completed = task
     steps = len(epochs) * learner.config.optim.steps_in_epoch(len(sequences))
     return TaskReport(task, trained, past.replay, past.general, epochs, steps, watch.seconds)
+
+
+def task_start(
+    learner: Learner, task: int, lesson: Lesson, past: Past, watch: Stopwatch
+) -> TaskStart:
+    """What anchors are told before a task, when the allocation rule has begun it."""
+    positions = partial(learner.positions_on, past.general, "positions", ())
+    return TaskStart(
+        task,
+        learner.workspace.copied(),
+        items=len(lesson.sequences),
+        past_items=lesson.past_items,
+        curvature=past.curvature,
+        general=learner.config.sampling.general,
+        positions=positions if past.general else None,
+        text=partial(_text, learner, watch) if task == 1 else None,
+    )
 
 
 def ask_previous_model(

@@ -44,13 +44,15 @@ class Optimisation(Config):
 
     Not from the paper: min_steps, train more epochs until a task has had this many steps;
     acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
-    share of the task's answer tokens, up to max_steps.
+    share of the task's answer tokens, up to max_steps; cooldown, then so many epochs more, in which
+    the rate falls linearly to 0.
     """
 
     epochs: int = Field(10, ge=1)
     min_steps: int = Field(0, ge=0)
     acquired: float | None = Field(None, gt=0, le=1)
     max_steps: int = Field(400, ge=1)
+    cooldown: int = Field(0, ge=0)
     batch_size: int = Field(8, ge=1)  # sequences per minibatch
     accumulation: int = Field(1, ge=1)  # minibatches per step
     lr: float = Field(5e-4, gt=0, le=1)
@@ -64,15 +66,19 @@ class Optimisation(Config):
         return -(-minibatches // self.accumulation)
 
     def epochs_of(self, sequences: int) -> int:
-        """The least number of epochs for a task of this many sequences."""
+        """The least number of epochs before the cooldown, for so many sequences."""
         return max(self.epochs, -(-self.min_steps // self.steps_in_epoch(sequences)))
 
     def most_epochs_of(self, sequences: int) -> int:
-        """The largest number of epochs: the least, or up to ``max_steps`` with ``acquired``."""
+        """The most before the cooldown: the least, or up to ``max_steps`` with ``acquired``."""
         least = self.epochs_of(sequences)
         if self.acquired is None:
             return least
         return max(least, -(-self.max_steps // self.steps_in_epoch(sequences)))
+
+    def steps_of(self, sequences: int) -> int:
+        """The least number of steps for a task of this many sequences."""
+        return (self.epochs_of(sequences) + self.cooldown) * self.steps_in_epoch(sequences)
 
 
 class Balance(Config):
@@ -269,6 +275,8 @@ class RunConfig(Config):
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }
         chosen.get("sampling", {}).pop("keep", None)
+        if not self.optim.cooldown:  # which runs of before do not know
+            chosen["optim"].pop("cooldown")
         if not self.backbone.deterministic:
             chosen.get("sampling", {}).pop("batch", None)
         return chosen

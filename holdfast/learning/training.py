@@ -71,9 +71,10 @@ def optimise(
     step = _Step(learner, task, lesson, past, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0
-    while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
-        epoch = len(epochs)
-        values: list[dict[str, Tensor]] = []
+
+    def learn_epoch() -> None:
+        nonlocal taken
+        epoch, values = len(epochs), []
         for window in _windows(step.minibatches(epoch), settings):
             terms = step.take(window)
             values += terms
@@ -82,7 +83,8 @@ def optimise(
                 OptimiserStep(task, taken, terms, optimizer.rate, step.gradient_norm)
             )
             # The total is not known with ``acquired``: show the least, then one more epoch each.
-            progress.step("training", task, taken, max(least, epoch + 1) * in_epoch)
+            total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
+            progress.step("training", task, taken, total)
         means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
         # Rounding of unlike machines must not add up: the processes go on from the same factors.
         for one in parameters.values():
@@ -93,6 +95,12 @@ def optimise(
             lost.append("the factors")
         _refuse_divergence(task, epoch, lost)
         epochs.append(means)
+
+    while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
+        learn_epoch()
+    optimizer.cool_down(settings.cooldown * in_epoch)
+    for _ in range(settings.cooldown):
+        learn_epoch()
     return epochs
 
 
@@ -196,7 +204,7 @@ def warmup_steps(steps: int, share: float) -> int:
 class TaskOptimizer:
     """A new AdamW on the factors; step k of the first W has rate ``lr * k / W``.
 
-    rate: of the latest step.
+    rate: of the latest step. A cooldown is not from the paper.
     """
 
     def __init__(self, parameters: Iterable[Tensor], config: Optimisation, steps: int) -> None:
@@ -204,15 +212,23 @@ class TaskOptimizer:
         self._config = config
         self._warmup = warmup_steps(steps, config.warmup)
         self._taken = 0
+        self._cooldown = self._left = 0
         self.rate = 0.0
         self._adamw = torch.optim.AdamW(
             list(parameters), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
 
+    def cool_down(self, steps: int) -> None:
+        """The next ``steps`` are the last: the k-th has the rate times ``1 - (k - 1) / steps``."""
+        self._cooldown = self._left = steps
+
     def step(self) -> None:
         """Update the parameters by their ``grad``."""
         self._taken += 1
         self.rate = self._config.lr * min(1.0, self._taken / self._warmup)
+        if self._cooldown:
+            self.rate *= self._left / self._cooldown
+            self._left -= 1
         for group in self._adamw.param_groups:
             group["lr"] = self.rate
         self._adamw.step()
@@ -312,6 +328,7 @@ class _Step:
                     read.get("replay dropout"),
                     self._updates(),
                     read.get("general dropout"),
+                    self._drawn - 1,
                 ),
                 learner.anchors,
                 learner.states,

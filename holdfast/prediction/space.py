@@ -212,7 +212,8 @@ def at_end(memory: Memory) -> Parts:
     work, config, last = memory.work, memory.work.config, memory.work.tasks
     copied, new = _copied(memory, last), written(memory, last)
     needed = len(history(config.allocation().after_task, last, copied))
-    epochs, terms = config.optim.epochs_of(work.items), 1 + len(config.composition.anchors)
+    epochs = config.optim.epochs_of(work.items) + config.optim.cooldown
+    terms = 1 + len(config.composition.anchors)
     found = {
         "factors": (last if config.keep.factors else needed) * new["factors"],
         "dense matrices": written(memory, copied)["dense matrices"] if copied else 0,

@@ -131,7 +131,8 @@ class Workload:
     def minibatches(self, task: int) -> int:
         """Of a whole task, which joint training takes together with all before it."""
         items = self.items * (task if self.needs("joint") else 1)
-        return self.config.optim.epochs_of(items) * -(-items // self.config.optim.batch_size)
+        optim = self.config.optim
+        return (optim.epochs_of(items) + optim.cooldown) * -(-items // optim.batch_size)
 
     @property
     def rows(self) -> int:

@@ -51,7 +51,8 @@ def both_runs(
     last window of three of its four minibatches.
     """
     values = {**VALUES, **sections, "method": method}
-    values["optim"] = {**VALUES["optim"], "accumulation": accumulation}
+    optim = {**VALUES["optim"], **sections.get("optim", {})}
+    values["optim"] = {**optim, "accumulation": accumulation}
     config = RunConfig.of(values)
     learner = Learner(config, exact_backbone())
     twin = exact_backbone()
@@ -196,6 +197,17 @@ def test_accumulation_with_a_short_last_window(rule: str) -> None:
     for outcome in both_runs(tag(ANCHORS, rule), accumulation=3):
         assert_same(*outcome)
     assert len(outcome[3].steps) == EPOCHS * 2
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_a_cooldown(accumulation: int) -> None:
+    """Two epochs more, in which the rate falls."""
+    cooling = {"cooldown": 2}
+    for outcome in both_runs(tag(ANCHORS, "merge"), accumulation, 2, optim=cooling):
+        assert_same(*outcome)
+    assert len(outcome[1].epochs) == EPOCHS + 2
+    *_, plain = both_runs(tag(ANCHORS, "merge"), accumulation, 2)
+    assert not torch.allclose(flat(plain[1].factors), flat(outcome[1].factors))
 
 
 def test_gradient_projection() -> None:

@@ -11,7 +11,7 @@ from holdfast.learning.boundary import ask_previous_model, learn_task
 from holdfast.learning.config import Optimisation, RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.objective import Weights
-from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.progress import OptimiserStep, Progress, Stopwatch
 from holdfast.learning.training import weights_of
 from tests.tiny import exact_backbone, short_sequences
 
@@ -86,12 +86,38 @@ def test_and_at_most_for_so_many_steps() -> None:
     assert report.epochs[-1]["acquired"] < 1.0
 
 
+def test_a_cooldown_follows_what_was_acquired() -> None:
+    learner = learner_of(
+        "merge", optim={"acquired": 1.0, "max_steps": 10, "lr": 1e-6, "cooldown": 3}
+    )
+    rates: list[float] = []
+
+    class Watching(Progress):
+        def optimised(self, step: OptimiserStep) -> None:
+            rates.append(step.rate)
+
+    report = learn_task(learner, lesson_of(learner), Watching())
+    assert len(report.epochs) == 4 + 3 and report.steps == len(rates) == 7 * 3
+    assert rates[11:] == pytest.approx([1e-6, *(1e-6 * (9 - k) / 9 for k in range(9))])
+
+
 def test_least_and_most_epochs_by_the_size_of_a_task() -> None:
     plain = Optimisation(epochs=10, batch_size=8)
     assert (plain.epochs_of(32), plain.most_epochs_of(32)) == (10, 10)
     until = Optimisation(epochs=4, batch_size=8, acquired=1.0, max_steps=100)
     assert (until.epochs_of(32), until.most_epochs_of(32)) == (4, 25)
     assert (until.epochs_of(3), until.most_epochs_of(3)) == (4, 100)
+    assert (plain.steps_of(32), until.steps_of(32)) == (40, 16)
+    assert until.model_copy(update={"cooldown": 2}).steps_of(33) == 30
+
+
+def test_runs_of_before_the_cooldown_keep_their_identity() -> None:
+    plain = RunConfig.of({"method": "vanilla"})
+    assert "cooldown" not in plain.numbers()["optim"]
+    assert (
+        RunConfig.of({"method": "vanilla", "optim": {"cooldown": 2}}).numbers()["optim"]["cooldown"]
+        == 2
+    )
 
 
 def written(learner: Learner, task: int) -> tuple[list[list[int]], list[list[int]]]:

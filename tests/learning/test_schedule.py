@@ -56,3 +56,19 @@ def test_nothing_is_carried_from_task_to_task() -> None:
         optimizer.step()
         moved.append(parameters.item())
     assert moved[0] == moved[1] == pytest.approx(-0.1 / 5, rel=1e-5)
+
+
+@pytest.mark.parametrize("warmup", [0.05, 1.0])
+def test_in_a_cooldown_the_rate_falls_to_nothing(warmup: float) -> None:
+    """From the rate of before, in equal parts, of which the last step still has one."""
+    optimizer = TaskOptimizer(
+        [nn.Parameter(torch.zeros(1))], Optimisation(lr=0.1, warmup=warmup), 8
+    )
+    rates = []
+    for step in range(12):
+        if step == 8:
+            optimizer.cool_down(4)
+        optimizer.step()
+        rates.append(optimizer.rate)
+    assert rates[8:] == pytest.approx([0.1, 0.075, 0.05, 0.025])
+    assert rates[7] == 0.1

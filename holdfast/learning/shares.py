@@ -1,0 +1,291 @@
+"""How much of a change the forms of the past see: the run's next task is learned in memory.
+
+On answers of earlier items and on general text stands, per token,
+
+    tau^2 KL(model before || model after),
+
+then what of it is left when one neglects more and more: all but second order; what two positions of
+a sequence do together; what layers, and maps, do together at a position; which input went with
+which gradient, as Kronecker factors do; and what has changed since an anchor saw it. Nothing is
+written.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.allocation.base import Opening
+from holdfast.anchors.base import Step, Update
+from holdfast.anchors.divergences import divergence
+from holdfast.anchors.kfac import quadratic_form
+from holdfast.anchors.pairs import paired_changes
+from holdfast.anchors.updates import updates_since
+from holdfast.backbone.projection import Projection
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.boundary import ask_previous_model, learn_task, task_start
+from holdfast.learning.general_cache import first_general_text
+from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.stream import fitting
+from holdfast.learning.teacher import states_of
+from holdfast.streams import Stream, Task, load_stream
+
+Report = Callable[[str, int, int], None]
+Tell = Callable[[int, int], None]
+
+_SMALL = 0.1  # of the change: there only second order is left
+_SEQUENCES_AT_ONCE = 16  # whose positions are in memory
+
+
+@dataclass(frozen=True)
+class Share:
+    """One row: what is left of the change, tau^2 KL per token, by column.
+
+    Columns: ``answers`` of earlier items; ``text``, general text; ``both``, weighted by the numbers
+    of items and of texts, as a form is that holds both.
+    """
+
+    what: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Probes:
+    """Sequences that are asked, as the curvature weighs their tokens.
+
+    teacher: [n, d], the states of the model before the change.
+    """
+
+    lesson: Lesson
+    weights: Tensor
+    teacher: Tensor
+
+
+def shares(recorded: Recorded, items: int, report: Report) -> list[Share]:
+    """Learn the task after a run's last, and measure that change.
+
+    items: of earlier tasks, drawn, whose answers are asked; report: of progress.
+    Raises HoldfastError where the stream has no further task, or nothing was learned.
+    """
+    stream = _one_more(recorded)
+    done = recorded.last.completed
+    learned = [item for task in stream.tasks[:done] for item in task.items]
+    chosen = random.Random(0).sample(learned, min(items, len(learned)))
+    before, student = (recorded.learner(recorded.last) for _ in range(2))
+    probes = {"answers": before.lesson([Task("probes", tuple(chosen))])}
+    general = recorded.config.sampling.general
+    if general:
+        untouched = recorded.learner(recorded.boundary(0))
+        probes["text"] = Lesson(first_general_text(untouched, general)[:items])
+
+    rows, held = shares_of(before, student, before.lesson(stream.tasks), probes, report)
+    if general:
+        parts = {"answers": len(learned), "text": general}
+        rows = [Share(row.what, {**row.values, "both": _mean(row.values, parts)}) for row in rows]
+    column = "both" if general else "answers"
+    return rows + [Share(f"what {name} holds", {column: held[name]}) for name in held]
+
+
+def shares_of(
+    before: Learner, student: Learner, lesson: Lesson, probes: Mapping[str, Lesson], report: Report
+) -> tuple[list[Share], dict[str, float]]:
+    """The rows of what a lesson changes on each of the probes, and what each anchor sees of it.
+
+    before: a learner like the student, which alone learns the lesson.
+    """
+    updates, held = _learned(before, student, lesson, _told(report))
+    return _Change(before, updates, probes, report).rows(), held
+
+
+def _one_more(recorded: Recorded) -> Stream:
+    """What a run has learned and one task more, of its stream or, at its end, of a longer one."""
+    learned, config = recorded.last.tasks, recorded.config
+    if not learned:
+        raise HoldfastError(f"{recorded.directory}: has learned no task yet")
+    tasks = config.stream.tasks
+    if tasks is not None and tasks == len(learned):
+        tasks += 1
+    source = config.stream.model_copy(update={"tasks": tasks})
+    try:
+        stream = fitting(config, load_stream(source))
+        known = {task.fingerprint: task for task in stream.tasks}
+        earlier = [known.pop(fingerprint) for fingerprint in learned]
+        return replace(stream, tasks=(*earlier, next(iter(known.values()))))
+    except (HoldfastError, KeyError, StopIteration) as error:
+        why = str(error) if isinstance(error, HoldfastError) else "its stream has no other"
+        raise HoldfastError(
+            f"{recorded.directory}: has learned {len(learned)} tasks, and what one more changes is "
+            f"measured; {why}"
+        ) from None
+
+
+def _learned(
+    before: Learner, student: Learner, lesson: Lesson, progress: Progress
+) -> tuple[dict[str, Update], dict[str, float]]:
+    """The change of every map by a lesson that the student learns, and what anchors see of it.
+
+    before: equals the student, and does not learn.
+    """
+    task = before.completed + 1
+    trained = learn_task(student, lesson, progress).factors
+    watch, rule = Stopwatch(), before.allocation
+    past = ask_previous_model(before, task, lesson, watch, Progress())
+    opening = Opening(task, before.config.seed)
+    before.allocation_state = rule.begin(before.allocation_state, before.workspace, opening)
+    start = task_start(before, task, lesson, past, watch)
+    since = updates_since(start.parameters, before.workspace)
+    held = {}
+    with torch.no_grad(), before.workspace.at(trained):
+        updates = {
+            name: Update(one.lora_B.clone(), one.lora_A.clone(), one.scale)
+            for name, one in since().items()
+        }
+        for name, anchor in before.anchors:
+            if anchor.needs.updates:
+                nothing: Any = None
+                step = Step(before.workspace.parameters(), nothing, None, updates)
+                held[name] = float(anchor.loss(anchor.begin(before.states[name], start), step))
+    return updates, held
+
+
+class _Change:
+    """A change of every map, and what it does to the answers of a model."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        updates: Mapping[str, Update],
+        lessons: Mapping[str, Lesson],
+        report: Report,
+    ) -> None:
+        self._learner, self._updates, self._report = learner, updates, report
+        # A tenth of a change is too small for half precision.
+        self._before = {name: one.clone() for name, one in learner.workspace.dense().items()}
+        learner.backbone.model.to(torch.promote_types(learner.backbone.dtype, torch.float32))
+        learner.workspace.set_dense(self._before)
+        self._temperature = learner.config.curvature.temperature
+        self._probes = {name: self._asked(lesson) for name, lesson in lessons.items()}
+
+    def rows(self) -> list[Share]:
+        """From the whole change to each map's Kronecker factors."""
+        rows: dict[str, dict[str, float]] = {}
+        for column, probes in self._probes.items():
+            tell = partial(self._report, f"what changes in {column}")
+            found = {
+                "the change itself": self._divergence(probes, 1.0, tell),
+                "to second order": self._divergence(probes, _SMALL, tell) / _SMALL**2,
+                **self._paired(probes, tell),
+                "Kronecker factors, taken now": self._kronecker(probes),
+            }
+            for what, value in found.items():
+                rows.setdefault(what, {})[column] = value
+        return [Share(what, values) for what, values in rows.items()]
+
+    def _asked(self, lesson: Lesson) -> _Probes:
+        counts = [len(one) - 1 for one in lesson.sequences]
+        weights = torch.ones(sum(counts), dtype=torch.float64)
+        if lesson.prompts:
+            is_answer = [
+                torch.arange(1, count + 1) >= prompt
+                for count, prompt in zip(counts, lesson.prompts, strict=True)
+            ]
+            weights[~torch.cat(is_answer)] = self._learner.config.curvature.questions
+        states = states_of(self._learner.backbone, lesson.sequences).states
+        return _Probes(lesson, weights.to(states.device), states)
+
+    @contextmanager
+    def _made(self, part: float) -> Iterator[None]:
+        """Within the block the model has so much of the change."""
+        workspace = self._learner.workspace
+        changed = {}
+        for name, one in self._updates.items():
+            dW = part * one.scale * (one.lora_B @ one.lora_A)
+            turned = getattr(workspace.layers[name].module, "fan_in_fan_out", False)
+            changed[name] = self._before[name] + (dW.t() if turned else dW)
+        workspace.set_dense(changed)
+        try:
+            yield
+        finally:
+            workspace.set_dense(self._before)
+
+    @torch.no_grad()
+    def _divergence(self, probes: _Probes, part: float, tell: Tell) -> float:
+        """tau^2 KL per token when ``part`` of the change is made."""
+        backbone, sequences = self._learner.backbone, probes.lesson.sequences
+        with self._made(part):
+            states = states_of(backbone, sequences).states
+        targets = torch.tensor([token for one in sequences for token in one[1:]])
+        targets = targets.to(states.device)
+        projection = Projection(backbone, states, probes.teacher, targets)
+        total = 0.0
+        for begin, end in projection.chunk_bounds():
+            tokens = projection.chunk(states[begin:end], begin)
+            before, after = tokens.teacher.double(), tokens.student.double()
+            each = divergence("forward_kl", before, after, self._temperature)
+            total += float((probes.weights[begin:end] * each).sum())
+            tell(end, len(targets))
+        return total / len(targets)
+
+    def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
+        """Half the mean over positions of the squares of what maps do together there."""
+        sequences, prompts = probes.lesson.sequences, probes.lesson.prompts
+        maps = [[name] for name in self._updates]
+        layers: dict[str, list[str]] = {}
+        for name in self._updates:
+            layers.setdefault(_layer_of(name), []).append(name)
+        groups = {
+            "positions apart": [list(self._updates)],
+            "positions and layers apart": list(layers.values()),
+            "positions and maps apart": maps,
+        }
+        found = dict.fromkeys(groups, 0.0)
+        positions = 0
+        for begin in range(0, len(sequences), _SEQUENCES_AT_ONCE):
+            some = sequences[begin : begin + _SEQUENCES_AT_ONCE]
+            count = sum(len(one) - 1 for one in some)
+            asked = prompts[begin : begin + _SEQUENCES_AT_ONCE]
+            at = self._learner.positions_on(some, f"shares {begin}", asked, count)
+            each = {
+                name: paired_changes(at.inputs, at.gradients, {name: one}).double()
+                for name, one in self._updates.items()
+            }
+            for what, parts in groups.items():
+                for names in parts:
+                    together = torch.stack([each[name] for name in names]).sum(0)
+                    found[what] += float(0.5 * together.square().sum())
+            positions += count
+            tell(begin + len(some), len(sequences))
+        return {what: total / positions for what, total in found.items()}
+
+    def _kronecker(self, probes: _Probes) -> float:
+        lesson = probes.lesson
+        found = self._learner.curvature_on(lesson.sequences, "shares", lesson.prompts)
+        return float(quadratic_form(self._updates, found))
+
+
+def _layer_of(name: str) -> str:
+    """The layer of a map, up to the first number in its name; its whole name without one."""
+    found = re.match(r".*?\.\d+(?=\.)", name)
+    return found[0] if found else name
+
+
+def _mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
+    return sum(weights[name] * values[name] for name in weights) / sum(weights.values())
+
+
+def _told(report: Report) -> Progress:
+    class Told(Progress):
+        def step(self, phase: str, task: int, done: int, total: int) -> None:
+            report(f"task {task}: {phase}", done, total)
+
+    return Told()

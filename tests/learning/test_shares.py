@@ -1,0 +1,171 @@
+"""What forms see of a change: every row against plain sums over dense matrices, in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.learning.boundary import learn_task
+from holdfast.learning.config import RunConfig
+from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.progress import Progress
+from holdfast.learning.recorded import Recorded
+from holdfast.learning.shares import shares, shares_of
+from holdfast.learning.trajectory import Trajectory
+from tests.tiny import exact_backbone, short_sequences
+
+TAU, QUESTIONS, RHO = 1.5, 0.25, 2.0
+PROBES = Lesson(short_sequences(5, seed=9), prompts=[1, 2, 1, 1, 2])
+
+
+def new_learner(method: str) -> Learner:
+    values: dict[str, Any] = {
+        "method": method,
+        "lora": {"rank": 2, "alpha": 2 * RHO, "dropout": 0.0, "targets": ("q_proj", "down_proj")},
+        "optim": {"epochs": 1, "batch_size": 2, "lr": 1e-3},
+        "sampling": {"general": 0},
+        "curvature": {"temperature": TAU, "questions": QUESTIONS},
+        "pairs": {"positions": 7, "general": 0},
+    }
+    learner = Learner(RunConfig.of(values), exact_backbone())
+    learn_task(learner, Lesson(short_sequences(4, seed=1), [1] * 4), Progress())
+    return learner
+
+
+def weights() -> Tensor:
+    """Of the probes' predicting positions."""
+    pairs = zip(PROBES.sequences, PROBES.prompts, strict=True)
+    return torch.tensor(
+        [
+            QUESTIONS if place < prompt else 1.0
+            for one, prompt in pairs
+            for place in range(1, len(one))
+        ],
+        dtype=torch.float64,
+    )
+
+
+def logits(learner: Learner) -> Tensor:
+    model = learner.backbone.model.eval()
+    with torch.no_grad():
+        every = [model(torch.tensor([one])).logits[0, :-1] for one in PROBES.sequences]
+    return torch.cat(every)
+
+
+def whole_matrices(learner: Learner) -> dict[str, Tensor]:
+    layers = learner.workspace.layers
+    return {
+        name: (dense + layers[name].scale * layers[name].lora_B @ layers[name].lora_A).detach()
+        for name, dense in learner.workspace.dense().items()
+    }
+
+
+@pytest.mark.parametrize("method", ["kfac_pairs_merge", "kfac_pairs"])
+def test_every_row_is_the_plain_one(method: str) -> None:
+    """Merged, and with a shared adapter, whose change begins where the last task left it."""
+    before, student, untouched = (new_learner(method) for _ in range(3))
+    lesson = Lesson(short_sequences(4, seed=2), [1] * 4, past_items=4)
+    rows, held = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
+    found = {row.what: row.values["answers"] for row in rows}
+
+    start, end = whole_matrices(untouched), whole_matrices(student)
+    change = {name: end[name] - start[name] for name in start}
+    p, q = ((logits(one) / TAU).log_softmax(1) for one in (untouched, student))
+    each = TAU**2 * (p.exp() * (p - q)).sum(1)
+    whole = float((weights() * each).mean())
+    torch.testing.assert_close(found["the change itself"], whole, rtol=1e-9, atol=0)
+    # Of so small a change nothing but second order is left.
+    torch.testing.assert_close(found["to second order"], whole, rtol=0.05, atol=0)
+
+    at = untouched.positions_on(PROBES.sequences, "shares 0", PROBES.prompts, 10**6)
+    each_map = {
+        name: torch.stack(
+            [g @ dW @ x for g, x in zip(at.gradients[name], at.inputs[name], strict=True)]
+        )
+        for name, dW in change.items()
+    }
+    layers: dict[str, list[Tensor]] = {}
+    for name, one in each_map.items():
+        layers.setdefault(name.split(".")[2], []).append(one)
+    assert len(layers) == 2 and len(each_map) == 4
+    groups = {
+        "positions apart": [list(each_map.values())],
+        "positions and layers apart": list(layers.values()),
+        "positions and maps apart": [[one] for one in each_map.values()],
+    }
+    plain = {
+        what: sum(float(torch.stack(maps).sum(0).square().mean() / 2) for maps in parts)
+        for what, parts in groups.items()
+    }
+    for what, value in plain.items():
+        torch.testing.assert_close(found[what], value, rtol=1e-9, atol=0)
+
+    def form(curvature: Any) -> float:
+        total = 0.0
+        for name, dW in change.items():
+            known = curvature[name]
+            S, G = (one.parts()[""] for one in (known.inputs, known.outputs))
+            total += float(0.5 * (G @ dW @ S @ dW.t()).trace())
+        return total
+
+    taken = untouched.curvature_on(PROBES.sequences, "shares", PROBES.prompts)
+    now = found["Kronecker factors, taken now"]
+    torch.testing.assert_close(now, form(taken), rtol=1e-9, atol=0)
+    past = untouched.states["kfac"]["past"]
+    torch.testing.assert_close(held["kfac"], form(past), rtol=1e-9, atol=0)
+    state = untouched.states["pairs"]
+    squares = torch.stack(
+        [
+            sum(
+                state["learned_g"][name][row] @ dW @ state["learned_x"][name][row]
+                for name, dW in change.items()
+            )
+            ** 2
+            for row in range(7)
+        ]
+    )
+    torch.testing.assert_close(held["pairs"], float(squares.mean() / 2), rtol=1e-9, atol=0)
+
+
+SMALL: dict[str, Any] = {
+    "method": "kfac_merge",
+    "stream": {"name": "symbol_qa", "tasks": 2, "items_per_task": 2},
+    "lora": {"rank": 2, "alpha": 4},
+    "optim": {"epochs": 1},
+    "sampling": {"general": 3, "max_new_tokens": 4},
+    "evaluation": {"max_new_tokens": 12},
+}
+
+
+def test_a_run_is_read_and_nothing_is_written(tmp_path: Path) -> None:
+    """Before the stream's end and at it; each row has the columns that it can have."""
+    trajectory = Trajectory(RunConfig.of(SMALL), tmp_path)
+    for horizon in (1, 2):
+        trajectory.advance(horizon)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        rows = shares(Recorded.read(tmp_path), 3, lambda *_: None)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        *measured, kfac = rows
+        assert (
+            len(measured) == 6 and kfac.what == "what kfac holds" and set(kfac.values) == {"both"}
+        )
+        for row in measured:
+            assert all(value > 0 for value in row.values.values())
+            parts = (2 * horizon * row.values["answers"] + 3 * row.values["text"]) / (
+                2 * horizon + 3
+            )
+            assert row.values["both"] == pytest.approx(parts)
+
+
+def test_a_stream_without_a_further_task_is_refused(tmp_path: Path) -> None:
+    facts = tmp_path / "facts.jsonl"
+    facts.write_text('{"question": "who?", "answer": "Ada"}\n')
+    stream = {"name": str(facts), "tasks": 1}
+    Trajectory(RunConfig.of({**SMALL, "stream": stream}), tmp_path / "run").advance()
+    with pytest.raises(HoldfastError, match="has learned 1 tasks, and what one more"):
+        shares(Recorded.read(tmp_path / "run"), 3, lambda *_: None)
