@@ -104,8 +104,7 @@ class Step:
     current minibatch, with the previous model's states when a past exists; replay: those of the
     replay minibatch, None when there is none; updates: of every adapted map, by name, where an
     anchor needs them; general: those of the minibatch of general text, with the untouched model's
-    states, None when there is none; index: of the current minibatch among all of the task's, from
-    0.
+    states, None when there is none.
     """
 
     parameters: Tree
@@ -113,7 +112,6 @@ class Step:
     replay: Projection | None
     updates: Mapping[str, Update] = field(default_factory=dict)
     general: Projection | None = None
-    index: int = 0
 
     def zero(self) -> Tensor:
         """The loss of an anchor without a past, a scalar."""

@@ -51,8 +51,6 @@ class PairedFisher(Anchor):
         """positions: how many of all that was learned, at most; general: how many of general text.
         Longer sequences have more of them, so they count for more than in ``kfac``.
 
-        minibatch: of each of the two how many a step reads, other ones in every step; null: all.
-
         strength: of the term; times the number of learned items and general sequences over the
         number of new items.
         """
@@ -60,7 +58,6 @@ class PairedFisher(Anchor):
         strength: float = Field(8.0, ge=0)
         positions: int = Field(512, ge=1)
         general: int = Field(512, ge=0)
-        minibatch: int | None = Field(None, ge=1)
 
     needs = Needs(positions=True, updates=True)
 
@@ -81,8 +78,7 @@ class PairedFisher(Anchor):
         form = step.zero()
         for part, weight in (("learned", share), ("general", 1 - share)):
             if f"{part}_keys" in state and weight:
-                read = _minibatch(state, part, self.config.minibatch, step.index)
-                changed = _changes(read, part, step.updates) + read[f"{part}_offset"]
+                changed = _changes(state, part, step.updates) + state[f"{part}_offset"]
                 form = form + weight * 0.5 * changed.square().mean()
         return form
 
@@ -114,45 +110,29 @@ _PARTS = {
 def _taken(part: str, positions: Positions) -> dict[str, Any]:
     read = next(iter(positions.inputs.values()))
     wide = torch.promote_types(read.dtype, torch.float32)
-    state = {
+    return {
         f"{part}_keys": positions.keys,
         f"{part}_offset": read.new_zeros(len(read), dtype=wide),
         f"{part}_x": dict(positions.inputs),
         f"{part}_g": dict(positions.gradients),
     }
-    # In the order of their keys any of them that follow each other are a random draw.
-    return _among(state, part, positions.keys.argsort(stable=True))
 
 
 def _smallest(one: Mapping[str, Any], other: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The learned positions of two states with the smallest keys."""
-    both: dict[str, Any] = {
-        f"learned_{name}": torch.cat([one[f"learned_{name}"], other[f"learned_{name}"]])
-        for name in ("keys", "offset")
-    }
-    for part in ("learned_x", "learned_g"):
-        both[part] = {
-            name: torch.cat([tensor, other[part][name]]) for name, tensor in one[part].items()
-        }
-    return _among(both, "learned", both["learned_keys"].argsort(stable=True)[:count])
+    keys = torch.cat([one["learned_keys"], other["learned_keys"]])
+    chosen = keys.argsort(stable=True)[:count]
 
+    def among(a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([a, b])[chosen]
 
-def _minibatch(state: State, part: str, size: int | None, index: int) -> State:
-    """Of the positions those that a step reads: the next so many, round and round."""
-    count = len(state[f"{part}_keys"])
-    if size is None or size >= count:
-        return state
-    return _among(state, part, torch.arange(index * size, (index + 1) * size) % count)
-
-
-def _among(state: State, part: str, chosen: Tensor) -> dict[str, Any]:
-    """The ``chosen`` of the positions, in that order."""
-    rows = {f"{part}_{name}": state[f"{part}_{name}"] for name in ("keys", "offset")}
-    trees = {f"{part}_{name}": state[f"{part}_{name}"] for name in ("x", "g")}
-    chosen = chosen.to(rows[f"{part}_keys"].device)
     return {
-        **{name: one[chosen] for name, one in rows.items()},
-        **{name: {key: one[chosen] for key, one in tree.items()} for name, tree in trees.items()},
+        "learned_keys": keys[chosen],
+        "learned_offset": among(one["learned_offset"], other["learned_offset"]),
+        **{
+            part: {name: among(tensor, other[part][name]) for name, tensor in one[part].items()}
+            for part in ("learned_x", "learned_g")
+        },
     }
 
 

@@ -328,7 +328,6 @@ class _Step:
                     read.get("replay dropout"),
                     self._updates(),
                     read.get("general dropout"),
-                    self._drawn - 1,
                 ),
                 learner.anchors,
                 learner.states,
