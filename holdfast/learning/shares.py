@@ -48,7 +48,7 @@ _SEQUENCES_AT_ONCE = 16  # whose positions are in memory
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareOfChange:
     """One row: what is left of the change, tau^2 KL per token, by column.
 
     Columns: ``answers`` of earlier items; ``text``, general text; ``both``, weighted by the numbers
@@ -71,7 +71,7 @@ class _Probes:
     teacher: Tensor
 
 
-def shares(recorded: Recorded, items: int, report: Report) -> list[Share]:
+def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange]:
     """Learn the task after a run's last, and measure that change.
 
     items: of earlier tasks, drawn, whose answers are asked; report: of progress.
@@ -91,14 +91,17 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[Share]:
     rows, held = shares_of(before, student, before.lesson(stream.tasks), probes, report)
     if general:
         parts = {"answers": len(learned), "text": general}
-        rows = [Share(row.what, {**row.values, "both": _mean(row.values, parts)}) for row in rows]
+        rows = [
+            ShareOfChange(row.what, {**row.values, "both": _mean(row.values, parts)})
+            for row in rows
+        ]
     column = "both" if general else "answers"
-    return rows + [Share(f"what {name} holds", {column: held[name]}) for name in held]
+    return rows + [ShareOfChange(f"what {name} holds", {column: held[name]}) for name in held]
 
 
 def shares_of(
     before: Learner, student: Learner, lesson: Lesson, probes: Mapping[str, Lesson], report: Report
-) -> tuple[list[Share], dict[str, float]]:
+) -> tuple[list[ShareOfChange], dict[str, float]]:
     """The rows of what a lesson changes on each of the probes, and what each anchor sees of it.
 
     before: a learner like the student, which alone learns the lesson.
@@ -176,7 +179,7 @@ class _Change:
         self._temperature = learner.config.curvature.temperature
         self._probes = {name: self._asked(lesson) for name, lesson in lessons.items()}
 
-    def rows(self) -> list[Share]:
+    def rows(self) -> list[ShareOfChange]:
         """From the whole change to each map's Kronecker factors."""
         rows: dict[str, dict[str, float]] = {}
         for column, probes in self._probes.items():
@@ -189,7 +192,7 @@ class _Change:
             }
             for what, value in found.items():
                 rows.setdefault(what, {})[column] = value
-        return [Share(what, values) for what, values in rows.items()]
+        return [ShareOfChange(what, values) for what, values in rows.items()]
 
     def _asked(self, lesson: Lesson) -> _Probes:
         counts = [len(one) - 1 for one in lesson.sequences]
