@@ -18,7 +18,7 @@ def shares(
 ) -> None:
     """Learn a run's next task in memory; show how much of what it changes each form sees.
 
-    Nothing is written. It takes as long as the task and a few seconds more.
+    Nothing is written. It takes as long as the task, and with a real model some minutes more.
     """
     with loading():
         from holdfast.learning.recorded import Recorded

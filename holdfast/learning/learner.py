@@ -45,6 +45,13 @@ class Lesson:
         """The share of this task's items among all items learned so far, in (0, 1]."""
         return len(self.sequences) / (len(self.sequences) + self.past_items)
 
+    def is_answer(self) -> list[Tensor]:
+        """For each sequence, which predicted tokens are its answer, [n] bool."""
+        return [
+            torch.arange(1, len(sequence)) >= prompt
+            for sequence, prompt in zip(self.sequences, self.prompts, strict=True)
+        ]
+
 
 @dataclass(frozen=True)
 class Part:

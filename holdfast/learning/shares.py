@@ -106,7 +106,7 @@ def shares_of(
 
     before: a learner like the student, which alone learns the lesson.
     """
-    updates, held = _learned(before, student, lesson, _told(report))
+    updates, held = _learned(before, student, lesson, _Told(report))
     return _Change(before, updates, probes, report).rows(), held
 
 
@@ -195,15 +195,10 @@ class _Change:
         return [ShareOfChange(what, values) for what, values in rows.items()]
 
     def _asked(self, lesson: Lesson) -> _Probes:
-        counts = [len(one) - 1 for one in lesson.sequences]
-        weights = torch.ones(sum(counts), dtype=torch.float64)
-        if lesson.prompts:
-            is_answer = [
-                torch.arange(1, count + 1) >= prompt
-                for count, prompt in zip(counts, lesson.prompts, strict=True)
-            ]
-            weights[~torch.cat(is_answer)] = self._learner.config.curvature.questions
         states = states_of(self._learner.backbone, lesson.sequences).states
+        weights = torch.ones(len(states), dtype=torch.float64)
+        if lesson.prompts:
+            weights[~torch.cat(lesson.is_answer())] = self._learner.config.curvature.questions
         return _Probes(lesson, weights.to(states.device), states)
 
     @contextmanager
@@ -242,14 +237,13 @@ class _Change:
     def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
         """Half the mean over positions of the squares of what maps do together there."""
         sequences, prompts = probes.lesson.sequences, probes.lesson.prompts
-        maps = [[name] for name in self._updates]
         layers: dict[str, list[str]] = {}
         for name in self._updates:
             layers.setdefault(_layer_of(name), []).append(name)
         groups = {
             "positions apart": [list(self._updates)],
             "positions and layers apart": list(layers.values()),
-            "positions and maps apart": maps,
+            "positions and maps apart": [[name] for name in self._updates],
         }
         found = dict.fromkeys(groups, 0.0)
         positions = 0
@@ -286,9 +280,11 @@ def _mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
     return sum(weights[name] * values[name] for name in weights) / sum(weights.values())
 
 
-def _told(report: Report) -> Progress:
-    class Told(Progress):
-        def step(self, phase: str, task: int, done: int, total: int) -> None:
-            report(f"task {task}: {phase}", done, total)
+class _Told(Progress):
+    """The steps of the task that is learned, as a report."""
 
-    return Told()
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def step(self, phase: str, task: int, done: int, total: int) -> None:
+        self._report(f"task {task}: {phase}", done, total)

@@ -185,16 +185,6 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
     return Weights(questions, balance.answers or questions, replay)
 
 
-def _answers(learner: Learner, lesson: Lesson) -> list[Tensor] | None:
-    """For each sequence, which predicted tokens are its answer, [n] bool; None if not needed."""
-    if learner.config.balance.answers is None and learner.config.optim.acquired is None:
-        return None
-    return [
-        torch.arange(1, len(sequence)) >= prompt
-        for sequence, prompt in zip(lesson.sequences, lesson.prompts, strict=True)
-    ]
-
-
 def warmup_steps(steps: int, share: float) -> int:
     """Warm-up steps among a task's ``steps``: ``max(1, floor(share * steps))``."""
     # The small term undoes rounding, so that 0.05 of 100 steps is 5 and never 4.
@@ -251,7 +241,8 @@ class _Step:
         self._past = past
         self._general = learner.general()
         self._weights = weights_of(learner, task, lesson, past)
-        self._is_answer = _answers(learner, lesson)
+        told_apart = (learner.config.balance.answers, learner.config.optim.acquired) != (None, None)
+        self._is_answer = lesson.is_answer() if told_apart else None
         self._updates: Callable[[], dict[str, Update]] = dict
         if learner.needs_updates:
             self._updates = updates_since(learner.workspace.copied(), learner.workspace)
