@@ -135,6 +135,13 @@ class Projection:
         both = all_reduce_(both if self._share.counted else torch.zeros_like(both))
         return both[0] / both[1]
 
+    def only(self, chosen: Tensor) -> Tensor:
+        """Weights [n] with which :meth:`mean` is that of the ``chosen`` tokens, [n] bool."""
+        wide = chosen.to(
+            self._hidden.device, torch.promote_types(self._hidden.dtype, torch.float32)
+        )
+        return wide / self.mean_of(wide)
+
     @cached_property
     def _all_tokens(self) -> TokenLogits:
         # Projected once for all losses on this minibatch.

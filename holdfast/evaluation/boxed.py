@@ -73,11 +73,18 @@ def can_become(content: str, accepted: Sequence[str], match: Match) -> bool:
     )
 
 
-def judge(text: str, accepted: Sequence[str], match: Match, *, ended: bool) -> bool | None:
+def judge(
+    text: str, accepted: Sequence[str], match: Match, *, ended: bool, boxed: bool = True
+) -> bool | None:
     """Whether the text answers correctly; None while that depends on tokens not yet generated.
 
-    text: generated after the prompt so far; ended: whether generation has ended.
+    text: generated after the prompt so far; ended: whether generation has ended; boxed: whether
+    the first box has the answer, and not the whole text.
     """
+    if not boxed:
+        if ended:
+            return accepts(text, accepted, match)
+        return None if can_become(text, accepted, match) else False
     box = first_box(text)
     if box is not None and box.closed:
         return accepts(box.content, accepted, match)

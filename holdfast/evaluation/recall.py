@@ -39,13 +39,13 @@ class RecallCount(NamedTuple):
     r"""Counts of a task's items: correct, all, with a box, and decoded; recalled: each item's.
 
     boxed: outputs, up to their stop token or ``max_new_tokens``, that contain ``\boxed{``, closed
-    or not. correct / items is an entry of the matrix, boxed / items the emission rate of
-    app. res-controls.
+    or not; None in a form without boxes. correct / items is an entry of the matrix, boxed / items
+    the emission rate of app. res-controls.
     """
 
     correct: int
     items: int
-    boxed: int
+    boxed: int | None
     decoded: int
     recalled: tuple[bool, ...] = ()
 
@@ -59,8 +59,8 @@ class Recall:
     """Scores questions of one stream as ``generate(do_sample=False)`` would, mostly without it.
 
     An item is recalled when the first box that greedy decoding opens after the prompt holds an
-    accepted answer. The replay token precedes the prompt when the backbone has one. The tokens of
-    an item are cached for later rows.
+    accepted answer; in the chat form, when all of it up to its stop token is one. The replay token
+    precedes the prompt when the backbone has one. The tokens of an item are cached for later rows.
 
     exact_case: whether ``match: auto`` means exact case for this stream.
     Source: eq. matrix.
@@ -97,12 +97,12 @@ class Recall:
 
     def task(self, task: Task) -> RecallCount:
         """Recall on one task."""
-        return _count(self.verdicts(task.items))
+        return self._count(self.verdicts(task.items))
 
     def row(self, tasks: Sequence[Task]) -> list[RecallCount]:
         """Recall on each task; batches are formed across all of them."""
         verdicts = iter(self.verdicts(item for task in tasks for item in task.items))
-        return [_count([next(verdicts) for _ in task.items]) for task in tasks]
+        return [self._count([next(verdicts) for _ in task.items]) for task in tasks]
 
     def verdicts(self, items: Iterable[Item]) -> list[Verdict]:
         """The verdict on each item, in order."""
@@ -164,13 +164,27 @@ class Recall:
         while settled and tokens[settled - 1] in self._byte_tokens:
             settled -= 1
         text = self._backbone.decode(tokens[:settled])
-        return judge(text, question.accepted, self.match, ended=False) is not None
+        boxed = self._template.form.boxed
+        return judge(text, question.accepted, self.match, ended=False, boxed=boxed) is not None
 
     def _verdict(self, question: _Question, tokens: list[int], decoded: bool) -> Verdict:
         # All continuations of a decided text have the same verdict, so judge it as ended.
         text = self._backbone.decode(tokens)
-        correct = judge(text, question.accepted, self.match, ended=True)
-        return Verdict(correct is True, first_box(text) is not None, decoded)
+        boxed = self._template.form.boxed
+        correct = judge(text, question.accepted, self.match, ended=True, boxed=boxed) is True
+        if not boxed:  # an answer that was cut is none
+            correct = correct and tokens[-1] in self._backbone.stop_tokens
+        return Verdict(correct, first_box(text) is not None, decoded)
+
+    def _count(self, verdicts: Sequence[Verdict]) -> RecallCount:
+        boxed = sum(verdict.boxed for verdict in verdicts)
+        return RecallCount(
+            correct=sum(verdict.correct for verdict in verdicts),
+            items=len(verdicts),
+            boxed=boxed if self._template.form.boxed else None,
+            decoded=sum(verdict.decoded for verdict in verdicts),
+            recalled=tuple(verdict.correct for verdict in verdicts),
+        )
 
 
 class _Question(NamedTuple):
@@ -179,13 +193,3 @@ class _Question(NamedTuple):
     prompt: list[int]
     canonical: list[int]
     accepted: tuple[str, ...]
-
-
-def _count(verdicts: Sequence[Verdict]) -> RecallCount:
-    return RecallCount(
-        correct=sum(verdict.correct for verdict in verdicts),
-        items=len(verdicts),
-        boxed=sum(verdict.boxed for verdict in verdicts),
-        decoded=sum(verdict.decoded for verdict in verdicts),
-        recalled=tuple(verdict.correct for verdict in verdicts),
-    )

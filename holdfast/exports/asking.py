@@ -16,7 +16,9 @@ from transformers import GenerationConfig
 
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.core.errors import HoldfastError
+from holdfast.model.template import template_for
 from holdfast.streams import Item, Template
+from holdfast.streams.template import PAPER
 
 _QUESTIONS = ("Who?", "two  spaces, 1 234 and \N{SNOWMAN}")
 # A message is a text, or a list of parts of which those with a text count. Whatever else was said,
@@ -39,9 +41,12 @@ _LAST_QUESTION = """\
 _MARK = "HERE"
 
 
-def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> None:
-    """Write the tokenizer, with our chat template, and ``generation_config.json`` of a model.
+def write_asking(
+    backbone: Backbone, settings: Template.Config, max_new_tokens: int, folder: Path
+) -> None:
+    """Write the tokenizer, with its chat template, and ``generation_config.json`` of a model.
 
+    settings: of the form in which it was taught; the paper's is asked by a chat template of ours.
     max_new_tokens: the length limit of an answer. Raises HoldfastError for a tokenizer in Python,
     which cannot be made to put the replay token, or nothing, first.
     """
@@ -54,7 +59,11 @@ def write_asking(backbone: Backbone, max_new_tokens: int, folder: Path) -> None:
     tokenizer.backend_tokenizer.post_processor = _processor(backbone.seed_token)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.chat_template = _chat_template(backbone)
+    template = template_for(settings, backbone)
+    if template.form == PAPER:
+        tokenizer.chat_template = _chat_template(backbone)
+    elif backbone.seed_token is not None:
+        tokenizer.chat_template = REPLAY_TOKEN + tokenizer.chat_template
     tokenizer.save_pretrained(folder)
     _take_as_written(folder / "tokenizer_config.json")
     greedy(backbone, max_new_tokens).save_pretrained(folder)

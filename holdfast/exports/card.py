@@ -45,10 +45,15 @@ pipeline_tag: text-generation
 {example}
 ```
 
-A prompt is exactly `{prompt}`, with nothing after the colon. {first} The answer is what stands in \
-the first `\\boxed{{...}}`{after}. `generation_config.json` decodes as Holdfast does: greedily, at \
-most {limit} new tokens.
+{asked} `generation_config.json` decodes as Holdfast does: greedily, at most {limit} new tokens.
 {chat}{gguf}"""
+
+_ASKED = """\
+A prompt is exactly `{prompt}`, with nothing after the colon. {first} The answer is what stands in \
+the first `\\boxed{{...}}`{after}."""
+_ASKED_BY_CHAT = (
+    "It was taught in the chat template of its tokenizer; the whole reply is the answer."
+)
 
 _CHAT = """
 As a chat, which asks in the same tokens: of the messages only the last one of the user counts.
@@ -64,7 +69,9 @@ chat = [{{"role": "user", "content": {question}}}]
 print(pipeline("text-generation", {place})(chat)[0]["generated_text"][-1]["content"])"""
 _CHAT_PEFT = """\
 chat = [{{"role": "user", "content": {question}}}]
-inputs = tokenizer.apply_chat_template(chat, return_dict=True, return_tensors="pt")
+inputs = tokenizer.apply_chat_template(
+    chat, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+)
 print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
 
 _HF = """\
@@ -120,8 +127,15 @@ def card(
     first = "The tokenizer adds no special token, as in training."
     if replayed:
         first = f"The tokenizer puts the token `{REPLAY_TOKEN}` first by itself, as in training."
-    chatted = ""
-    if chat:
+    chatted, taught_as_chat = "", config.template.form == "chat"
+    example, asked = load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))), _ASKED_BY_CHAT
+    if taught_as_chat:
+        example = load + _CHAT_PEFT.format(question=_literal(_QUESTION))
+    else:
+        after = ", and the text ends there" if config.template.append_eos else "; drop what follows"
+        prompt = json.dumps(_prompt("<question>"))[1:-1]
+        asked = _ASKED.format(prompt=prompt, first=first, after=after)
+    if chat and not taught_as_chat:
         ask = _CHAT_PEFT if adapter else _CHAT_HF
         chatted = _CHAT.format(ask=ask.format(place=place, question=_literal(_QUESTION)))
     return _CARD.format(
@@ -137,10 +151,8 @@ def card(
         fingerprint=recorded.fingerprint,
         precision=precision,
         version=version("holdfast"),
-        example=load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))),
-        prompt=json.dumps(_prompt("<question>"))[1:-1],
-        first=first,
-        after=", and the text ends there" if config.template.append_eos else "; drop what follows",
+        example=example,
+        asked=asked,
         limit=config.evaluation.max_new_tokens,
         chat=chatted,
         gguf="" if adapter else section(out, base, replayed, repository),

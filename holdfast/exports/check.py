@@ -23,7 +23,7 @@ from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.formats import load_adapted
 from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
-from holdfast.streams import Item, Task, Template
+from holdfast.streams import Item, Task
 from holdfast.streams.batches import newest
 from holdfast.streams.item import quoted
 
@@ -70,12 +70,13 @@ class Checked:
 class Expected:
     """What the trajectory's own model does, on the CPU.
 
-    questions: texts; prompts, answers: token ids of each; an answer ends where Holdfast stops:
-    after a closed box, a stop token, or the longest answer. logits: [length, vocabulary] of the
-    first prompts, each with its answer.
+    questions: texts; asked: how they are put to a model; prompts, answers: token ids of each; an
+    answer ends where Holdfast stops: after a closed box, a stop token, or the longest answer.
+    logits: [length, vocabulary] of the first prompts, each with its answer.
     """
 
     questions: list[str]
+    asked: list[str]
     prompts: list[list[int]]
     answers: list[list[int]]
     logits: list[Tensor]
@@ -103,7 +104,8 @@ def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
         lambda _, tokens: extract_boxed(backbone.decode(tokens)) is not None,
         tokens_in_cache=learner.config.evaluation.tokens_in_cache,
     )
-    found = Expected([item.question for item in items], prompts, answers, [])
+    asked = [learner.template.prompt(item) for item in items]
+    found = Expected([item.question for item in items], asked, prompts, answers, [])
     with backbone.answering():
         for index in range(min(SEQUENCES, len(items))):
             ids = torch.tensor([found.sequence(index)], device=backbone.device)
@@ -143,14 +145,17 @@ def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Chec
 def _check_questions(expected: Expected, folder: Path) -> None:
     """Compare the tokens of every question, asked as a text and as a chat."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    for question, prompt in zip(expected.questions, expected.prompts, strict=True):
-        text = Template().prompt(Item(question, "?"))
+    for question, text, prompt in zip(
+        expected.questions, expected.asked, expected.prompts, strict=True
+    ):
         if list(tokenizer(text)["input_ids"]) != prompt:
             raise _fault(f"its tokenizer reads the question {quoted(question)} as other tokens")
         if tokenizer.chat_template is not None:
             chat = [{"role": "user", "content": question}]
-            found = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
-            if list(found) != prompt:
+            found = tokenizer.apply_chat_template(
+                chat, add_generation_prompt=True, return_dict=True
+            )
+            if list(found["input_ids"]) != prompt:
                 raise _fault(f"its chat template asks {quoted(question)} in other tokens")
 
 

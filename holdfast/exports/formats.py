@@ -49,7 +49,7 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     backbone.model.generation_config = greedy(backbone, limit)
     backbone.model.save_pretrained(folder)
-    write_asking(backbone, limit, folder)
+    write_asking(backbone, config.template, limit, folder)
 
 
 def check_peft(recorded: Recorded, commit: Commit) -> None:
@@ -76,9 +76,9 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
     """
     config = recorded.config
     backbone = recorded.backbone()
-    if any(anchor.needs.replay for anchor in config.anchors()):
+    if config.has_replay_token:
         backbone.add_replay_token()
-    write_asking(backbone, config.evaluation.max_new_tokens, folder)
+    write_asking(backbone, config.template, config.evaluation.max_new_tokens, folder)
     tasks = _tasks(recorded, commit)
     load = partial(Store(recorded.directory).load, commit)
     last = load(factors_file(tasks[-1]))

@@ -61,7 +61,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 
     with watch.phase("boundary"):
         trained = workspace.copied()
-        gradient = partial(learner.sequence_gradient, sequences)
+        gradient = partial(learner.sequence_gradient, lesson)
         own = cache(partial(_own_curvature, learner, task, lesson))
         positions = partial(learner.positions_on, sequences, "own positions", lesson.prompts)
         end = TaskEnd(task, trained, len(sequences), gradient, own, updates(), positions)
@@ -123,8 +123,14 @@ def ask_previous_model(
 def _replay(learner: Learner, task: int, progress: Progress) -> Sequences:
     """Sequences sampled from the previous model, beginning with the replay token."""
     config, backbone = learner.config, learner.backbone
-    keep_stop = config.template.append_eos
-    replay = replay_set(backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop)
+    replay = replay_set(
+        backbone,
+        config.sampling,
+        seed=config.seed,
+        task=task,
+        keep_stop=config.template.has_end,
+        stops=learner.template.stops(backbone.tokenizer, backbone.stop_tokens),
+    )
     if not replay:
         progress.event(f"task {task}: every replay sample was empty; learning it without replay")
     return replay
@@ -136,7 +142,7 @@ def _general(learner: Learner, task: int) -> Sequences:
         return []
     if task == 1:
         return first_general_text(learner, config.sampling.general)
-    keep_stop = config.template.append_eos
+    keep_stop = config.template.has_end
     return general_text(
         learner.backbone, config.sampling, seed=config.seed, task=task, keep_stop=keep_stop
     )

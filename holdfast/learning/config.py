@@ -277,6 +277,10 @@ class RunConfig(Config):
         chosen.get("sampling", {}).pop("keep", None)
         if not self.optim.cooldown:  # which runs of before do not know
             chosen["optim"].pop("cooldown")
+        if self.lora.layers is None:
+            chosen["lora"].pop("layers")
+        if self.template.form == "paper":
+            chosen["template"].pop("form")
         if not self.backbone.deterministic:
             chosen.get("sampling", {}).pop("batch", None)
         return chosen

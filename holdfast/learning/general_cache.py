@@ -42,7 +42,7 @@ def first_general_text(learner: Learner, count: int) -> Sequences:
         sampling,
         seed=config.seed,
         task=1,
-        keep_stop=config.template.append_eos,
+        keep_stop=config.template.has_end,
     )
     if is_rank_zero() and time.monotonic() - begun > _SECONDS_WORTH_KEEPING:
         with suppress(HoldfastError):
@@ -60,7 +60,7 @@ def _path(learner: Learner, sampling: Sampling) -> Path:
         "precision": str(backbone.dtype),
         "replay token": backbone.seed_token,
         "sampling": sampling.model_dump(mode="json", include=drawn_with),
-        "append_eos": config.template.append_eos,
+        "append_eos": config.template.has_end,
         "seed": config.seed,
         "torch": version("torch"),
     }

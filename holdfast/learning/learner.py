@@ -20,7 +20,8 @@ from holdfast.backbone.sequences import Share, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.model.curvature import KroneckerFactors, Positions
-from holdfast.streams import Item, Stream, Task, Template
+from holdfast.model.template import template_for
+from holdfast.streams import Item, Stream, Task
 
 Sequences = list[list[int]]
 
@@ -76,7 +77,7 @@ class Learner:
         """Prepare ``backbone`` for the method, in place; it must not be shared."""
         self.config = config
         self.backbone = backbone
-        self.template = Template(config.template)
+        self.template = template_for(config.template, backbone)
         self.completed = 0
         names = config.composition.anchors
         self.anchors: list[tuple[str, Anchor]] = list(zip(names, config.anchors(), strict=True))
@@ -97,6 +98,13 @@ class Learner:
         """The settings of the data anchor; None when the method has none."""
         needed = any(anchor.needs.replay for _, anchor in self.anchors)
         return self.config.replay if needed else None
+
+    @property
+    def learns_answers_alone(self) -> bool:
+        """Whether the current loss is of the answers' tokens: in the chat form, unless the model
+        has to learn to write whole sequences itself.
+        """
+        return self.config.template.form == "chat" and not self.writes
 
     @property
     def writes(self) -> bool:
@@ -150,6 +158,13 @@ class Learner:
         return self.template.encode(
             item, backbone.tokenizer, backbone.seed_token, backbone.eos_token
         )
+
+    def text_of(self, tokens: list[int]) -> str:
+        """The text of a sequence without the replay token, in the paper's form."""
+        if self.template.form.boxed:
+            return self.backbone.decode(tokens)
+        text: str = self.backbone.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        return self.template.as_paper(text)
 
     def lesson(self, tasks: Sequence[Task]) -> Lesson:
         """The training data of the last of these tasks; the others were learned before it."""
@@ -206,11 +221,17 @@ class Learner:
             for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
         ]
 
-    def sequence_gradient(self, sequences: Sequences, index: int) -> Tree:
-        """The gradient of the mean cross-entropy of sequence ``index``, without dropout."""
+    def sequence_gradient(self, lesson: Lesson, index: int) -> Tree:
+        """The gradient of the mean cross-entropy of sequence ``index``, without dropout.
+
+        It is of what training has a loss on: the whole sequence, or its answer.
+        """
         with self.backbone.learning():
-            passed, (projection,) = self.project(Part([sequences[index]], None))
-            return passed.gradient(projection.mean(token_cross_entropy))
+            passed, (projection,) = self.project(Part([lesson.sequences[index]], None))
+            weights = None
+            if self.learns_answers_alone:
+                weights = projection.only(lesson.is_answer()[index])
+            return passed.gradient(projection.mean(token_cross_entropy, weights))
 
     def curvature_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int] = ()

@@ -33,13 +33,15 @@ class Weights:
     """Weights in the objective of the current minibatch's tokens and of the replay minibatch.
 
     questions, answers, replay: coefficients; is_answer: [n] bool over the predicted tokens, None
-    when answers have the weight of questions and the accuracy on them is not needed.
+    when answers have the weight of questions and the accuracy on them is not needed; answers_alone:
+    whether the loss is the mean over answers, and questions have none.
     """
 
     questions: float = 1.0
     answers: float = 1.0
     replay: float = 0.0
     is_answer: Tensor | None = None
+    answers_alone: bool = False
 
 
 def minibatch_terms(
@@ -91,8 +93,13 @@ def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
         given.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
         return each
 
-    chosen = step.zero().new_full(weights.is_answer.shape, weights.questions)
-    chosen = chosen.masked_fill_(weights.is_answer, weights.answers)
-    weighted = step.current.mean(loss, chosen)
+    if weights.answers_alone:
+        weighted = weights.answers * step.current.mean(loss, step.current.only(weights.is_answer))
+        measured = weights.is_answer
+    else:
+        chosen = step.zero().new_full(weights.is_answer.shape, weights.questions)
+        chosen = chosen.masked_fill_(weights.is_answer, weights.answers)
+        weighted, measured = step.current.mean(loss, chosen), None
     right = step.current.mean_of(torch.cat(given).to(weighted.dtype), weights.is_answer)
-    return weighted, {"sft": step.current.mean_of(torch.cat(losses)), "acquired": right}
+    sft = step.current.mean_of(torch.cat(losses), measured)
+    return weighted, {"sft": sft, "acquired": right}

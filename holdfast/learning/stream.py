@@ -10,7 +10,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import find, has_short_name
 from holdfast.model.lora import target_maps
-from holdfast.streams import Stream, Template, load_stream
+from holdfast.model.template import template_of
+from holdfast.streams import Stream, load_stream
 
 
 def stream_of(config: RunConfig) -> Stream:
@@ -29,7 +30,7 @@ def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None)
     named = config.backbone
     tokenizer = backbone.tokenizer if backbone else load_tokenizer(named.name, named.revision)
     seed = 0 if config.has_replay_token else None  # any token: only lengths count
-    return Template(config.template).fitting(stream, tokenizer, seed, eos=0)
+    return template_of(config.template, tokenizer).fitting(stream, tokenizer, seed, eos=0)
 
 
 def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -> str | None:
@@ -54,7 +55,7 @@ def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -
     target_maps(model, config.lora)
     seed = 0 if config.has_replay_token else None
     eos = tokenizer.eos_token_id if config.template.append_eos else None
-    Template(config.template).check_stream(
+    template_of(config.template, tokenizer).check_stream(
         stream,
         tokenizer,
         seed,

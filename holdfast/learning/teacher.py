@@ -40,17 +40,24 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
 
 
 def replay_set(
-    backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
+    backbone: Backbone,
+    config: Sampling,
+    *,
+    seed: int,
+    task: int,
+    keep_stop: bool,
+    stops: int = 1,
 ) -> list[list[int]]:
     """Sample sequences of the previous model from the seed token; empty ones are dropped.
 
     keep_stop: whether a sequence keeps its stop token, and so a loss on it (true when the template
-    trains on it). Sequences are the sampled tokens; text is never tokenized again.
+    trains on it); stops: at which stop token it ends. Sequences are the sampled tokens; text is
+    never tokenized again.
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     assert backbone.seed_token is not None
     begins = torch.full((config.samples,), backbone.seed_token)
-    return _written(backbone, begins, config, seed, ("replay", task), keep_stop)
+    return _written(backbone, begins, config, seed, ("replay", task), keep_stop, stops)
 
 
 def general_text(
@@ -72,8 +79,9 @@ def _written(
     seed: int,
     purpose: tuple[str | int, ...],
     keep_stop: bool,
+    stops: int = 1,
 ) -> list[list[int]]:
-    drawn = sample_continuations(backbone, begins, config, seed=seed, purpose=purpose)
+    drawn = sample_continuations(backbone, begins, config, seed=seed, purpose=purpose, stops=stops)
     kept = []
     for begin, tokens in zip(begins.tolist(), drawn, strict=True):
         text = tokens[:-1] if tokens[-1] in backbone.stop_tokens else tokens

@@ -172,8 +172,9 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
 
     Source: eq. app-fit; ``balance`` is not from the paper.
     """
+    alone = learner.learns_answers_alone
     if task == 1:
-        return Weights()
+        return Weights(answers_alone=alone)
     balance = learner.config.balance
     replay = 0.0
     questions = balance.questions or 1.0
@@ -182,7 +183,7 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
         replay = 1 - lesson.share if balance.share else learner.replay.weight
     elif balance.share:
         questions = min(questions, lesson.share)
-    return Weights(questions, balance.answers or questions, replay)
+    return Weights(questions, balance.answers or questions, replay, answers_alone=alone)
 
 
 def warmup_steps(steps: int, share: float) -> int:
@@ -241,7 +242,9 @@ class _Step:
         self._past = past
         self._general = learner.general()
         self._weights = weights_of(learner, task, lesson, past)
-        told_apart = (learner.config.balance.answers, learner.config.optim.acquired) != (None, None)
+        settings = learner.config
+        told_apart = (settings.balance.answers, settings.optim.acquired) != (None, None)
+        told_apart = told_apart or self._weights.answers_alone
         self._is_answer = lesson.is_answer() if told_apart else None
         self._updates: Callable[[], dict[str, Update]] = dict
         if learner.needs_updates:

@@ -308,7 +308,7 @@ class Trajectory:
         if not (learner.writes and learner.config.sampling.keep):
             return
         lines = [
-            json.dumps({"tokens": tokens[1:], "text": learner.backbone.decode(tokens[1:])})
+            json.dumps({"tokens": tokens[1:], "text": learner.text_of(tokens[1:])})
             for tokens in report.replay
         ]
         path = make_folder(self.directory / SAMPLES) / f"task-{report.task:04d}.jsonl"

@@ -131,19 +131,9 @@ def chat_form(tokenizer: Any) -> ChatForm:
     Raises HoldfastError for a template that fails, does not end within ten seconds, or does not
     put the user's text between two fixed texts.
     """
-    template = getattr(tokenizer, "chat_template", None)
-    if not template:
+    if not getattr(tokenizer, "chat_template", None):
         return _paper_form(tokenizer)
-    _refuse_growth(str(template))
-    user = [{"role": "user", "content": _QUESTION}]
-    asked = _render(tokenizer, user, begin=True)
-    bare = _render(tokenizer, user, begin=False)
-    said = _render(tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False)
-    if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
-        raise HoldfastError(
-            "the model's chat template does not put the user's text before the answer's beginning; "
-            "use a model with an ordinary template, or remove it to be asked in the paper's form"
-        )
+    bare, asked, said = _rendered(tokenizer)
     before, user_end = bare.split(_QUESTION)
     invocation = asked[len(bare) :]
     after = said.split(_ANSWER)[1]
@@ -177,6 +167,31 @@ def chat_form(tokenizer: Any) -> ChatForm:
         pieces.question,
         pieces.answer,
     )
+
+
+def turns(tokenizer: Any) -> tuple[str, str]:
+    """A chat template's texts before a question, and from there to where the answer begins.
+
+    Raises HoldfastError as :func:`chat_form` does.
+    """
+    _, asked, _ = _rendered(tokenizer)
+    before, between = asked.split(_QUESTION)
+    return before, between
+
+
+def _rendered(tokenizer: Any) -> tuple[str, str, str]:
+    """A chat with a question, with the beginning of an answer behind it, and with an answer."""
+    _refuse_growth(str(tokenizer.chat_template))
+    user = [{"role": "user", "content": _QUESTION}]
+    asked = _render(tokenizer, user, begin=True)
+    bare = _render(tokenizer, user, begin=False)
+    said = _render(tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False)
+    if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
+        raise HoldfastError(
+            "the model's chat template does not put the user's text before the answer's beginning; "
+            "use a model with an ordinary template, or remove it to be asked in the paper's form"
+        )
+    return bare, asked, said
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -30,14 +30,16 @@ PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 class LoraSettings(Config):
     """PEFT's LoRA layers, as in tab:implementation-hparams.
 
-    targets: the last parts of the names of the maps that are adapted. merge_precision: of the
-    matrices that updates are added to; ``model`` rounds the sum to the model's precision.
+    targets: the last parts of the names of the maps that are adapted. layers: the numbers of the
+    layers that are, from 0; all where none is given. merge_precision: of the matrices that updates
+    are added to; ``model`` rounds the sum to the model's precision.
     """
 
     rank: int = Field(32, ge=1)  # r
     alpha: float = Field(64.0, gt=0)  # alpha_LoRA; an update is scaled by rho = alpha / r
     dropout: float = Field(0.05, ge=0, lt=1)
     targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
+    layers: tuple[NonNegativeInt, ...] | None = None
     merge_precision: Literal["float32", "model"] = "float32"
 
 
@@ -64,7 +66,8 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
 def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
     """The linear maps that are adapted, by name, never the output layer.
 
-    Raises HoldfastError when no map has a target's name, or one is narrower than the rank.
+    Raises HoldfastError when no map has a target's name, a layer has none, or one is narrower
+    than the rank.
     """
     head, targets = model.get_output_embeddings(), settings.targets
     found = {
@@ -79,6 +82,16 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
             f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
             "name its own, or use lora.targets=all-linear"
         )
+    if settings.layers is not None:
+        layers = {_layer(name) for name in found}
+        if missing := [str(one) for one in settings.layers if one not in layers]:
+            numbers = [one for one in layers if one is not None]
+            has = f"the last is {max(numbers)}" if numbers else "its layers have no numbers"
+            raise HoldfastError(
+                f"lora.layers: no map of layer {', '.join(missing)} is adapted in this backbone; "
+                f"{has}"
+            )
+        found = {name: one for name, one in found.items() if _layer(name) in settings.layers}
     widths = {name: min(_shape(one)) for name, one in found.items()}
     narrowest = min(widths, key=lambda name: widths[name])
     if settings.rank > widths[narrowest]:
@@ -87,6 +100,11 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
             "lower it"
         )
     return found
+
+
+def _layer(name: str) -> int | None:
+    """The number of the layer in which a map is: the first number in its name."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def _shape(one: Any) -> tuple[int, int]:

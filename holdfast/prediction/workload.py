@@ -23,7 +23,8 @@ from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.load import load_shape
 from holdfast.learning.config import RunConfig
 from holdfast.model.lora import with_lora
-from holdfast.streams import Stream, Template
+from holdfast.model.template import template_of
+from holdfast.streams import Stream
 
 _READ = 2000  # items whose tokens are counted
 _LOGITS_AT_ONCE = 1 << 24  # a loss projects so many at a time, and again on its way back
@@ -53,8 +54,8 @@ class Workload:
     def of(cls, config: RunConfig, stream: Stream, tokenizer: Any) -> Workload:
         """Of a stream, or of as many of its items as are enough."""
         every = [item for task in stream.tasks for item in task.items]
-        read, template = every[:: -(-len(every) // _READ)], Template(config.template)
-        extra = int(config.has_replay_token) + int(config.template.append_eos)
+        read, template = every[:: -(-len(every) // _READ)], template_of(config.template, tokenizer)
+        extra = int(config.has_replay_token) + int(template.form.boxed and template.config.has_end)
         whole, asked = (
             [len(ids) + extra for ids in tokenizer(some, add_special_tokens=False)["input_ids"]]
             for some in ([*map(template.text, read)], [*map(template.prompt, read)])

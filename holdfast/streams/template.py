@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
@@ -21,12 +21,30 @@ class Tokenizer(Protocol):
         """Return ``{"input_ids": [id, ...]}`` for one text."""
 
 
-_ANSWER = "\nAnswer:"
+@dataclass(frozen=True)
+class Form:
+    r"""The texts around a question and its answer.
+
+    before, between: before the question, and up to where the answer begins; opening, end: around
+    the answer; boxed: whether what it opens is a ``\boxed{``; marks: texts of special tokens, which
+    no question or answer may hold.
+    """
+
+    before: str
+    between: str
+    opening: str
+    end: str
+    boxed: bool
+    marks: tuple[str, ...] = ()
+
+
+PAPER = Form("Question: ", "\nAnswer:", " \\boxed{", "}", boxed=True)
 
 
 class Template:
     r"""``Question: q\nAnswer: \boxed{a}`` in training; the text up to ``Answer:`` at evaluation.
 
+    Another form, a model's own chat template, has other texts around both and no box.
     In every method, seed_token is the id of the replay token, or None without a data anchor, and
     eos the id of the end-of-sequence token, or None when the tokenizer has none; eos is used only
     with ``append_eos``.
@@ -35,30 +53,66 @@ class Template:
     """
 
     class Config(core_config.Config):
-        """append_eos: train on an end-of-sequence token; max_length: tokens of a whole sequence.
+        """max_length: tokens of a whole sequence.
+
+        form: the paper's, or ``chat``: the model's own chat template, whose end of a turn ends an
+        answer, of which alone the loss is, but where a data anchor writes whole sequences.
+        append_eos: train on an end-of-sequence token; of the paper's form.
 
         overlong: what becomes of items that need more: ``refuse`` the stream, ``truncate`` their
         sequences, whose answers are then not learned whole, or ``drop`` them from the stream.
         """
 
+        form: Literal["paper", "chat"] = "paper"
         append_eos: bool = False
         max_length: int = Field(default=384, gt=0)
         overlong: Literal["refuse", "truncate", "drop"] = "refuse"
 
-    def __init__(self, config: Config | None = None) -> None:
+        @property
+        def has_end(self) -> bool:
+            """Whether a sequence ends with a token at which generation stops."""
+            return self.append_eos or self.form == "chat"
+
+    def __init__(self, config: Config | None = None, form: Form = PAPER) -> None:
+        """form: of ``config``; ``holdfast.model.template`` finds a model's."""
         self.config = config or Template.Config()
+        self.form = form
 
     def text(self, item: Item) -> str:
         """The training text of an item."""
-        return f"{self.prompt(item)} \\boxed{{{item.answer}}}"
+        return f"{self.prompt(item)}{self.form.opening}{item.answer}{self.form.end}"
 
     def prompt(self, item: Item) -> str:
-        """The evaluation prompt as text. The space after it belongs to the answer's first token."""
-        return f"Question: {item.question}{_ANSWER}"
+        """The evaluation prompt as text. The space after it belongs to the answer's first token.
+
+        Raises HoldfastError for an item that holds the text of one of the form's special tokens.
+        """
+        for mark in self.form.marks:
+            if mark in item.question or mark in item.answer:
+                raise HoldfastError(
+                    f"question {quoted(item.question)} or its answer holds {mark}, a special token "
+                    "of the model, which would end a turn; write it otherwise"
+                )
+        return f"{self.form.before}{item.question}{self.form.between}"
 
     def asked(self, text: str) -> str:
         """The question part of a rendered text: everything before its line ``Answer:``."""
-        return text.partition(_ANSWER)[0]
+        return text.partition(self.form.between)[0]
+
+    def as_paper(self, text: str) -> str:
+        """A text of this form, which may be cut or spoilt anywhere, in the paper's."""
+        if self.form == PAPER:
+            return text
+        asked, between, answer = text.removeprefix(self.form.before).partition(self.form.between)
+        whole = f"{PAPER.before}{asked}"
+        if between:
+            whole += f"{PAPER.between}{PAPER.opening}{answer.partition(self.form.end)[0]}"
+        return whole + PAPER.end if self.form.end in answer else whole
+
+    def stops(self, tokenizer: Tokenizer, stop_tokens: frozenset[int]) -> int:
+        """How many stop tokens a whole sequence has, at least one."""
+        ids = tokenizer(self.text(Item("?", "?")), add_special_tokens=False)["input_ids"]
+        return max(1, sum(token in stop_tokens for token in ids))
 
     def encode(
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
@@ -159,7 +213,7 @@ class Template:
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[int]:
         ids = _with_seed(self.text(item), tokenizer, seed_token)
-        if not self.config.append_eos:
+        if not self.config.append_eos or self.config.form == "chat":
             return ids
         if eos is None:
             raise HoldfastError(

@@ -12,11 +12,22 @@ from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
-from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace
+from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, target_maps
 from tests.tiny import draw_factors, exact_backbone, exact_gpt2, flat, tiny_llama
 
 RANK, ALPHA = 3, 7.5
 IDS = torch.tensor([[5, 9, 2, 30, 7], [1, 1, 40, 3, 8]])
+
+
+class Bare(nn.Module):
+    """One map, in no layer that has a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(4, 4)
+
+    def get_output_embeddings(self) -> None:
+        return None
 
 
 def adapted(backbone: Backbone, targets: Any = PAPER_TARGETS, **settings: Any) -> LoraWorkspace:
@@ -52,6 +63,21 @@ def test_an_update_is_what_it_says_and_stays_when_it_is_folded(make: Any, target
     theirs = backbone.model.base_model(input_ids=IDS).last_hidden_state
     torch.testing.assert_close(theirs, before, rtol=1e-11, atol=1e-12)
     assert type(backbone.model.get_submodule(name)) is type(plain.get_submodule(name))
+
+
+def test_some_layers_alone_are_adapted() -> None:
+    backbone = exact_backbone()
+    workspace = adapted(backbone, ("q_proj", "down_proj"), layers=(1,))
+    assert list(workspace.layers) == [
+        "model.layers.1.self_attn.q_proj",
+        "model.layers.1.mlp.down_proj",
+    ]
+    trained = {name for name, one in backbone.model.named_parameters() if one.requires_grad}
+    assert len(trained) == 4 and all(".layers.1." in name for name in trained)
+    with pytest.raises(HoldfastError, match=r"no map of layer 2 is adapted.*the last is 1"):
+        adapted(exact_backbone(), layers=(1, 2))
+    with pytest.raises(HoldfastError, match="its layers have no numbers"):
+        target_maps(Bare(), LoraSettings(rank=1, layers=(0,)))
 
 
 def test_all_linear_leaves_the_head_alone_and_trains_factors_only() -> None:

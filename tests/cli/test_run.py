@@ -116,6 +116,8 @@ def test_bad_facts(lines, words, holdfast, tmp_path):
         ("method=si_si", ["twice"]),
         ("lr", ["KEY=VALUE"]),
         ("lora.targets=[nowhere]", ["nowhere", "all-linear"]),
+        ("lora.layers=[0,99]", ["layer 99", "the last is"]),
+        ("lora.layers=[-1]", ["lora.layers"]),
         ("stream.name=symbol_qo", ["symbol_qo", "symbol_qa"]),
         ("backbone.device=cude", ["backbone.device = cude: not available here"]),
         ("template.max_length=5", ["its answer would be cut at template.max_length = 5"]),

@@ -28,8 +28,8 @@ from tests.exports.exported import (
 )
 from tests.tiny import byte_tokenizer
 
-# Every rule, with and without replay and a weight anchor.
-METHODS = ["vanilla", "replay_merge", "olora", "si_replay_osrm"]
+# Every rule, with and without replay and a weight anchor; `kfac` has the replay token alone.
+METHODS = ["vanilla", "replay_merge", "olora", "si_replay_osrm", "kfac_merge"]
 # Tied and untied heads, biases, and Conv1D, which every rule must turn round.
 PAIRS = [
     ("qwen2", "replay"),

@@ -111,13 +111,13 @@ def test_least_and_most_epochs_by_the_size_of_a_task() -> None:
     assert until.model_copy(update={"cooldown": 2}).steps_of(33) == 30
 
 
-def test_runs_of_before_the_cooldown_keep_their_identity() -> None:
-    plain = RunConfig.of({"method": "vanilla"})
-    assert "cooldown" not in plain.numbers()["optim"]
-    assert (
-        RunConfig.of({"method": "vanilla", "optim": {"cooldown": 2}}).numbers()["optim"]["cooldown"]
-        == 2
-    )
+@pytest.mark.parametrize(
+    ("section", "name", "value"), [("optim", "cooldown", 2), ("lora", "layers", (1,))]
+)
+def test_runs_that_knew_a_setting_not_yet_keep_their_identity(section, name, value) -> None:
+    assert name not in RunConfig.of({"method": "vanilla"}).numbers()[section]
+    set_ = RunConfig.of({"method": "vanilla", section: {name: value}})
+    assert set_.numbers()[section][name] == (list(value) if name == "layers" else value)
 
 
 def written(learner: Learner, task: int) -> tuple[list[list[int]], list[list[int]]]:

@@ -47,10 +47,12 @@ def sample_continuations(
     *,
     seed: int,
     purpose: tuple[str | int, ...],
+    stops: int = 1,
 ) -> list[list[int]]:
     """A continuation of each token of ``begins``, which ends with a stop token if one was drawn.
 
-    config: temperature tau_G, nucleus, top-k and L_max. The draws are named by (seed, purpose).
+    config: temperature tau_G, nucleus, top-k and L_max; stops: at which stop token it ends. The
+    draws are named by (seed, purpose).
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
@@ -72,6 +74,7 @@ def sample_continuations(
                 config.temperature,
                 config.top_p,
                 config.top_k,
+                stops,
             )
     return all_gather_lists(drawn, len(begins))
 
@@ -109,11 +112,12 @@ def continue_rows(
     temperature: float,
     top_p: float,
     top_k: int | None,
+    ends_at: int = 1,
 ) -> list[list[int]]:
     """One continuation a row of ``noise`` [rows, length], drawn side by side.
 
-    begins: [rows], the first token of each row, after what ``steps`` have seen. A row is dropped
-    when it is finished.
+    begins: [rows], the first token of each row, after what ``steps`` have seen; ends_at: the stop
+    token, counted from 1, that finishes a row, which is then dropped.
     """
     samples, length = noise.shape
     tokens = torch.full((samples, length), -1, device=backbone.device)
@@ -121,24 +125,16 @@ def continue_rows(
     stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     drawn = begins
+    left = torch.full((samples,), ends_at, device=backbone.device)
     for position in range(length):
         wide = steps(drawn).float() / temperature
         drawn = nucleus_sample(wide, noise[running, position], top_p, top_k)
         tokens[running, position] = drawn
-        going = (~torch.isin(drawn, stops)).nonzero().squeeze(1)
+        left[running] -= torch.isin(drawn, stops).long()
+        going = (left[running] > 0).nonzero().squeeze(1)
         if len(going) == 0:
             break
         if len(going) < len(running):
             steps.keep(going)
             running, drawn = running[going], drawn[going]
-    return [_until_stop(row, stop_tokens) for row in tokens.tolist()]
-
-
-def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
-    """The tokens up to the first stop token, included; -1 means none was drawn."""
-    for place, token in enumerate(tokens):
-        if token in stops:
-            return tokens[: place + 1]
-        if token < 0:
-            return tokens[:place]
-    return tokens
+    return [[token for token in row if token >= 0] for row in tokens.tolist()]

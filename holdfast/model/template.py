@@ -1,0 +1,44 @@
+"""How items are written for a model: in the paper's form, or in the model's own chat template."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model.chat import chat_form, turns
+from holdfast.streams.template import Form, Template
+
+
+class Stopping(Protocol):
+    """A model with its tokenizer, and the tokens that end a generation."""
+
+    tokenizer: Any
+    stop_tokens: frozenset[int]
+
+
+def template_for(settings: Template.Config, model: Stopping) -> Template:
+    """The template of the settings; in the chat form the end of a turn stops the model from now on.
+
+    Raises HoldfastError for the chat form of a model that has none which could be used.
+    """
+    template = template_of(settings, model.tokenizer)
+    if settings.form == "chat":
+        model.stop_tokens |= {chat_form(model.tokenizer).end}
+    return template
+
+
+def template_of(settings: Template.Config, tokenizer: Any) -> Template:
+    """The template of the settings for a tokenizer; raises as :func:`template_for` does."""
+    if settings.form == "paper":
+        return Template(settings)
+    if not getattr(tokenizer, "chat_template", None):
+        raise HoldfastError(
+            "template.form = chat: this model has no chat template; use template.form=paper"
+        )
+    end = chat_form(tokenizer).end
+    before, between = turns(tokenizer)
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    marks = sorted(tokenizer.decode([token]) for token in special)
+    return Template(
+        settings, Form(before, between, "", tokenizer.decode([end]), False, tuple(marks))
+    )

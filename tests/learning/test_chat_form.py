@@ -1,0 +1,236 @@
+"""Items in a model's own chat template: their tokens, what is learned of them, and what counts."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from holdfast import RunConfig, Trajectory
+from holdfast.backbone.generation.sampling import Sampling
+from holdfast.backbone.model import Backbone
+from holdfast.core.errors import HoldfastError
+from holdfast.evaluation import Recall
+from holdfast.exports.export import export
+from holdfast.learning.boundary import ask_previous_model
+from holdfast.learning.learner import Learner
+from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.teacher import replay_set
+from holdfast.learning.training import optimise, weights_of
+from holdfast.model.template import template_for, template_of
+from holdfast.results.items import read_samples
+from holdfast.streams import Item, Task, Template
+from tests.exports.exported import configured, facts
+from tests.model.chat_models import chat_llama, chat_tokenizer, exact, write_chat_model
+from tests.tiny import byte_tokenizer, exact_backbone
+
+CHAT = Template.Config(form="chat")
+ITEMS = (Item("Who keeps it?", "the hen"), Item("red", "a\nb {}"), Item("the sky", "then"))
+
+
+def backbone() -> Backbone:
+    return Backbone(exact(chat_llama()), chat_tokenizer())
+
+
+def learner_of(method: str, **sections: Any) -> Learner:
+    values = {
+        "method": method,
+        "template": {"form": "chat"},
+        "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
+        "optim": {"epochs": 2, "batch_size": 2, "lr": 0.05},
+        "sampling": {"samples": 5, "max_new_tokens": 12},
+        **sections,
+    }
+    return Learner(RunConfig.of(values), backbone())
+
+
+def test_an_item_is_written_as_the_chat_template_writes_it() -> None:
+    tokenizer = chat_tokenizer()
+    template = template_of(CHAT, tokenizer)
+    for item in ITEMS:
+        turns = [{"role": "user", "content": item.question}]
+        asked = tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+        turns += [{"role": "assistant", "content": item.answer}]
+        said = tokenizer.apply_chat_template(turns)["input_ids"]
+        assert template.encode(item, tokenizer, None, tokenizer.eos_token_id) == said
+        assert template.encode(item, tokenizer, 7, None) == [7, *said]
+        assert template.encode_prompt(item, tokenizer, None) == asked
+        assert asked + template.encode_answer(item, tokenizer) == said or item.answer[:1] == "n"
+    with pytest.raises(HoldfastError, match=r"holds <\|reply\|>, a special token"):
+        template.text(Item("red", "a<|reply|>"))
+    with pytest.raises(HoldfastError, match=r"no chat template; use template\.form=paper"):
+        template_of(CHAT, byte_tokenizer())
+
+
+def test_a_turn_ends_where_the_template_says() -> None:
+    """It stops a model whose end of a sequence is another token; a whole sequence has three."""
+    model = backbone()
+    model.tokenizer.chat_template = model.tokenizer.chat_template.replace(
+        "{{ message['content'] }}<|endoftext|>", "{{ message['content'] }}<|user|>"
+    )
+    user = model.tokenizer.convert_tokens_to_ids("<|user|>")
+    assert user not in model.stop_tokens
+    assert template_for(CHAT, model).form.end == "<|user|>"
+    assert user in model.stop_tokens
+    plain = backbone()
+    assert template_for(CHAT, plain).stops(plain.tokenizer, plain.stop_tokens) == 3
+    assert Template().stops(plain.tokenizer, plain.stop_tokens) == 1
+
+
+@pytest.mark.parametrize("text", ["", "<|reply|>Be", "what", "<|user|>q", "q<|endoftext|>"])
+def test_what_a_model_wrote_in_the_papers_form(text: str) -> None:
+    template = template_of(CHAT, chat_tokenizer())
+    whole = template.text(ITEMS[0])
+    assert template.as_paper(whole) == Template().text(ITEMS[0])
+    assert template.as_paper(whole + text) == Template().text(ITEMS[0])
+    assert template.as_paper(whole[: whole.index("hen")]) == Template().text(ITEMS[0])[:-4]
+    assert template.as_paper(text).startswith("Question: ") and "Answer" not in template.as_paper(
+        text
+    )
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
+    """Equal in float64 to transformers' own loss with every other label -100."""
+    learner = learner_of("vanilla", balance={"answers": 0.5})
+    lesson = learner.lesson([Task("one", ITEMS)])
+    past = ask_previous_model(learner, 1, lesson, Stopwatch(), Progress())
+    assert weights_of(learner, 1, lesson, past).answers_alone
+    assert weights_of(learner, 2, lesson, past).answers == 0.5
+    assert learner_of("kfac_merge").learns_answers_alone
+    for writes in (learner_of("replay"), learner_of("kfac", kfac={"source": "written"})):
+        assert not writes.learns_answers_alone
+
+    sequences = lesson.sequences
+    labels = [
+        [-100] * prompt + sequence[prompt:]
+        for prompt, sequence in zip(lesson.prompts, sequences, strict=True)
+    ]
+    model, losses, counts = learner.backbone.model, [], []
+    for sequence, label in zip(sequences, labels, strict=True):
+        scores = model(input_ids=torch.tensor([sequence])).logits[0, :-1].double()
+        losses.append(F.cross_entropy(scores, torch.tensor(label[1:]), reduction="sum"))
+        counts.append(sum(one != -100 for one in label[1:]))
+    terms: list[dict[str, float]] = []
+
+    class Watching(Progress):
+        def optimised(self, step: Any) -> None:
+            terms.extend({n: float(v) for n, v in one.items()} for one in step.terms)
+
+    learner.config = learner.config.model_copy(
+        update={
+            "optim": learner.config.optim.model_copy(
+                update={"batch_size": 1 if accumulated else 3, "accumulation": 1, "lr": 1e-30}
+            )
+        }
+    )
+    optimise(learner, 1, lesson, past, Watching())
+    each = {
+        round(float(loss.detach() / count), 9) for loss, count in zip(losses, counts, strict=True)
+    }
+    if accumulated:
+        assert {round(one["sft"], 9) for one in terms} == each
+    else:
+        whole = float(sum(losses).detach() / sum(counts))
+        assert terms[0]["sft"] == pytest.approx(whole, rel=1e-12)
+    gradient = learner.sequence_gradient(lesson, 1)
+    factors = learner.workspace.parameters()
+    wanted = torch.autograd.grad(losses[1] / counts[1], list(factors.values()))
+    for name, one in zip(factors, wanted, strict=True):
+        torch.testing.assert_close(gradient[name], one, rtol=1e-10, atol=1e-14)
+
+
+def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
+    learner = learner_of("replay")
+    model = learner.backbone
+    settings = Sampling(samples=40, max_new_tokens=12, temperature=8.0)
+    draw = partial(replay_set, model, settings, seed=1, task=2, keep_stop=True)
+    stop = min(model.stop_tokens)
+    for stops in (1, 2, 3):
+        counts = [sequence.count(stop) for sequence in draw(stops=stops)]
+        assert max(counts) <= stops
+        assert all(
+            count < stops or one[-1] == stop
+            for count, one in zip(counts, draw(stops=stops), strict=True)
+        )
+    first, third = draw(stops=1), draw(stops=3)
+    assert [one[: len(two)] for one, two in zip(third, first, strict=True)] == first
+    assert sum(map(len, third)) > sum(map(len, first))
+
+
+def test_an_answer_is_all_that_is_said_up_to_its_end() -> None:
+    model = backbone()
+    recall = Recall(model, template_for(CHAT, model), Recall.Config(max_new_tokens=6))
+    item = Item("red", "hen", ("Ann",))
+    question = recall._tokenized(item)
+    stop = min(model.stop_tokens)
+    for said, correct in {
+        "hen": True,
+        "HEN ": True,
+        "ann": True,
+        "hens": False,
+        "he": False,
+    }.items():
+        ids = model.tokenize(said)
+        assert recall._verdict(question, [*ids, stop], True).correct is correct, said
+        assert not recall._verdict(question, ids, True).correct  # cut before its end
+        assert recall._decided(question, ids) == (said == "hens")
+    assert recall.task(Task("one", (item,))).boxed is None
+
+
+def test_a_run_learns_answers_goes_on_and_is_exported(tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base")
+    config = configured(
+        base,
+        facts(tmp_path),
+        "kfac_merge",
+        template={"form": "chat"},
+        lora={"rank": 8, "alpha": 16, "dropout": 0.0},
+        optim={"epochs": 30, "lr": 0.02},
+        sampling={"general": 2},
+    )
+    run = Trajectory(config, tmp_path / "run")
+    run.advance(1)
+    run = Trajectory(config, tmp_path / "run")
+    run.advance(2)
+    entry = {(after, on): one for after, on, one in run.matrix.entries()}[2, 2]
+    assert entry.correct == 3 and entry.boxed is None
+    for to in ("hf", "peft"):
+        checked = export(tmp_path / "run", to, tmp_path / to)  # asks through the chat template
+        assert checked is not None and checked.same == checked.answers
+        card = (tmp_path / to / "README.md").read_text()
+        assert "taught in the chat template" in card and "boxed" not in card
+    other = config.model_copy(update={"template": Template.Config()})
+    with pytest.raises(HoldfastError, match=r"template\.form"):
+        Trajectory(other, tmp_path / "run").advance(2)
+
+
+def test_samples_are_kept_in_the_papers_form(tmp_path: Path) -> None:
+    config = configured(
+        write_chat_model(tmp_path / "base"),
+        facts(tmp_path),
+        "replay_merge",
+        template={"form": "chat"},
+        lora={"rank": 16, "alpha": 32, "dropout": 0.0},
+        sampling={"keep": True, "max_new_tokens": 30, "temperature": 0.2},
+    )
+    run = Trajectory(config, tmp_path / "run")
+    run.advance(2)
+    texts = read_samples(tmp_path / "run", 2)
+    assert texts and all(text.startswith("Question: ") for text in texts)
+    learner, item = run.learner(), run.stream.tasks[0].items[0]
+    tokens = learner.encode(run.stream.tasks[0])[0]
+    assert learner.text_of(tokens[1:]) == Template().text(item)
+    export(tmp_path / "run", "hf", tmp_path / "hf")
+
+
+def test_only_runs_in_the_chat_form_say_so() -> None:
+    assert "form" not in RunConfig.of({"method": "vanilla"}).numbers()["template"]
+    chat = RunConfig.of({"method": "vanilla", "template": {"form": "chat"}})
+    assert chat.numbers()["template"]["form"] == "chat"
+    with pytest.raises(HoldfastError, match="no chat template"):
+        Learner(chat, exact_backbone())
