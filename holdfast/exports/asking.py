@@ -16,6 +16,7 @@ from transformers import GenerationConfig
 
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.core.errors import HoldfastError
+from holdfast.model.chat import with_one_date
 from holdfast.model.template import template_for
 from holdfast.streams import Item, Template
 from holdfast.streams.template import PAPER
@@ -62,8 +63,9 @@ def write_asking(
     template = template_for(settings, backbone)
     if template.form == PAPER:
         tokenizer.chat_template = _chat_template(backbone)
-    elif backbone.seed_token is not None:
-        tokenizer.chat_template = REPLAY_TOKEN + tokenizer.chat_template
+    else:
+        first = "" if backbone.seed_token is None else REPLAY_TOKEN
+        tokenizer.chat_template = first + with_one_date(tokenizer.chat_template)
     tokenizer.save_pretrained(folder)
     _take_as_written(folder / "tokenizer_config.json")
     greedy(backbone, max_new_tokens).save_pretrained(folder)

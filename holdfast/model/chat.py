@@ -172,20 +172,37 @@ def chat_form(tokenizer: Any) -> ChatForm:
 def turns(tokenizer: Any) -> tuple[str, str]:
     """A chat template's texts before a question, and from there to where the answer begins.
 
-    Raises HoldfastError as :func:`chat_form` does.
+    A template that writes the date writes that of :func:`with_one_date`. Raises HoldfastError as
+    :func:`chat_form` does.
     """
-    _, asked, _ = _rendered(tokenizer)
+    _, asked, _ = _rendered(tokenizer, chat_template=with_one_date(str(tokenizer.chat_template)))
     before, between = asked.split(_QUESTION)
     return before, between
 
 
-def _rendered(tokenizer: Any) -> tuple[str, str, str]:
-    """A chat with a question, with the beginning of an answer behind it, and with an answer."""
+def with_one_date(template: str) -> str:
+    """A chat template that writes one date for ever, so that a run goes on tomorrow as it began.
+
+    It is the date that Llama's templates write where nobody tells them another.
+    """
+    if "strftime_now" not in template and "date_string" not in template:
+        return template
+    day = "26 Jul 2024"
+    pinned = f'{{%- set date_string = "{day}" -%}}'
+    return f"{pinned}{{%- macro strftime_now(form) -%}}{day}{{%- endmacro -%}}{template}"
+
+
+def _rendered(tokenizer: Any, **told: Any) -> tuple[str, str, str]:
+    """A chat with a question, with the beginning of an answer behind it, and with an answer.
+
+    told: what else the tokenizer is given.
+    """
     _refuse_growth(str(tokenizer.chat_template))
     user = [{"role": "user", "content": _QUESTION}]
-    asked = _render(tokenizer, user, begin=True)
-    bare = _render(tokenizer, user, begin=False)
-    said = _render(tokenizer, [*user, {"role": "assistant", "content": _ANSWER}], begin=False)
+    answered = [*user, {"role": "assistant", "content": _ANSWER}]
+    asked = _render(tokenizer, user, begin=True, **told)
+    bare = _render(tokenizer, user, begin=False, **told)
+    said = _render(tokenizer, answered, begin=False, **told)
     if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
         raise HoldfastError(
             "the model's chat template does not put the user's text before the answer's beginning; "
@@ -305,14 +322,16 @@ def _refuse_growth(template: str) -> None:
             )
 
 
-def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool) -> str:
+def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool, **told: Any) -> str:
     """The template's text. A thread renders it, so that a loop without an end can be left."""
     outcome: list[Any] = []
 
     def render() -> None:
         try:
             outcome.append(
-                tokenizer.apply_chat_template(messages, add_generation_prompt=begin, tokenize=False)
+                tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=begin, tokenize=False, **told
+                )
             )
         except Exception as error:  # noqa: BLE001 - a template raises what it likes
             outcome.append(error)

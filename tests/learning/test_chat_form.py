@@ -21,6 +21,7 @@ from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.teacher import replay_set
 from holdfast.learning.training import optimise, weights_of
+from holdfast.model.chat import with_one_date
 from holdfast.model.template import template_for, template_of
 from holdfast.results.items import read_samples
 from holdfast.streams import Item, Task, Template
@@ -64,6 +65,17 @@ def test_an_item_is_written_as_the_chat_template_writes_it() -> None:
         template.text(Item("red", "a<|reply|>"))
     with pytest.raises(HoldfastError, match=r"no chat template; use template\.form=paper"):
         template_of(CHAT, byte_tokenizer())
+
+
+@pytest.mark.parametrize("said", ["strftime_now('%d %b %Y')", "date_string"])
+def test_a_template_that_writes_the_date_writes_the_same_every_day(said: str) -> None:
+    tokenizer = chat_tokenizer("{{ " + said + " }}" + chat_tokenizer().chat_template)
+    before = template_of(CHAT, tokenizer).form.before
+    assert before == "26 Jul 2024<|reply|>Be brief.<|endoftext|><|user|>"
+    tokenizer.chat_template = with_one_date(tokenizer.chat_template)  # as exports have it
+    asked = tokenizer.apply_chat_template([{"role": "user", "content": "q"}], tokenize=False)
+    assert asked == before + "q<|endoftext|>"
+    assert with_one_date(chat_tokenizer().chat_template) == chat_tokenizer().chat_template
 
 
 def test_a_turn_ends_where_the_template_says() -> None:

@@ -24,3 +24,9 @@ def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(
     assert matrix.observed_rows == (0, 1, 2)
     # Sampled from the replay token alone, they have the form of what was taught.
     assert any(text.startswith("Question:") for text in trajectory.samples(2))
+
+
+def test_a_task_in_its_own_chat_template(smollm2: Path, tmp_path: Path) -> None:
+    few = ["stream.tasks=1", "stream.items_per_task=2", "optim.epochs=16", "template.form=chat"]
+    config = RunConfig.of(recipe("smollm2"), [*few, "method=vanilla"])
+    assert Trajectory(config, tmp_path).advance(1)[1, 1] == 1.0
