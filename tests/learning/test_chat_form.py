@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import torch
 import torch.nn.functional as F
 
 from holdfast import RunConfig, Trajectory
+from holdfast.anchors.base import Step
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation import Recall
 from holdfast.exports.export import export
 from holdfast.learning.boundary import ask_previous_model
-from holdfast.learning.learner import Learner
+from holdfast.learning.learner import Learner, Part
+from holdfast.learning.objective import minibatch_terms
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.teacher import replay_set
 from holdfast.learning.training import optimise, weights_of
@@ -149,6 +152,20 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     else:
         whole = float(sum(losses).detach() / sum(counts))
         assert terms[0]["sft"] == pytest.approx(whole, rel=1e-12)
+        weights = replace(
+            weights_of(learner, 2, lesson, past), is_answer=torch.cat(lesson.is_answer())
+        )
+        with learner.backbone.learning():
+            passed, (projection,) = learner.project(Part(sequences, None))
+            step = Step(learner.workspace.parameters(), projection, None, {}, None)
+            composed = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
+            found = passed.gradient(composed.path)
+        half = 0.5 * sum(losses) / sum(counts)
+        assert float(composed.path.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
+        factors = learner.workspace.parameters()
+        wanted = torch.autograd.grad(half, list(factors.values()), retain_graph=True)
+        for name, one in zip(factors, wanted, strict=True):
+            torch.testing.assert_close(found[name], one, rtol=1e-10, atol=1e-14)
     gradient = learner.sequence_gradient(lesson, 1)
     factors = learner.workspace.parameters()
     wanted = torch.autograd.grad(losses[1] / counts[1], list(factors.values()))
@@ -157,21 +174,25 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
 
 
 def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
-    learner = learner_of("replay")
+    sampling = {"samples": 60, "max_new_tokens": 60, "temperature": 20.0, "top_p": 1.0}
+    learner = learner_of("replay", sampling=sampling)
     model = learner.backbone
-    settings = Sampling(samples=40, max_new_tokens=12, temperature=8.0)
+    settings = Sampling.model_validate(sampling)
     draw = partial(replay_set, model, settings, seed=1, task=2, keep_stop=True)
     stop = min(model.stop_tokens)
     for stops in (1, 2, 3):
-        counts = [sequence.count(stop) for sequence in draw(stops=stops)]
-        assert max(counts) <= stops
-        assert all(
-            count < stops or one[-1] == stop
-            for count, one in zip(counts, draw(stops=stops), strict=True)
-        )
+        drawn = draw(stops=stops)
+        counts = [sequence.count(stop) for sequence in drawn]
+        for count, sequence in zip(counts, drawn, strict=True):
+            whole = len(sequence) == 1 + settings.max_new_tokens
+            assert count <= stops if whole else (count == stops and sequence[-1] == stop)
+        assert stops > 2 or max(counts) == stops
     first, third = draw(stops=1), draw(stops=3)
-    assert [one[: len(two)] for one, two in zip(third, first, strict=True)] == first
+    assert all(any(long[: len(short)] == short for long in third) for short in first)
     assert sum(map(len, third)) > sum(map(len, first))
+    lesson = learner.lesson([Task("one", ITEMS), Task("two", ITEMS)])
+    past = ask_previous_model(learner, 2, lesson, Stopwatch(), Progress())
+    assert any(stop in one[:-1] for one in past.replay)  # ends at the third
 
 
 def test_an_answer_is_all_that_is_said_up_to_its_end() -> None:
