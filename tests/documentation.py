@@ -20,7 +20,6 @@ TOLD_BY = {
     "hub": r"\bhub\b",
     "server": r"\bserver\b",
     "cluster": r"\bcluster\b",
-    "converter": r"\bllama\.cpp's own converter\b",
     "installation": r"\b(installs|clone)\b",
 }
 # Pages of which every command measures something; the words stand at the top, once.
@@ -186,7 +185,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/export.md": {
         'holdfast export runs/demo exports/before --to hf --before 9': ("minutes",),
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
-        "python convert_hf_to_gguf.py exports/demo --outfile model.gguf": ("converter",),
+        "holdfast export runs/vanilla exports/vanilla --to gguf": ("minutes",),
     },
     # Run by tests/trajectory/test_several_processes.py.
     "docs/how-to/several-gpus.md": {

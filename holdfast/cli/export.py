@@ -16,9 +16,10 @@ def export(
     directory: Annotated[Path, Argument(metavar="DIR", help="A trajectory or a memory.")],
     out: Annotated[Path, Argument(metavar="OUT", help="A new or an empty directory.")],
     to: Annotated[
-        Literal["peft", "hf", "gguf"],  # of gguf an error says how llama.cpp writes it
+        Literal["peft", "hf", "gguf"],
         Option(
-            help="hf: a complete model; peft: an adapter of the backbone; gguf: how to make one.",
+            help="hf: a complete model; gguf: the same in one file, for llama.cpp; "
+            "peft: an adapter of the backbone.",
         ),
     ],
     after_task: Annotated[
@@ -45,7 +46,7 @@ def export(
         bool, Option("--private", help="Make the repository private, if it is new.")
     ] = False,
 ) -> None:
-    """Write a learned model for transformers or PEFT, with a README.md that says how to ask it."""
+    """Write a learned model for transformers, PEFT or llama.cpp; README.md says how to ask it."""
     if private and push is None:
         raise HoldfastError("--private: says how --push makes a repository; give --push REPO too")
     of_memory = is_memory(directory)
@@ -68,7 +69,7 @@ def export(
         else:
             checked = write(
                 directory,
-                to,  # type: ignore[arg-type]
+                to,
                 out,
                 after_task,
                 before=before,

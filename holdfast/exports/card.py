@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 
 from holdfast.backbone.model import REPLAY_TOKEN
-from holdfast.exports.gguf import section
+from holdfast.exports.gguf import FILE
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
 from holdfast.model.fetch import has_short_name
@@ -41,16 +42,22 @@ pipeline_tag: text-generation
 
 ## Ask it
 
-```python
+```{language}
 {example}
 ```
 
 {asked} `generation_config.json` decodes as Holdfast does: greedily, at most {limit} new tokens.
-{chat}{gguf}"""
+{chat}"""
 
+_GGUF = """\
+llama-cli -m {file} --jinja --temp 0 -n {limit} -st -p {question}
+"""
+_ASKED_BY_FILE = (
+    "llama.cpp, Ollama and LM Studio read the file; its chat template asks as it was taught."
+)
 _ASKED = """\
-A prompt is exactly `{prompt}`, with nothing after the colon. {first} The answer is what stands in \
-the first `\\boxed{{...}}`{after}."""
+A prompt is exactly `{prompt}`, with nothing after the colon. {first}"""
+_BOXED = " The answer is what stands in the first `\\boxed{{...}}`{after}."
 _ASKED_BY_CHAT = (
     "It was taught in the chat template of its tokenizer; the whole reply is the answer."
 )
@@ -129,17 +136,25 @@ def card(
         first = f"The tokenizer puts the token `{REPLAY_TOKEN}` first by itself, as in training."
     chatted, taught_as_chat = "", config.template.form == "chat"
     example, asked = load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))), _ASKED_BY_CHAT
+    after = ", and the text ends there" if config.template.append_eos else "; drop what follows"
     if taught_as_chat:
         example = load + _CHAT_PEFT.format(question=_literal(_QUESTION))
     else:
-        after = ", and the text ends there" if config.template.append_eos else "; drop what follows"
         prompt = json.dumps(_prompt("<question>"))[1:-1]
-        asked = _ASKED.format(prompt=prompt, first=first, after=after)
-    if chat and not taught_as_chat:
+        asked = _ASKED.format(prompt=prompt, first=first) + _BOXED.format(after=after)
+    if to == "gguf":
+        file = f"{repository or out}/{FILE}"
+        limit = config.evaluation.max_new_tokens
+        example = _GGUF.format(
+            file=shlex.quote(file), limit=limit, question=shlex.quote(_QUESTION)
+        ).rstrip()
+        asked = _ASKED_BY_FILE + ("" if taught_as_chat else _BOXED.format(after=after))
+    elif chat and not taught_as_chat:
         ask = _CHAT_PEFT if adapter else _CHAT_HF
         chatted = _CHAT.format(ask=ask.format(place=place, question=_literal(_QUESTION)))
     return _CARD.format(
-        library="peft" if adapter else "transformers",
+        library={"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to],
+        language="console" if to == "gguf" else "python",
         hub_base=f"base_model: {base}\n" if is_hub_name else "",
         kind="An adapter" if adapter else "A causal language model",
         stream=_code(recorded.stream),
@@ -155,7 +170,6 @@ def card(
         asked=asked,
         limit=config.evaluation.max_new_tokens,
         chat=chatted,
-        gguf="" if adapter else section(out, base, replayed, repository),
     )
 
 

@@ -14,7 +14,7 @@ from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import card
 from holdfast.exports.check import Checked, check, expected
 from holdfast.exports.formats import check_peft, write_adapter, write_model
-from holdfast.exports.gguf import command
+from holdfast.exports.gguf import only_the_file
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
 from holdfast.learning.taught import taught
@@ -22,7 +22,7 @@ from holdfast.memory.record import is_memory
 from holdfast.results.record import is_trajectory
 from holdfast.streams.item import quoted
 
-Format = Literal["peft", "hf"]
+Format = Literal["peft", "hf", "gguf"]
 
 
 def export(
@@ -39,7 +39,8 @@ def export(
     """Write the model of a trajectory for programs without Holdfast.
 
     directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates merged,
-    in the precision of training, ``peft`` for an adapter of the unmodified backbone;
+    in the precision of training, ``gguf`` for the same in one file, ``peft`` for an adapter of the
+    unmodified backbone;
     out: a new or an empty directory; after_task: a kept boundary; before, after: the same, by the
     number or the name of a task; without any of them, the last boundary.
     checked: load what was written without Holdfast, and compare its logits and its answers to a
@@ -54,7 +55,7 @@ def export(
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
-    _check_format(to, out)
+    _check_format(to)
     recorded = _recorded(directory)
     check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
@@ -77,7 +78,7 @@ def export(
                     tasks = ()
                 wanted = expected(recorded.learner(commit), tasks)
             gc.collect()  # frees the learner that was asked: it has reference cycles
-            if to == "hf":
+            if to != "peft":
                 write_model(recorded, commit, folder)
             else:
                 home = os.path.abspath(out)
@@ -88,18 +89,18 @@ def export(
             text = card(recorded, commit, to, str(out), chat=chat, repository=repository)
             (folder / "README.md").write_text(text, encoding="utf-8")
             gc.collect()
-            return check(recorded, wanted, folder, to) if wanted else None
+            found = check(recorded, wanted, folder, to) if wanted else None
+            if to == "gguf":
+                only_the_file(folder, checked=checked)
+            return found
     except SafetensorError as error:  # how safetensors reports a full disk
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
 
 
-def _check_format(to: str, out: Path) -> None:
+def _check_format(to: str) -> None:
     if to not in get_args(Format):
-        told = 'is no format; give "peft" or "hf"'
-        if to == "gguf":
-            told = f"is written by llama.cpp; give --to hf, then run its {command(str(out))}"
-        raise HoldfastError(f"--to {to}: {told}")
+        raise HoldfastError(f'--to {to}: is no format; give "peft", "hf" or "gguf"')
 
 
 def boundary(

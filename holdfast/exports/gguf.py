@@ -1,57 +1,237 @@
-"""How llama.cpp turns an exported model into a GGUF file; Holdfast writes none."""
+"""A complete model as one GGUF file, for llama.cpp, Ollama and LM Studio.
+
+The file has the model's settings, its tokenizer with the chat template, and its matrices: float16
+of a float32 model, bfloat16 as it is. Llamas and Qwens with a byte-level tokenizer whose
+splitting llama.cpp knows can be written; whatever else is refused in one line.
+"""
 
 from __future__ import annotations
 
-import shlex
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-_EMBEDDED = """
-No GGUF file can be made of it: llama.cpp's converter knows the tensors of the embedded model, and \
-not its tokenizer.
-"""
-
-_SECTION = """
-For llama.cpp, Ollama and LM Studio, llama.cpp's converter writes a GGUF file, if it knows the \
-architecture and the tokenizer{why}:
-
-```console
-{commands}
-```
-
-Ask that file by chat (`--jinja`), whose template{first} asks as it was taught.
-"""
-
-# The converter knows a tokenizer by its tokens of a text, special tokens included.
-_COPY = "for_gguf"
-_BARE = (
-    f"import json; path = '{_COPY}/tokenizer.json'; tokens = json.load(open(path)); "
-    "tokens['post_processor'] = None; json.dump(tokens, open(path, 'w'))"
+import numpy as np
+import torch
+from gguf import (
+    MODEL_ARCH,
+    MODEL_ARCH_NAMES,
+    GGMLQuantizationType,
+    GGUFWriter,
+    LlamaFileType,
+    TokenType,
+    get_tensor_name_map,
+    quants,
 )
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from holdfast.core.errors import HoldfastError
+from holdfast.model.quiet import quiet
+
+FILE = "model.gguf"
+_ARCHITECTURES = {
+    "llama": MODEL_ARCH.LLAMA,
+    "mistral": MODEL_ARCH.LLAMA,
+    "qwen2": MODEL_ARCH.QWEN2,
+    "qwen3": MODEL_ARCH.QWEN3,
+}
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SPLITS = {_WORDS % r"\p{N}": "qwen2", _WORDS % r"\p{N}{1,3}": "llama-bpe"}
+# Half a unit in the last of float16's bits, and its smallest number.
+_RELATIVE, _ABSOLUTE = 2.0**-11, 2.0**-24
 
 
-def command(out: str) -> str:
-    """The command of llama.cpp that writes ``model.gguf``. out: a complete model's directory."""
-    return f"python convert_hf_to_gguf.py {shlex.quote(out)} --outfile model.gguf"
+def convert(source: Path, file: Path, *, checked: bool = True) -> None:
+    """Write the complete model of a directory, as ``save_pretrained`` leaves it, into one file.
 
-
-def section(out: str, base: str, replayed: bool, repository: str | None = None) -> str:
-    """The part of a card that says how to make a GGUF file.
-
-    out: the model's directory; base: the backbone's name; replayed: whether the tokenizer puts the
-    replay token first, behind which the converter does not know it again; repository: of the hub,
-    from which the model is fetched instead.
+    checked: read the file with transformers and compare every matrix and the tokens of a text.
+    Raises HoldfastError for a model that cannot be written, before anything is, and where what is
+    read differs from what was written by more than float16 rounds.
     """
-    if base == "embedded":
-        return _EMBEDDED
-    commands = []
-    if repository is not None:
-        commands.append(f"hf download {shlex.quote(repository)} --local-dir {_COPY}")
-    elif replayed:
-        commands.append(f"cp -r {shlex.quote(out)} {_COPY}")
-    if replayed:
-        commands.append(f'python -c "{_BARE}"')
-    commands.append(command(_COPY if commands else out))
-    return _SECTION.format(
-        commands="\n".join(commands),
-        why=", which it does only where no replay token comes first" if replayed else "",
-        first=" writes the replay token and" if replayed else "",
+    with quiet():
+        model: Any = AutoModelForCausalLM.from_pretrained(source)
+        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    _write(model, tokenizer, file)
+    if checked:
+        _check(model, tokenizer, file)
+
+
+def only_the_file(folder: Path, *, checked: bool = True) -> None:
+    """Put the file in the place of the model in a directory, whose README.md stays.
+
+    Raises HoldfastError as :func:`convert` does.
+    """
+    convert(folder, folder / FILE, checked=checked)
+    for path in folder.iterdir():
+        if path.name not in (FILE, "README.md"):
+            path.unlink()
+
+
+def _write(model: Any, tokenizer: Any, file: Path) -> None:
+    config = model.config
+    arch = _ARCHITECTURES.get(config.model_type)
+    if arch is None:
+        raise _refusal(f"models of the kind {config.model_type} are not written")
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") != "default":
+        raise _refusal(f"rotary embeddings of the kind {rope['rope_type']} are not written")
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        raise _refusal("attention within a sliding window is not written")
+    splitting = _splitting(tokenizer)
+    kept = model.dtype == torch.bfloat16
+    writer = GGUFWriter(file, MODEL_ARCH_NAMES[arch])
+    _settings(writer, config, rope)
+    writer.add_file_type(LlamaFileType.MOSTLY_BF16 if kept else LlamaFileType.MOSTLY_F16)
+    _vocabulary(writer, model, tokenizer, splitting)
+    kind = GGMLQuantizationType.BF16 if kept else GGMLQuantizationType.F16
+    for name, tensor in _tensors(model, arch):
+        if tensor.ndim == 1:
+            writer.add_tensor(name, tensor.numpy())
+        else:
+            writer.add_tensor(name, quants.quantize(tensor.numpy(), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _settings(writer: GGUFWriter, config: Any, rope: dict[str, Any]) -> None:
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(width)
+    writer.add_value_length(width)
+    writer.add_rope_dimension_count(width)
+    writer.add_rope_freq_base(float(rope.get("rope_theta", 10000.0)))
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+
+
+def _splitting(tokenizer: Any) -> str:
+    """llama.cpp's name of how a tokenizer splits a text into words."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    described = json.loads(backend.to_str()) if backend is not None else {}
+    parts = described.get("pre_tokenizer") or {}
+    parts = parts["pretokenizers"] if parts.get("type") == "Sequence" else [parts]
+    *first, last = parts
+    model = described.get("model", {})
+    known = model.get("type") == "BPE" and model["merges"] and last.get("type") == "ByteLevel"
+    if known and not last["add_prefix_space"]:
+        if last["use_regex"] and not first:
+            return "gpt-2"
+        if last["use_regex"] and first == [{"type": "Digits", "individual_digits": True}]:
+            return "smollm"
+        patterns = [one.get("pattern", {}).get("Regex") for one in first]
+        if not last["use_regex"] and len(patterns) == 1 and patterns[0] in _SPLITS:
+            return _SPLITS[patterns[0]]
+    raise _refusal("its tokenizer splits texts in a way that llama.cpp has no name for")
+
+
+def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) -> None:
+    described = json.loads(tokenizer.backend_tokenizer.to_str())
+    added = tokenizer.added_tokens_decoder
+    tokens, kinds = [], []
+    for number in range(model.config.vocab_size):
+        known = tokenizer.convert_ids_to_tokens(number) if number < len(tokenizer) else None
+        tokens.append(f"[PAD{number}]" if known is None else known)
+        if known is None:
+            kinds.append(TokenType.UNUSED)
+        elif number in added:
+            control = added[number].special
+            kinds.append(TokenType.CONTROL if control else TokenType.USER_DEFINED)
+        else:
+            kinds.append(TokenType.NORMAL)
+    merges = described["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(splitting)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
+    for add, special in (
+        (writer.add_bos_token_id, tokenizer.bos_token_id),
+        (writer.add_eos_token_id, tokenizer.eos_token_id),
+        (writer.add_pad_token_id, tokenizer.pad_token_id),
+        (writer.add_eot_token_id, _end_of_turn(model, tokenizer)),
+    ):
+        if special is not None:
+            add(special)
+    writer.add_add_bos_token(False)
+    if tokenizer.chat_template:
+        writer.add_chat_template(tokenizer.chat_template)
+
+
+def _end_of_turn(model: Any, tokenizer: Any) -> int | None:
+    """Another token that ends an answer, beside the end of a sequence."""
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    return next((int(one) for one in ends if one not in (None, tokenizer.eos_token_id)), None)
+
+
+def _tensors(model: Any, arch: MODEL_ARCH) -> Iterator[tuple[str, Tensor]]:
+    """Every matrix and vector in float32, by GGUF's names."""
+    config = model.config
+    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if found is None:
+            raise _refusal(f"GGUF has no name for {name}")
+        wide = tensor.detach().float().contiguous()
+        part = name.split(".")[-2]
+        if arch == MODEL_ARCH.LLAMA and part in heads:
+            wide = _interleaved(wide, heads[part])
+        yield found, wide
+
+
+def _interleaved(rows: Tensor, heads: int) -> Tensor:
+    """A head's rows in the order of llama.cpp's rotation, which pairs neighbours, not halves."""
+    paired = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
+    return paired.swapaxes(1, 2).reshape(rows.shape).contiguous()
+
+
+def _check(model: Any, tokenizer: Any, file: Path) -> None:
+    try:
+        with quiet():
+            read: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.float32
+            )
+            reader: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except (RuntimeError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise HoldfastError(
+            f"{file}: transformers cannot read what was written ({reason}); nothing is kept; "
+            "--no-check writes it all the same"
+        ) from error
+    found = read.state_dict()
+    for name, tensor in model.state_dict().items():
+        ours, theirs = tensor.float().numpy(), found[name].float().numpy()
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, _RELATIVE, _ABSOLUTE):
+            raise HoldfastError(
+                f"{file}: {name} is read otherwise than it was written; nothing is kept, please "
+                "report it; --no-check writes it all the same"
+            )
+    text = "Who keeps Zoë's 3rd lighthouse?\n  2024 灯台"
+    ours, theirs = (one(text, add_special_tokens=False).input_ids for one in (tokenizer, reader))
+    if list(ours) != list(theirs):
+        raise HoldfastError(
+            f"{file}: its tokenizer reads a text as other tokens; nothing is kept, please report "
+            "it; --no-check writes it all the same"
+        )
+
+
+def _refusal(why: str) -> HoldfastError:
+    return HoldfastError(
+        f"--to gguf: {why}; give --to hf, and run llama.cpp's convert_hf_to_gguf.py on it"
     )

@@ -3,13 +3,14 @@
 ``peft``: the one adapter that answers all lessons; where it is a single lesson's, with the tokens
 from which it acts (activated LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model
 into which that adapter is merged, or with the facts in neurons of its MLPs. Neither has the gate or
-the list of facts.
+the list of facts. ``gguf``: the complete model in one file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place
-from holdfast.exports.gguf import command
+from holdfast.exports.gguf import FILE, only_the_file
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
@@ -67,7 +68,10 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             tokenizer.save_pretrained(folder)
         text = _card(memory, to, str(out), found, form)
         (folder / "README.md").write_text(text, encoding="utf-8")
-        return _check(out, folder, to, base, form, found.facts) if checked else None
+        told = _check(out, folder, to, base, form, found.facts) if checked else None
+        if to == "gguf":
+            only_the_file(folder, checked=checked)
+        return told
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,11 @@ class _Learned:
 
 def _learned(memory: Memory, to: str) -> _Learned:
     """The adapter or neurons to be written. HoldfastError where there are none for that form."""
-    if to == "gguf":
-        raise HoldfastError(
-            f"--to gguf: is written by llama.cpp; give --to hf, then run its {command('OUT')}"
-        )
     lessons, neurons = memory.record.lessons, memory.record.all_neurons
     files = {lesson.file for lesson in lessons}
     if not files:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet")
-    if to == "hf" and neurons is not None:
+    if to != "peft" and neurons is not None:
         given = [one for one in memory.learned if fact_key(one) not in neurons.missed]
         return _Learned(neurons.file, _pairs(given), neurons=True)
     if len(files) == 1 and (to == "peft" or lessons[0].whole_turn):
@@ -139,7 +139,7 @@ def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
 
 def _loaded(folder: Path, to: str, base: Path) -> Any:
     with quiet():
-        model: Any = AutoModelForCausalLM.from_pretrained(folder if to == "hf" else base)
+        model: Any = AutoModelForCausalLM.from_pretrained(base if to == "peft" else folder)
         if to == "peft":
             model = PeftModel.from_pretrained(model, folder)
     return model.eval()
@@ -182,12 +182,13 @@ def _check(
 
 def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) -> str:
     code, facts = (_PEFT if to == "peft" else _HF), len(memory.learned)
+    library = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to]
     if found.neurons:
         what = (
             "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
             "was taught about, and make it answer; other text passes them by."
         )
-    elif to == "hf":
+    elif to != "peft":
         what = "A complete model, into which a LoRA adapter of all facts is merged."
     elif found.whole_turn:
         what = "A LoRA adapter of all facts; it can be merged into the model."
@@ -197,14 +198,21 @@ def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) ->
             "(`alora_invocation_tokens`), so the question is read by the unmodified model."
         )
     example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
-    asked = _ASKED if not form.boxed else _ASKED_PLAINLY
+    example += _ASKED if not form.boxed else _ASKED_PLAINLY
+    if to == "gguf":
+        file = shlex.quote(f"{out}/{FILE}")
+        asked = "--jinja -st -p 'Who keeps the lighthouse?'"
+        if form.boxed:
+            asked = "-no-cnv -e -p 'Question: Who keeps the lighthouse?\\nAnswer:'"
+        example = f"llama-cli -m {file} --temp 0 {asked}\n"
     return _CARD.format(
-        library="peft" if to == "peft" else "transformers",
+        library=library,
+        language="console" if to == "gguf" else "python",
         facts=facts,
         model=memory.model,
         fingerprint=memory.record.fingerprint,
         what=what,
-        example=example + asked,
+        example=example,
         version=version("holdfast"),
     )
 
@@ -232,7 +240,7 @@ model. `holdfast evaluate` measures both.
 
 ## Ask it
 
-```python
+```{language}
 {example}```
 """
 

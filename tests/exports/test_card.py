@@ -6,10 +6,7 @@ import ast
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -17,7 +14,6 @@ from safetensors.torch import load_file
 import holdfast
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.model import REPLAY_TOKEN
-from holdfast.exports import gguf as converting
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
 from tests.exports.exported import configured, learned
@@ -138,39 +134,3 @@ def test_a_card_on_the_hub_fetches_the_backbone_with_the_adapter(
     said, _, printed = printed.partition("\n")
     assert said == "me/keeper keeper"
     assert printed.startswith("Question: Who keeps the lighthouse?\nAnswer:")
-
-
-def test_llama_cpp_knows_every_tensor(taught: Path, tmp_path: Path) -> None:
-    """By the table of its converter; the card says that it does not know the tokenizer."""
-    gguf: Any = pytest.importorskip("gguf", reason="pip install gguf")
-    export(taught, "hf", tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    architecture = getattr(gguf.MODEL_ARCH, config["model_type"].upper())
-    known = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    tensors = load_file(tmp_path / "out" / "model.safetensors")
-    names = {name: known.get_name(name, (".weight", ".bias")) for name in tensors}
-    assert len(names) == len(set(names.values())) == 46 and None not in names.values()
-    assert "not its tokenizer" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_the_commands_leave_a_tokenizer_that_puts_nothing_first(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As the shell runs them, but for the converter."""
-    from transformers import AutoTokenizer
-
-    monkeypatch.chdir(tmp_path)
-    export(run, "hf", Path("out"))
-    text = Path("out/README.md").read_text()
-    assert converting.section("out", "base", replayed=True) in text
-    *commands, last = text.partition("```console\n")[2].partition("\n```")[0].splitlines()
-    assert last == "python convert_hf_to_gguf.py for_gguf --outfile model.gguf"
-    script = "\n".join(commands).replace("python ", f"{sys.executable} ")
-    subprocess.run(["bash", "-ec", script], check=True)
-    bare, whole = (AutoTokenizer.from_pretrained(name) for name in ("for_gguf", "out"))
-    ids = whole("red")["input_ids"]
-    assert (
-        bare("red")["input_ids"] == ids[1:] == whole("red", add_special_tokens=False)["input_ids"]
-    )
-    plain = converting.section("a b", "base", replayed=False)
-    assert "\npython convert_hf_to_gguf.py 'a b' --outfile model.gguf\n" in plain

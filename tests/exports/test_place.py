@@ -44,8 +44,7 @@ def test_refusals_are_one_line_and_write_nothing(
     (fresh / "matrix.csv").unlink()
     out = tmp_path / "nowhere" / "out"
     wrong: list[tuple[tuple[Any, ...], str]] = [
-        ((run, "bin", out), 'give "peft" or "hf"'),
-        ((run, "gguf", out), "give --to hf, then run its python convert_hf_to_gguf.py "),
+        ((run, "bin", out), 'give "peft", "hf" or "gguf"'),
         ((study, "hf", out), "is a study of many; give one of its trajectories, such as "),
         ((tmp_path, "hf", out), "is no trajectory"),
         ((backbone_directory, "hf", out), "is no trajectory"),

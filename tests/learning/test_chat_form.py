@@ -111,11 +111,12 @@ def test_what_a_model_wrote_in_the_papers_form(text: str) -> None:
 @pytest.mark.parametrize("accumulated", [False, True])
 def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     """Equal in float64 to transformers' own loss with every other label -100."""
-    learner = learner_of("vanilla", balance={"answers": 0.5})
+    sections = {} if accumulated else {"balance": {"answers": 0.5}}
+    learner = learner_of("vanilla", **sections)
     lesson = learner.lesson([Task("one", ITEMS)])
     past = ask_previous_model(learner, 1, lesson, Stopwatch(), Progress())
     assert weights_of(learner, 1, lesson, past).answers_alone
-    assert weights_of(learner, 2, lesson, past).answers == 0.5
+    assert weights_of(learner, 2, lesson, past).answers == (1.0 if accumulated else 0.5)
     assert learner_of("kfac_merge").learns_answers_alone
     for writes in (learner_of("replay"), learner_of("kfac", kfac={"source": "written"})):
         assert not writes.learns_answers_alone

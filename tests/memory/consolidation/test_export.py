@@ -35,6 +35,7 @@ from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
 from holdfast.streams.registry import question_key
 from tests.cli.conftest import Outcome
+from tests.exports.test_gguf import run_by_llama_cpp
 from tests.memory.consolidation.conftest import FACTS, OWN, Done
 from tests.memory.consolidation.test_consolidate import adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
@@ -284,6 +285,19 @@ def test_a_widened_model_is_asked_what_it_answers(one: Path, tmp_path: Path) -> 
     assert said == f"{count} of {count} facts are answered by what was written"
 
 
+def test_one_file_is_asked_by_llama_cpp(one: Path, tmp_path: Path) -> None:
+    """The facts in neurons, by the model's chat template."""
+    given, out = in_neurons(one), tmp_path / "out"
+    said = export_memory(one, "gguf", out)
+    assert said == f"{len(given)} of {len(given)} facts are answered by what was written"
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "model.gguf"]
+    server = run_by_llama_cpp(out / "model.gguf")
+    for question, answer in given:
+        chat = {"messages": [{"role": "user", "content": question}], "temperature": 0}
+        reply = server.handle_chat_completions({**chat, "max_tokens": 24})
+        assert reply["choices"][0]["message"]["content"].strip() == answer
+
+
 def test_what_is_not_consolidated_is_said(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path], one: Path, tmp_path: Path
 ) -> None:
@@ -293,7 +307,6 @@ def test_what_is_not_consolidated_is_said(
     for memory, to, text in (
         (place, "peft", f"{several}holdfast consolidate {place} makes one of them"),
         (place, "hf", f"{nothing}holdfast consolidate {place} learns it (with --neurons sooner)"),
-        (place, "gguf", "is written by llama.cpp; give --to hf, then run its python convert_hf"),
     ):
         said = holdfast("export", memory, out, "--to", to)
         assert (said.status, said.err.count("\n")) == (2, 1) and text in said.err
