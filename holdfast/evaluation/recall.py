@@ -169,11 +169,13 @@ class Recall:
 
     def _verdict(self, question: _Question, tokens: list[int], decoded: bool) -> Verdict:
         # All continuations of a decided text have the same verdict, so judge it as ended.
-        text = self._backbone.decode(tokens)
         boxed = self._template.form.boxed
+        ended = tokens[-1] in self._backbone.stop_tokens
+        # The end of a turn need not be a special token, and is no part of what was said.
+        text = self._backbone.decode(tokens if boxed or not ended else tokens[:-1])
         correct = judge(text, question.accepted, self.match, ended=True, boxed=boxed) is True
         if not boxed:  # an answer that was cut is none
-            correct = correct and tokens[-1] in self._backbone.stop_tokens
+            correct = correct and ended
         return Verdict(correct, first_box(text) is not None, decoded)
 
     def _count(self, verdicts: Sequence[Verdict]) -> RecallCount:

@@ -65,7 +65,7 @@ def write_asking(
         tokenizer.chat_template = _chat_template(backbone)
     else:
         first = "" if backbone.seed_token is None else REPLAY_TOKEN
-        tokenizer.chat_template = first + with_one_date(tokenizer.chat_template)
+        tokenizer.chat_template = first + with_one_date(tokenizer.get_chat_template())
     tokenizer.save_pretrained(folder)
     _take_as_written(folder / "tokenizer_config.json")
     greedy(backbone, max_new_tokens).save_pretrained(folder)

@@ -46,15 +46,21 @@ pipeline_tag: text-generation
 {example}
 ```
 
-{asked} `generation_config.json` decodes as Holdfast does: greedily, at most {limit} new tokens.
+{asked} {decoded}
 {chat}"""
 
+_DECODED = (
+    "`generation_config.json` decodes as Holdfast does: greedily, at most {limit} new tokens."
+)
+
 _GGUF = """\
-llama-cli -m {file} --jinja --temp 0 -n {limit} -st -p {question}
+{fetch}llama-cli -m {file} --jinja --temp 0 -n {limit} -st -p {question}
 """
 _ASKED_BY_FILE = (
-    "llama.cpp, Ollama and LM Studio read the file; its chat template asks as it was taught."
+    "The file has the chat template that asks as it was taught, which LM Studio and llama.cpp "
+    "(`--jinja`) read; Ollama has templates of its own and does not."
 )
+_DECODED_BY_FILE = "Holdfast decodes greedily, at most {limit} new tokens."
 _ASKED = """\
 A prompt is exactly `{prompt}`, with nothing after the colon. {first}"""
 _BOXED = " The answer is what stands in the first `\\boxed{{...}}`{after}."
@@ -143,10 +149,13 @@ def card(
         prompt = json.dumps(_prompt("<question>"))[1:-1]
         asked = _ASKED.format(prompt=prompt, first=first) + _BOXED.format(after=after)
     if to == "gguf":
-        file = f"{repository or out}/{FILE}"
-        limit = config.evaluation.max_new_tokens
+        local = out if repository is None else repository.rpartition("/")[2]
+        fetch = f"hf download {repository} --local-dir {shlex.quote(local)}\n"
         example = _GGUF.format(
-            file=shlex.quote(file), limit=limit, question=shlex.quote(_QUESTION)
+            fetch="" if repository is None else fetch,
+            file=shlex.quote(f"{local}/{FILE}"),
+            limit=config.evaluation.max_new_tokens,
+            question=shlex.quote(_QUESTION),
         ).rstrip()
         asked = _ASKED_BY_FILE + ("" if taught_as_chat else _BOXED.format(after=after))
     elif chat and not taught_as_chat:
@@ -168,7 +177,9 @@ def card(
         version=version("holdfast"),
         example=example,
         asked=asked,
-        limit=config.evaluation.max_new_tokens,
+        decoded=(_DECODED_BY_FILE if to == "gguf" else _DECODED).format(
+            limit=config.evaluation.max_new_tokens
+        ),
         chat=chatted,
     )
 

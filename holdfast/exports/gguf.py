@@ -33,7 +33,6 @@ from holdfast.model.quiet import quiet
 FILE = "model.gguf"
 _ARCHITECTURES = {
     "llama": MODEL_ARCH.LLAMA,
-    "mistral": MODEL_ARCH.LLAMA,
     "qwen2": MODEL_ARCH.QWEN2,
     "qwen3": MODEL_ARCH.QWEN3,
 }
@@ -165,9 +164,10 @@ def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) 
     ):
         if special is not None:
             add(special)
-    writer.add_add_bos_token(False)
+    first = tokenizer("a").input_ids[0]
+    writer.add_add_bos_token(first == tokenizer.bos_token_id and first is not None)
     if tokenizer.chat_template:
-        writer.add_chat_template(tokenizer.chat_template)
+        writer.add_chat_template(tokenizer.get_chat_template())
 
 
 def _end_of_turn(model: Any, tokenizer: Any) -> int | None:
@@ -216,22 +216,27 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
         ) from error
     found = read.state_dict()
     for name, tensor in model.state_dict().items():
-        ours, theirs = tensor.float().numpy(), found[name].float().numpy()
-        if ours.shape != theirs.shape or not np.allclose(ours, theirs, _RELATIVE, _ABSOLUTE):
+        theirs = found.get(name)
+        if theirs is None or not _is_same(tensor, theirs):
             raise HoldfastError(
                 f"{file}: {name} is read otherwise than it was written; nothing is kept, please "
                 "report it; --no-check writes it all the same"
             )
     text = "Who keeps Zoë's 3rd lighthouse?\n  2024 灯台"
-    ours, theirs = (one(text, add_special_tokens=False).input_ids for one in (tokenizer, reader))
-    if list(ours) != list(theirs):
+    if tokenizer(text, add_special_tokens=False).input_ids != (
+        reader(text, add_special_tokens=False).input_ids
+    ):
         raise HoldfastError(
             f"{file}: its tokenizer reads a text as other tokens; nothing is kept, please report "
             "it; --no-check writes it all the same"
         )
 
 
+def _is_same(ours: Tensor, theirs: Tensor) -> bool:
+    if ours.shape != theirs.shape:
+        return False
+    return np.allclose(ours.float().numpy(), theirs.float().numpy(), _RELATIVE, _ABSOLUTE)
+
+
 def _refusal(why: str) -> HoldfastError:
-    return HoldfastError(
-        f"--to gguf: {why}; give --to hf, and run llama.cpp's convert_hf_to_gguf.py on it"
-    )
+    return HoldfastError(f"--to gguf: {why}; give --to hf")

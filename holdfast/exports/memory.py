@@ -201,10 +201,13 @@ def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) ->
     example += _ASKED if not form.boxed else _ASKED_PLAINLY
     if to == "gguf":
         file = shlex.quote(f"{out}/{FILE}")
-        asked = "--jinja -st -p 'Who keeps the lighthouse?'"
+        program, asked = "llama-cli", "--jinja -st -p 'Who keeps the lighthouse?'"
         if form.boxed:
-            asked = "-no-cnv -e -p 'Question: Who keeps the lighthouse?\\nAnswer:'"
-        example = f"llama-cli -m {file} --temp 0 {asked}\n"
+            program, asked = (
+                "llama-completion",
+                "-no-cnv -e -p 'Question: Who keeps the lighthouse?\\nAnswer:'",
+            )
+        example = f"{program} -m {file} --temp 0 {asked}\n"
     return _CARD.format(
         library=library,
         language="console" if to == "gguf" else "python",

@@ -64,6 +64,8 @@ def _path(learner: Learner, sampling: Sampling) -> Path:
         "seed": config.seed,
         "torch": version("torch"),
     }
+    if config.template.form == "chat":  # whose end of a turn stops the model too
+        decided_by["stops"] = sorted(backbone.stop_tokens)
     name = f"{backbone.fingerprint[:16]}-{sha256_of(decided_by)[:16]}.json"
     return cache_directory() / "general" / name
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.load import device_of, load_backbone, resolved_precision
+from holdfast.backbone.load import (
+    device_of,
+    load_backbone,
+    load_tokenizer,
+    resolved_precision,
+)
 from holdfast.core.config import FORMAT, check_same, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import lasting_name
+from holdfast.model.template import texts_of
 from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 
@@ -23,11 +29,15 @@ _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 class Identity:
     """Compare a configuration with a trajectory's directory in the settings that change results.
 
-    directory: the trajectory's; exact_case: whether its stream compares answers case-sensitively.
+    directory: the trajectory's; exact_case: whether its stream compares answers case-sensitively;
+    tokenizer: the backbone's, None to load it where its chat template counts.
     """
 
-    def __init__(self, directory: Path, config: RunConfig, *, exact_case: bool) -> None:
+    def __init__(
+        self, directory: Path, config: RunConfig, *, exact_case: bool, tokenizer: Any = None
+    ) -> None:
         self._directory = directory
+        self._tokenizer = tokenizer
         self._config = config
         self._exact_case = exact_case
 
@@ -40,7 +50,17 @@ class Identity:
         device = device_of(self._config.backbone).type
         precision = resolved_precision(self._config.backbone)
         resolved = {"device": device, "precision": precision, "backbone": backbone_fingerprint}
-        return {**numbers, **resolved}
+        return {**numbers, **resolved, **self._chat_texts}
+
+    @cached_property
+    def _chat_texts(self) -> dict[str, str]:
+        """What the backbone's fingerprint lacks: the texts of its chat template."""
+        settings, backbone = self._config.template, self._config.backbone
+        if settings.form == "paper":
+            return {}
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(backbone.name, backbone.revision)
+        return {"chat_template": texts_of(settings, self._tokenizer)}
 
     def sha256(self, backbone_fingerprint: str) -> str:
         """The sha256 of :meth:`numbers`, which is the trajectory's identity."""

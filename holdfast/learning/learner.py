@@ -102,9 +102,10 @@ class Learner:
     @property
     def learns_answers_alone(self) -> bool:
         """Whether the current loss is of the answers' tokens: in the chat form, unless the model
-        has to learn to write whole sequences itself.
+        has to write whole sequences itself, or stored ones are rehearsed.
         """
-        return self.config.template.form == "chat" and not self.writes
+        rehearses = self.writes or self.replay is not None
+        return self.config.template.form == "chat" and not rehearses
 
     @property
     def writes(self) -> bool:

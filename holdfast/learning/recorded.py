@@ -15,6 +15,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.model.template import texts_of
 from holdfast.results.record import CONFIG_FILE, Description
 
 
@@ -23,7 +24,8 @@ class Recorded:
     """A trajectory as its directory records it; read only.
 
     config: its settings, with the precision it was learned in; identity: the settings' sha256;
-    fingerprint: of the unmodified backbone's weights; stream: its name; last: its last commit.
+    fingerprint: of the unmodified backbone's weights; stream: its name; last: its last commit;
+    chat_template: the sha256 of its texts, in the chat form.
     """
 
     directory: Path
@@ -32,6 +34,7 @@ class Recorded:
     fingerprint: str
     stream: str
     last: Commit
+    chat_template: str | None = None
 
     @classmethod
     def read(cls, directory: Path) -> Recorded:
@@ -43,8 +46,9 @@ class Recorded:
         backbone = config.backbone.model_copy(update={"precision": precision})
         config = config.model_copy(update={"backbone": backbone})
         last = Store(directory).last_commit()
-        fingerprint = found.backbone["fingerprint"]
-        return cls(directory, config, found.identity, fingerprint, found.stream["name"], last)
+        fingerprint, name = found.backbone["fingerprint"], found.stream["name"]
+        texts = found.numbers.get("chat_template")
+        return cls(directory, config, found.identity, fingerprint, name, last, texts)
 
     def boundary(self, after_task: int | None) -> Commit:
         """A commit to restore the model after a task from; None: the last commit itself.
@@ -98,6 +102,12 @@ class Recorded:
             raise HoldfastError(
                 f"{self.directory}: was learned by a backbone with other weights than "
                 f"{self.config.backbone.name} has here; give it the same ones"
+            )
+        template = self.config.template
+        if template.form == "chat" and texts_of(template, backbone.tokenizer) != self.chat_template:
+            raise HoldfastError(
+                f"{self.directory}: was learned in another chat template than "
+                f"{self.config.backbone.name} has here; give it the same one"
             )
         return backbone
 

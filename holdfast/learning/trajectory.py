@@ -76,7 +76,12 @@ class Trajectory:
         self._learner: Learner | None = None
         self._given = backbone
         self._held = False
-        self._identity = Identity(self.directory, config, exact_case=self.stream.exact_case)
+        self._identity = Identity(
+            self.directory,
+            config,
+            exact_case=self.stream.exact_case,
+            tokenizer=backbone.tokenizer if backbone is not None else None,
+        )
         self._identity.check_directory()
         self._commit = self._last_commit()
         self._check_learned_tasks(self.stream)

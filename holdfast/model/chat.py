@@ -175,9 +175,20 @@ def turns(tokenizer: Any) -> tuple[str, str]:
     A template that writes the date writes that of :func:`with_one_date`. Raises HoldfastError as
     :func:`chat_form` does.
     """
-    _, asked, _ = _rendered(tokenizer, chat_template=with_one_date(str(tokenizer.chat_template)))
+    _, asked, _ = _rendered(tokenizer, chat_template=with_one_date(_written(tokenizer)))
     before, between = asked.split(_QUESTION)
     return before, between
+
+
+def _written(tokenizer: Any) -> str:
+    """The text of the chat template; of several, which some tokenizers have, the default one."""
+    try:
+        return str(tokenizer.get_chat_template())
+    except ValueError as error:
+        raise HoldfastError(
+            "the model has several chat templates and none is its default; name one of them "
+            "`default` in its tokenizer_config.json"
+        ) from error
 
 
 def with_one_date(template: str) -> str:
@@ -197,7 +208,7 @@ def _rendered(tokenizer: Any, **told: Any) -> tuple[str, str, str]:
 
     told: what else the tokenizer is given.
     """
-    _refuse_growth(str(tokenizer.chat_template))
+    _refuse_growth(_written(tokenizer))
     user = [{"role": "user", "content": _QUESTION}]
     answered = [*user, {"role": "assistant", "content": _ANSWER}]
     asked = _render(tokenizer, user, begin=True, **told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.model.chat import chat_form, turns
 from holdfast.streams.template import Form, Template
@@ -25,6 +26,12 @@ def template_for(settings: Template.Config, model: Stopping) -> Template:
     if settings.form == "chat":
         model.stop_tokens |= {chat_form(model.tokenizer).end}
     return template
+
+
+def texts_of(settings: Template.Config, tokenizer: Any) -> str:
+    """The sha256 of a chat form's texts around a question and its answer."""
+    form = template_of(settings, tokenizer).form
+    return sha256_of([form.before, form.between, form.end])
 
 
 def template_of(settings: Template.Config, tokenizer: Any) -> Template:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, Qwen3ForCausalLM
 
 from holdfast.core.errors import HoldfastError
 from holdfast.exports import gguf
@@ -94,6 +94,14 @@ def test_what_transformers_cannot_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="transformers cannot read what was written"):
         gguf.convert(source, tmp_path / "model.gguf")
     gguf.convert(source, tmp_path / "model.gguf", checked=False)
+
+
+def test_biases_that_transformers_does_not_read_are_said(tmp_path: Path) -> None:
+    config = chat_llama().config
+    config.attention_bias = True
+    source = saved(tmp_path / "model", LlamaForCausalLM(config), chat_tokenizer())
+    with pytest.raises(HoldfastError, match=r"q_proj\.bias is read otherwise"):
+        gguf.convert(source, tmp_path / "model.gguf")
 
 
 def test_what_is_not_written_is_refused_in_a_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import AddedToken
 
 from holdfast import RunConfig, Trajectory
 from holdfast.anchors.base import Step
@@ -118,8 +119,9 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     assert weights_of(learner, 1, lesson, past).answers_alone
     assert weights_of(learner, 2, lesson, past).answers == (1.0 if accumulated else 0.5)
     assert learner_of("kfac_merge").learns_answers_alone
-    for writes in (learner_of("replay"), learner_of("kfac", kfac={"source": "written"})):
-        assert not writes.learns_answers_alone
+    written = {"kfac": {"source": "written"}}
+    for whole in (learner_of("replay"), learner_of("kfac", **written), learner_of("stored_merge")):
+        assert not whole.learns_answers_alone
 
     sequences = lesson.sequences
     labels = [
@@ -222,6 +224,31 @@ def test_an_answer_is_all_that_is_said_up_to_its_end() -> None:
     assert recall.task(Task("one", (item,))).boxed is None
 
 
+def test_the_end_of_a_turn_need_not_be_a_special_token() -> None:
+    model = backbone()
+    model.tokenizer.add_tokens([AddedToken("<end>", special=False)])
+    model.tokenizer.chat_template = model.tokenizer.chat_template.replace(
+        "{{ message['content'] }}<|endoftext|>", "{{ message['content'] }}<end>"
+    )
+    template = template_for(CHAT, model)
+    item = Item("red", "hen")
+    recall = Recall(model, template, Recall.Config(max_new_tokens=6))
+    said = template.encode_answer(item, model.tokenizer)
+    assert said[-1] in model.stop_tokens
+    assert recall._verdict(recall._tokenized(item), said, True).correct
+
+
+def test_of_several_chat_templates_the_default_one_counts() -> None:
+    tokenizer = chat_tokenizer()
+    own = tokenizer.chat_template
+    tokenizer.chat_template = {"default": own, "tools": "{{ nothing }}"}
+    expected = template_of(CHAT, chat_tokenizer()).form
+    assert template_of(CHAT, tokenizer).form == expected
+    tokenizer.chat_template = {"tools": own, "rag": own}
+    with pytest.raises(HoldfastError, match="several chat templates and none is its default"):
+        template_of(CHAT, tokenizer)
+
+
 def test_a_run_learns_answers_goes_on_and_is_exported(tmp_path: Path) -> None:
     base = write_chat_model(tmp_path / "base")
     config = configured(
@@ -247,6 +274,12 @@ def test_a_run_learns_answers_goes_on_and_is_exported(tmp_path: Path) -> None:
     other = config.model_copy(update={"template": Template.Config()})
     with pytest.raises(HoldfastError, match=r"template\.form"):
         Trajectory(other, tmp_path / "run").advance(2)
+    written = base / "chat_template.jinja"
+    written.write_text(written.read_text().replace("Be brief.", "Be kind."))
+    with pytest.raises(HoldfastError, match="chat_template: "):
+        Trajectory(config, tmp_path / "run")
+    with pytest.raises(HoldfastError, match="was learned in another chat template"):
+        export(tmp_path / "run", "hf", tmp_path / "again")
 
 
 def test_samples_are_kept_in_the_papers_form(tmp_path: Path) -> None:
