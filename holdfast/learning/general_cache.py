@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.core.config import sha256_of
@@ -54,7 +55,7 @@ def _path(learner: Learner, sampling: Sampling) -> Path:
     """The file of all that decides the text, rounding by the library and the device included."""
     backbone, config = learner.backbone, learner.config
     drawn_with = {"general", "temperature", "top_p", "top_k", "max_new_tokens", "batch"}
-    decided_by = {
+    decided_by: dict[str, Any] = {
         "backbone": config.backbone.model_dump(mode="json", exclude={"name", "revision"}),
         "device": backbone.device.type,
         "precision": str(backbone.dtype),
