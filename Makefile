@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Two workers, one thread each; see tests/conftest.py. PYTEST_ARGS adds to it: make test PYTEST_ARGS="-k osrm"
-WORKERS ?= 2
+# Three workers on two cores, one thread each (tests/conftest.py): tests wait for processes and
+# servers too. PYTEST_ARGS adds to it: make test PYTEST_ARGS="-k osrm"
+WORKERS ?= 3
 LOWEST := .venv-lowest
 # Those that need no optional library but bitsandbytes.
 CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning model results trajectory)
@@ -28,13 +29,14 @@ help:
 	@echo "make bench   a training step and sampling beside the plain reference, in two minutes"
 	@echo "make clean   remove what was built, .venv included"
 
+# Not compiled: most modules are never imported, and those that are get compiled then. Half of the time.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "holdfast needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.12" >&2; \
 		exit 2; }
 	@echo "installing what holdfast needs into $(VENV); silent, and some minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
 install: $(INSTALLED)

@@ -16,6 +16,7 @@ from experiments.paper.__main__ import app as paper
 from holdfast.cli import study
 from holdfast.cli.main import app
 from holdfast.learning.config import Optimisation
+from holdfast.prediction import seconds
 from tests.analysis.synthetic import write_suite, write_trajectory
 from tests.documentation import (
     LISTED,
@@ -72,7 +73,7 @@ def test_the_prose_before_a_block_names_what_it_needs(page: str) -> None:
 
 def test_what_ci_runs_is_said_to_be_run_by_it() -> None:
     run = (ROOT / ".ci" / "run").read_text("utf-8")
-    stages = re.findall(r"^stage (\w+)(?: &)?$", run, re.MULTILINE)
+    stages = re.findall(r"^(?:stage|beside) (\w+)$", run, re.MULTILINE)
     made = {unit.removeprefix("make ") for _, unit, _ in units("README.md") if "make " in unit[:5]}
     assert made <= set(stages)
     rule = "holdfast search small --out studies/small --workers 2\n"
@@ -131,9 +132,13 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch a task, and cells that this process learns: what they learn is no matter here."""
+    """One epoch a task, cells that this process learns, a look at what a step takes.
+
+    What they learn, and how long it would take, is no matter here.
+    """
     for epochs in ("epochs_of", "most_epochs_of"):
         monkeypatch.setattr(Optimisation, epochs, lambda *_: 1)
+    monkeypatch.setattr(seconds, "_MOMENT", 1e-9)
     monkeypatch.setattr(study, "executor", lambda *_: Inline())
 
 

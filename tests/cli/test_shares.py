@@ -17,6 +17,7 @@ def test_a_table_of_shares_and_the_numbers_themselves(holdfast, settings, tmp_pa
         *settings,
         "sampling.general=3",
         "optim.cooldown=1",
+        "optim.max_steps=6",
         "--tasks",
         1,
         "--out",

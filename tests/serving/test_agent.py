@@ -117,7 +117,7 @@ def test_what_is_wrong_is_a_line(own: Path) -> None:
     near = FACTS[0][0].replace("lighthouse", "light")
 
     async def talk() -> None:
-        async with agent(own) as client:
+        async with Client(MemoryForAgent(Memory(own)).server) as client:
             for tool, values, text in (
                 ("ask", {"question": " "}, "question"),
                 ("teach", {"facts": []}, "no facts; give at least one question"),

@@ -30,7 +30,9 @@ env > "$0-env"
 cp "$1" "$0-script"
 if [ -e "$0-runs" ]; then
   exec 9> "$0-lock"; flock 9
-  ( export SLURM_JOB_ID=7; bash "$1"; while rm "$0-again"; do bash "$1"; done ) > /dev/null 2>&1 &
+  # The copy, as Slurm has one: submitit moves the script once this returns.
+  ( export SLURM_JOB_ID=7; bash "$0-script"; while rm "$0-again"; do bash "$0-script"; done ) \
+    > /dev/null 2>&1 &
 else
   cat "$0-answer" > "$(sed -n 's/^#SBATCH --output=//p' "$1" | sed 's/%A_%a/7_0/; s/%j/7/')"
 fi
@@ -141,6 +143,7 @@ Messages.tell = told
 @pytest.mark.skipif(shutil.which("flock") is None, reason="its Slurm needs flock")
 def test_preempted_and_killed_a_suite_ends_with_the_same_bytes(slurm, cell, tmp_path, monkeypatch):
     """Its job is told to stop and queued again, then it dies; neither costs more than a task."""
+    monkeypatch.setattr(slurm_executor, "_ASK", 0.2)  # its programs are processes
     optim = {"epochs": 25, "batch_size": 2, "lr": 0.03}
     config = cell(method="merge", optim=optim).config
     plain, jobs = (Suite([config], tmp_path / name, horizon=3) for name in ("plain", "jobs"))

@@ -94,7 +94,7 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
     expected = [(answer, "weights") for _, answer in now]
     assert len(adapters(all_in_one)) == 2
     assert answers(Memory(all_in_one), now) == expected
-    outcome = consolidate(memory, SETTINGS)
+    outcome = consolidate(memory, replace(SETTINGS, least=50))
     assert (outcome.facts, outcome.lessons) == (6, 3)
     if not outcome.lessons_kept:
         assert len(adapters(all_in_one)) == 1
@@ -314,7 +314,7 @@ def test_a_memory_that_is_moved_meanwhile_is_not_made_anew(
             place.rename(away)
 
     with pytest.raises(HoldfastError, match="was moved or removed"):
-        consolidate(Memory(place), SETTINGS, report)
+        consolidate(Memory(place), replace(SETTINGS, least=3, visits=1), report)
     assert not place.exists() and (away / "memory.json").is_file()
 
 
