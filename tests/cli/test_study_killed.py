@@ -122,7 +122,8 @@ def test_a_laptop_needs_no_cluster_and_ctrl_c_ends_all_that_was_started(
     recipe: Path, tmp_path: Path
 ) -> None:
     mark = uuid.uuid4().hex
-    process = begun(recipe, tmp_path, "--executor", "ray", tasks=1, **{MARK: mark})
+    options = ("--executor", "ray", "--workers", "1")
+    process = begun(recipe, tmp_path, *options, tasks=1, **{MARK: mark})
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.poll() == 130
