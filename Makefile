@@ -11,6 +11,7 @@ LOWEST := .venv-lowest
 # Those that need no optional library but bitsandbytes.
 CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning model results trajectory)
 PYTEST_ARGS ?=
+unexport PYTHONDONTWRITEBYTECODE
 SPHINX_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -29,7 +30,8 @@ help:
 	@echo "make bench   a training step and sampling beside the plain reference, in two minutes"
 	@echo "make clean   remove what was built, .venv included"
 
-# Not compiled: most modules are never imported, and those that are get compiled then. Half of the time.
+# Not compiled: most modules are never imported, and those that are get compiled then. Half of the
+# time; an import takes three times as long where Python is told to write no bytecode.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "holdfast needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.12" >&2; \
