@@ -1,9 +1,9 @@
-"""The whole method without abstractions: transformers, PEFT and torch.
+"""One of the paper's methods without abstractions: transformers, PEFT and torch.
 
 A model learns one task after another. Four things keep what it knew (``si_sd_replay_merge`` in the
 paper): it replays what it writes itself, it is distilled from the model before the task on the
 task's own sequences, coordinates that mattered resist, and every task has fresh low-rank factors
-that are merged at its end.
+that are merged at its end. There is no replay token and no warm-up here, which `holdfast run` has.
 
     python examples/loop.py PATH_OF_A_MODEL        # `holdfast fetch smollm2` prints one
 """
@@ -51,14 +51,14 @@ def predictions(model, sequences):
 
 
 @torch.no_grad()
-def ask(model, sequences):
+def teacher_logits(model, sequences):
     """The logits of the model as it is, one tensor a sequence: the teacher's."""
     model.eval()
     return [predictions(model, [one])[0] for one in sequences]
 
 
 @torch.no_grad()
-def write(model, tokenizer):
+def sample_replay(model, tokenizer):
     """Sequences that the model writes from its first token on.  eq. app-replay-generate."""
     model.eval()
     first = tokenizer.bos_token_id or tokenizer.eos_token_id
@@ -72,13 +72,13 @@ def write(model, tokenizer):
         max_new_tokens=LENGTH,
         pad_token_id=tokenizer.eos_token_id,
     )
-    written = []
+    samples = []
     for row in drawn.tolist():
         text = row[1:]
         end = text.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in text else LENGTH
         if end:
-            written.append([first, *text[:end]])
-    return written
+            samples.append([first, *text[:end]])
+    return samples
 
 
 def divergence(teacher, student, temperature):
@@ -89,62 +89,67 @@ def divergence(teacher, student, temperature):
 
 def trainable(model):
     """The coordinates: lora_A [r, d_in] and lora_B [d_out, r] of every adapted layer."""
-    return {name: one for name, one in model.named_parameters() if one.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
 
-def learn(model, sequences, written, memory):
-    """One task.  memory: SI's importance and reference, None before the first; returns the new.
+def learn(model, sequences, samples, si_state):
+    """One task.  si_state: SI's importance and reference, None before the first; returns the new.
 
     Source: alg. replay, alg. weight-anchors, alg. app-task-boundary.
     """
     factors = trainable(model)
-    start = {name: one.detach().clone() for name, one in factors.items()}
-    path = {name: torch.zeros_like(one) for name, one in factors.items()}
+    start = {name: parameter.detach().clone() for name, parameter in factors.items()}
+    path = {name: torch.zeros_like(parameter) for name, parameter in factors.items()}
     # The student before its first step is the previous model, so it is asked once, here.
-    task_teacher, replay_teacher = ask(model, sequences), ask(model, written)
+    task_teacher, replay_teacher = teacher_logits(model, sequences), teacher_logits(model, samples)
     optimizer = torch.optim.AdamW(factors.values(), lr=RATE, weight_decay=0.01)
     turn = 0
     model.train()
     for _ in range(EPOCHS):
         order = torch.randperm(len(sequences)).tolist()
-        for place in range(0, len(order), BATCH):
-            chosen = order[place : place + BATCH]
+        for begin in range(0, len(order), BATCH):
+            chosen = order[begin : begin + BATCH]
             logits, targets = predictions(model, [sequences[i] for i in chosen])
-            fit, rest = F.cross_entropy(logits, targets), 0.0
-            if memory is not None:
+            fit, penalty = F.cross_entropy(logits, targets), 0.0
+            if si_state is not None:
                 teacher = torch.cat([task_teacher[i] for i in chosen])
-                rest = DISTIL * divergence(teacher, logits, DISTIL_TEMPERATURE)
-                for name, one in factors.items():  # eq. app-si-penalty
-                    moved = (one - memory["reference"][name]).square()
-                    rest = rest + SI * (memory["importance"][name] * moved).sum()
-            if written:
-                again = [(turn + i) % len(written) for i in range(BATCH)]
+                penalty = DISTIL * divergence(teacher, logits, DISTIL_TEMPERATURE)
+                for name, parameter in factors.items():  # eq. app-si-penalty
+                    moved = (parameter - si_state["reference"][name]).square()
+                    penalty = penalty + SI * (si_state["importance"][name] * moved).sum()
+            if samples:
+                again = [(turn + i) % len(samples) for i in range(BATCH)]
                 turn += BATCH
-                student, _ = predictions(model, [written[i] for i in again])
+                student, _ = predictions(model, [samples[i] for i in again])
                 teacher = torch.cat([replay_teacher[i] for i in again])
                 replay = divergence(teacher, student, REPLAY_TEMPERATURE)
                 fit = (1 - REPLAY) * fit + REPLAY * replay  # eq. app-fit
             gradient = torch.autograd.grad(fit, list(factors.values()), retain_graph=True)
-            (fit + rest).backward()  # eq. app-objective
+            (fit + penalty).backward()  # eq. app-objective
             torch.nn.utils.clip_grad_norm_(factors.values(), CLIP)
-            before = {name: one.detach().clone() for name, one in factors.items()}
+            before = {name: parameter.detach().clone() for name, parameter in factors.items()}
             optimizer.step()
             optimizer.zero_grad()
-            for (name, one), slope in zip(factors.items(), gradient, strict=True):
-                path[name] -= slope * (one.detach() - before[name])  # eq. app-si-path
+            for (name, parameter), slope in zip(factors.items(), gradient, strict=True):
+                path[name] -= slope * (parameter.detach() - before[name])  # eq. app-si-path
     importance = {}
-    for name, one in factors.items():  # eq. app-si-consolidate
-        moved = (one.detach() - start[name]).square()
+    for name, parameter in factors.items():  # eq. app-si-consolidate
+        moved = (parameter.detach() - start[name]).square()
         importance[name] = path[name].clamp(min=0) / (moved + DAMPING)
-        if memory is not None:
-            importance[name] += memory["importance"][name]
-    reference = {name: one.detach().clone() for name, one in factors.items()}
+        if si_state is not None:
+            importance[name] += si_state["importance"][name]
+    reference = {name: parameter.detach().clone() for name, parameter in factors.items()}
     return {"importance": importance, "reference": reference}
 
 
 @torch.no_grad()
 def merge(model):
-    """Add every update to its matrix, then begin new factors with B = 0.  eq. app-merge."""
+    """Add every update to its matrix, then begin new factors with B = 0.  eq. app-merge.
+
+    SI keeps its importance and reference: a coordinate keeps its place (app:coordinate-compat).
+    """
     for layer in model.modules():
         if "default" in getattr(layer, "lora_A", {}):
             A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
@@ -172,17 +177,17 @@ def recall(model, tokenizer, task):
     return right
 
 
-def main(place):
+def main(model_path):
     torch.manual_seed(42)
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    base = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    base = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     model = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules=targets))
-    memory = None
+    si_state = None
     for number, task in enumerate(TASKS, start=1):
         sequences = [encode(tokenizer, question, answer) for question, answer in task]
-        written = write(model, tokenizer) if memory is not None else []
-        memory = learn(model, sequences, written, memory)
+        samples = sample_replay(model, tokenizer) if si_state is not None else []
+        si_state = learn(model, sequences, samples, si_state)
         merge(model)
         row = [recall(model, tokenizer, earlier) for earlier in TASKS[:number]]
         print(

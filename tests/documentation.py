@@ -51,8 +51,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast demo": ("minutes",),  # run by .ci/run
         "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
         "holdfast run demo --out runs/demo": ("minutes",),
-        "holdfast run demo method=sd_merge seed=42 --out runs/sd_merge": ("minutes",),
-        "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
+        "holdfast run demo method=sd_merge seed=42 --out runs/seed42": ("minutes",),
+        "holdfast run demo stream.name=lighthouse.jsonl --out runs/lighthouse": ("minutes",),
         "holdfast run demo stream.name=streams/llm_qa --out runs/llm_qa": ("minutes",),
         f"{PAPER} stream real-qa --data-root sources --tasks 20 --items 50"
         " --out streams/real_qa": (
@@ -74,8 +74,9 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo --out runs/first --tasks 5": ("minutes",),
         "holdfast run demo --out runs/first": ("minutes",),
         "holdfast run demo method=vanilla --out runs/vanilla": ("minutes",),
-        "holdfast run demo method=si_sd_replay_merge --out runs/composed": ("minutes",),
-        "holdfast run facts.yaml --out runs/facts": ("minutes",),  # learned by test_docs.py
+        "holdfast run demo method=si_sd_replay_merge si.strength=0.1 sd.strength=0.1"
+        " --out runs/composed": ("minutes",),
+        "holdfast run facts.yaml --out runs/tutorial_facts": ("minutes",),  # by test_docs.py
     },
     "docs/memory.md": {
         "holdfast learn memory facts.csv": ("minutes",),
@@ -88,6 +89,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
             "minutes",
         ),
         'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
+        'holdfast learn other "Who winds the clock of Ostra?" "Pia Lund"': ("minutes",),
         "holdfast merge memory other both": ("minutes",),
         "holdfast push memory me/village": ("hub",),
         "holdfast pull me/village village": ("hub",),
@@ -185,7 +187,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/export.md": {
         'holdfast export runs/demo exports/before --to hf --before 9': ("minutes",),
         "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
-        "holdfast export runs/vanilla exports/vanilla --to gguf": ("minutes",),
+        "holdfast export runs/smollm2_vanilla exports/smollm2_vanilla --to gguf": ("minutes",),
     },
     # Run by tests/trajectory/test_several_processes.py.
     "docs/how-to/several-gpus.md": {
@@ -217,8 +219,8 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "docs/how-to/real-model.md": {  # with one item a task run by tests/model
         "holdfast run smollm2 method=vanilla template.form=chat --out runs/chat"
         " --tasks 2": ("minutes",),
-        "holdfast run smollm2 method=vanilla --out runs/vanilla --tasks 2": ("minutes",),
-        "holdfast run smollm2 --out runs/replay_merge --tasks 2": ("minutes",),
+        "holdfast run smollm2 method=vanilla --out runs/smollm2_vanilla --tasks 2": ("minutes",),
+        "holdfast run smollm2 --out runs/smollm2_replay_merge --tasks 2": ("minutes",),
     },
     "docs/how-to/evaluate.md": {  # run by tests/memory and tests/benchmarks
         "holdfast evaluate memory --limit 20": ("minutes",),

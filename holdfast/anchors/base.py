@@ -2,8 +2,8 @@
 
 An anchor sees no loop and no model. Whoever trains, this package's loop, somebody's Trainer or a
 bare script, calls the same four functions in the order of alg. app-task-boundary: ``begin`` a task,
-a ``loss`` in every step, ``after_step``, and ``end`` of the task. Each gets the state that the one
-before returned.
+a ``loss`` in every step, ``after_step`` where an anchor needs ``fit_gradient``, and ``end`` of the
+task. Each gets the state that the one before returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Needs:
     general text; updates: the change of every map as factors; teacher: the
     previous model's states on the current task's sequences; general: minibatches of general text
     from the first task on, with the untouched model's states; fit_gradient: the unclipped gradient
-    of the fit term.
+    of the fit term, and calls of ``after_step``.
     Of reference points, which keep examples: stored: replay minibatches hold so many stored
     items of earlier tasks; joint: every task is trained together with all earlier ones.
     """
@@ -184,7 +184,7 @@ class Anchor(ABC):
         return None
 
     def after_step(self, state: State, change: Change) -> State:
-        """The optimiser has made a step."""
+        """The optimiser has made a step. Called if an anchor of the method needs fit_gradient."""
         return state
 
     def end(self, state: State, end: TaskEnd) -> State:

@@ -1,7 +1,7 @@
 """Curvature anchor: the past as one quadratic form in dense coordinates.
 
 On any sequences the Fisher information of every adapted map is nearly ``S (x) G`` (see
-:mod:`holdfast.backbone.curvature`). So the divergence of the student from the model before the
+:mod:`holdfast.model.curvature`). So the divergence of the student from the model before the
 task, per token, is to second order and without what several maps do together
 
     1/2 sum over maps of tr(G dW S dW^T),    dW = rho (B A - B_0 A_0).
@@ -51,12 +51,11 @@ class KroneckerFisher(Anchor):
         are a state of constant size. written: samples of the previous model before each task; no
         state is kept between tasks.
 
-        strength: of the term; at 1 it is the divergence itself, per token. per_item: multiply it by
-        the number of learned items and general sequences over the number of new items; strength is
-        then the weight of one earlier item against one new item of as many tokens, as in Bayes'
-        rule. max_items: the
-        most learned items that count; beyond it the means are exponential averages, in which older
-        items fade (general text does not).
+        strength: of the term, which is the divergence per token. per_item: multiply it by the
+        number of learned items and general sequences over the number of new items; strength is then
+        the weight of one earlier item against one new item of as many tokens, as in Bayes' rule.
+        max_items: the most learned items that count; beyond it the means are exponential averages,
+        in which older items fade (general text does not).
         """
 
         source: Literal["own", "written"] = "own"
@@ -64,6 +63,7 @@ class KroneckerFisher(Anchor):
         per_item: bool = True
         max_items: int | None = Field(None, ge=1)
 
+    # Of the class: general text before the first task; of an anchor: samples before every task.
     needs = Needs(curvature=True, updates=True)
 
     def __init__(self, config: KroneckerFisher.Config) -> None:

@@ -1,8 +1,8 @@
 """Data anchor: unconditional generative replay.
 
-Before every task but the first, sequences are sampled from the previous model, from the seed token
-alone. They are distilled during the task: the student matches the previous model's whole next-token
-distribution on them. They are discarded after the task.
+Before every task but the first, sequences are sampled from the previous model, from the replay
+token alone. They are distilled during the task: the student matches the previous model's whole
+next-token distribution on them. They are discarded after the task.
 Source: app:data-anchor.
 """
 

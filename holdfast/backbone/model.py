@@ -234,7 +234,7 @@ class Backbone:
         minibatch draw masks of their own.
         """
         self._check_mode()
-        shared = any(batch.share is not None for batch in batches)
+        shared = any(batch.shard is not None for batch in batches)
         graph = []
         for place, batch in enumerate(batches):
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -263,7 +263,7 @@ class Backbone:
         return text
 
     def add_replay_token(self) -> int:
-        """Add the seed token s, its rows the mean of the original vocabulary's; return its id.
+        """Add the replay token s, its rows the mean of the original vocabulary's; return its id.
 
         The input row, and the output row when it is untied, are set once and stay frozen. On a
         model that already has the token nothing changes.

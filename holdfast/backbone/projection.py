@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.backbone.sequences import Share
+from holdfast.backbone.sequences import BatchShard
 from holdfast.core.processes import all_reduce_
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
@@ -78,7 +78,7 @@ class TokenLogits:
 class Projection:
     """The n predicted tokens of one minibatch, to average token losses over.
 
-    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n]; share: of which
+    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n]; shard: of which
     minibatch they are one process's part, whose means are then those of all its tokens.
     """
 
@@ -89,14 +89,14 @@ class Projection:
         teacher_hidden: Tensor | None,
         targets: Tensor,
         logits_at_once: int | None = None,
-        share: Share | None = None,
+        shard: BatchShard | None = None,
     ) -> None:
         self._backbone = backbone
         self._hidden = hidden
         self._teacher_hidden = teacher_hidden
         self._targets = targets
-        self._share = share
-        self.tokens = len(targets) if share is None else share.tokens()
+        self._shard = shard
+        self.tokens = len(targets) if shard is None else shard.tokens()
         vocabulary = int(backbone.head.weight.shape[0])
         self._chunk = tokens_at_once(hidden.device.type, vocabulary, logits_at_once)
 
@@ -116,23 +116,23 @@ class Projection:
         if len(self._targets) <= self._chunk:
             each = loss(self._all_tokens)
             each = each if weights is None else weights * each
-            if self._share is None:
+            if self._shard is None:
                 return each.mean()
             mean: Tensor = each.sum() / self.tokens
         else:
             mean = _ChunkedMean.apply(self._hidden, self, loss, weights)  # type: ignore[no-untyped-call]
-        if self._share is not None:
-            mean = _OverAll.apply(mean, self._share.counted)  # type: ignore[no-untyped-call]
+        if self._shard is not None:
+            mean = _OverAll.apply(mean, self._shard.counted)  # type: ignore[no-untyped-call]
         return mean
 
     def mean_of(self, values: Tensor, chosen: Tensor | None = None) -> Tensor:
         """The mean of values [n] of the tokens, constants, or of the ``chosen``, [n] bool."""
-        if self._share is None:
+        if self._shard is None:
             return values.mean() if chosen is None else values[chosen].mean()
         if chosen is not None:
             values = values[chosen]
         both = torch.stack([values.sum(), values.new_tensor(len(values))])
-        both = all_reduce_(both if self._share.counted else torch.zeros_like(both))
+        both = all_reduce_(both if self._shard.counted else torch.zeros_like(both))
         return both[0] / both[1]
 
     def only(self, chosen: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class ForwardPass:
         self.states = tuple(one.detach().requires_grad_() for one in graph)
         self._graph = graph
         self._parameters = parameters
-        self._shared = shared
+        self._shardd = shared
 
     def gradient(self, loss: Tensor, *, again: bool = False) -> dict[str, Tensor]:
         """The gradient of a scalar in every parameter; again: another loss follows.
@@ -242,7 +242,7 @@ class ForwardPass:
             through = torch.autograd.grad(
                 outputs, leaves, slopes, retain_graph=again, allow_unused=True
             )
-        if self._shared:
+        if self._shardd:
             through = [
                 all_reduce_(torch.zeros_like(leaf) if one is None else one)
                 for leaf, one in zip(leaves, through, strict=True)

@@ -14,7 +14,7 @@ from holdfast.core.processes import rank_indices, world_size
 
 
 @dataclass(frozen=True)
-class Share:
+class BatchShard:
     """The sequences of a minibatch that one of several processes computes.
 
     lengths: rows of every sequence of the minibatch; chosen: the places of its own among them;
@@ -27,8 +27,8 @@ class Share:
     counted: bool
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Share | None:
-        """The share of this process in sequences of so many rows; None for a process alone."""
+    def of(cls, lengths: Sequence[int]) -> BatchShard | None:
+        """The part of this process in sequences of so many rows; None for a process alone."""
         if world_size() == 1:
             return None
         chosen = rank_indices(len(lengths))
@@ -50,7 +50,7 @@ class Batch:
     The last token of a sequence predicts nothing and is no input.
     inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], each
     row's index in the flat grid [sequences x longest], None when they fill it; lengths: rows of
-    each sequence, n in sum; share: of which minibatch they are one process's part, if of one.
+    each sequence, n in sum; shard: of which minibatch they are one process's part, if of one.
     """
 
     inputs: Tensor
@@ -58,7 +58,7 @@ class Batch:
     positions: Tensor
     places: Tensor | None
     lengths: Sequence[int]
-    share: Share | None = None
+    shard: BatchShard | None = None
 
     @cached_property
     def longest(self) -> int:
@@ -92,11 +92,11 @@ class Batch:
 
 
 def collate(
-    sequences: Sequence[Sequence[int]], device: torch.device, share: Share | None = None
+    sequences: Sequence[Sequence[int]], device: torch.device, shard: BatchShard | None = None
 ) -> Batch:
     """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft.
 
-    share: of which minibatch these are one process's part.
+    shard: of which minibatch these are one process's part.
     """
     lengths = [len(one) - 1 for one in sequences]
     longest = max(lengths)
@@ -111,7 +111,7 @@ def collate(
     )
     inputs, targets, positions, places = sent(host, device)
     full = len(inputs) == len(lengths) * longest
-    return Batch(inputs, targets, positions, None if full else places, lengths, share)
+    return Batch(inputs, targets, positions, None if full else places, lengths, shard)
 
 
 def batches_by_length(

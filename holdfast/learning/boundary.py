@@ -1,4 +1,4 @@
-"""The order of all operations around one task, which is defined only here.
+"""The order of all operations around one task of a run; ``Anchored`` has it for other loops.
 
 Source: alg. app-task-boundary.
 """
@@ -80,7 +80,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 def task_start(
     learner: Learner, task: int, lesson: Lesson, past: Past, watch: Stopwatch
 ) -> TaskStart:
-    """What anchors are told before a task, when the allocation rule has begun it."""
+    """The view of a task that anchors begin with, when the allocation rule has begun it."""
     positions = partial(learner.positions_on, past.general, "positions", ())
     return TaskStart(
         task,

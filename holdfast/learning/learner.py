@@ -16,7 +16,7 @@ from holdfast.anchors.replay import GenerativeReplay
 from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import ForwardPass, Projection, token_cross_entropy
-from holdfast.backbone.sequences import Share, collate
+from holdfast.backbone.sequences import BatchShard, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.model.curvature import KroneckerFactors, Positions
@@ -58,12 +58,12 @@ class Lesson:
 class Part:
     """One minibatch of a step, and the previous model's states [n, d] on it, if needed.
 
-    share: where several processes compute a minibatch, which of its sequences these are.
+    shard: where several processes compute a minibatch, which of its sequences these are.
     """
 
     sequences: Sequences
     teacher_states: Tensor | None
-    share: Share | None = None
+    shard: BatchShard | None = None
 
 
 class Learner:
@@ -146,7 +146,7 @@ class Learner:
         return any(anchor.needs.teacher for _, anchor in self.anchors)
 
     @property
-    def needs_path(self) -> bool:
+    def needs_fit_gradient(self) -> bool:
         """Whether an anchor needs the gradient of the fit term alone."""
         return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
 
@@ -215,10 +215,10 @@ class Learner:
         mask_seeds: of each part's dropout masks. The pass gives the losses' gradients.
         """
         device = self.backbone.device
-        batches = [collate(part.sequences, device, part.share) for part in parts]
+        batches = [collate(part.sequences, device, part.shard) for part in parts]
         passed = self.backbone.forward_pass(*batches, mask_seeds=mask_seeds)
         return passed, [
-            Projection(self.backbone, hidden, part.teacher_states, batch.targets, share=part.share)
+            Projection(self.backbone, hidden, part.teacher_states, batch.targets, shard=part.shard)
             for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
         ]
 

@@ -17,13 +17,13 @@ from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 
 @dataclass(frozen=True)
 class Terms:
-    """path: the term whose gradient SI records; rest: weighted sum of the others, None if none.
+    """fit: the term whose gradient SI records; rest: weighted sum of the others, None if none.
 
     Their sum is the objective without the allocation rule's penalties.
     values: each term by name, unweighted and detached.
     """
 
-    path: Tensor
+    fit: Tensor
     rest: Tensor | None
     values: dict[str, Tensor]
 
@@ -60,7 +60,7 @@ def minibatch_terms(
     weighted current-task loss.
     Source: eq. app-fit, eq. app-objective.
     """
-    path, values = _current(step, weights)
+    fit, values = _current(step, weights)
     others: list[Tensor] = []
     for name, anchor in anchors:
         loss = anchor.loss(states[name], step)
@@ -70,12 +70,12 @@ def minibatch_terms(
         elif step.replay is not None:
             weighted = weights.replay * loss
             if replay_counts_for_path:
-                path = path + weighted
+                fit = fit + weighted
             else:
                 others.append(weighted)
     differentiable = [term for term in others if term.requires_grad]
     rest = sum(differentiable[1:], differentiable[0]) if differentiable else None
-    return Terms(path, rest, values)
+    return Terms(fit, rest, values)
 
 
 def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:

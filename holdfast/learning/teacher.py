@@ -48,7 +48,7 @@ def replay_set(
     keep_stop: bool,
     stops: int = 1,
 ) -> list[list[int]]:
-    """Sample sequences of the previous model from the seed token; empty ones are dropped.
+    """Sample sequences of the previous model from the replay token; empty ones are dropped.
 
     keep_stop: whether a sequence keeps its stop token, and so a loss on it (true when the template
     trains on it); stops: at which stop token it ends. Sequences are the sampled tokens; text is

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import Change, Step, Tree, Update
 from holdfast.anchors.updates import updates_since
-from holdfast.backbone.sequences import Share, TokenStates
+from holdfast.backbone.sequences import BatchShard, TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_
 from holdfast.core.seeding import derive, generator
@@ -57,8 +57,9 @@ def optimise(
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
-    With ``optim.acquired`` training ends once the least number of epochs is done and the latest
-    epoch reached that accuracy on the task's answer tokens.
+    With ``optim.acquired`` epochs follow the least number of them until the latest one reached that
+    accuracy on the task's answer tokens, or as many are done as ``optim.max_steps`` allows.
+    ``optim.cooldown`` epochs follow in any case.
     Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
     Source: alg. weight-anchors, alg. replay.
     """
@@ -68,19 +69,19 @@ def optimise(
     in_epoch = settings.steps_in_epoch(count)
     parameters = learner.workspace.parameters()
     optimizer = TaskOptimizer(parameters.values(), settings, least * in_epoch)
-    step = _Step(learner, task, lesson, past, optimizer)
+    trainer = _TaskTrainer(learner, task, lesson, past, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0
 
     def learn_epoch() -> None:
         nonlocal taken
         epoch, values = len(epochs), []
-        for window in _windows(step.minibatches(epoch), settings):
-            terms = step.take(window)
+        for window in _windows(trainer.minibatches(epoch), settings):
+            terms = trainer.optimiser_step(window)
             values += terms
             taken += 1
             progress.optimised(
-                OptimiserStep(task, taken, terms, optimizer.rate, step.gradient_norm)
+                OptimiserStep(task, taken, terms, optimizer.rate, trainer.gradient_norm)
             )
             # The total is not known with ``acquired``: show the least, then one more epoch each.
             total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
@@ -161,10 +162,10 @@ def _windows(
 
 
 def _part(sequences: Sequences, states: TokenStates | None, minibatch: list[int]) -> Part:
-    share = Share.of([len(sequences[index]) - 1 for index in minibatch])
-    chosen = minibatch if share is None else share.of_minibatch(minibatch)
+    shard = BatchShard.of([len(sequences[index]) - 1 for index in minibatch])
+    chosen = minibatch if shard is None else shard.of_minibatch(minibatch)
     known = None if states is None else states.rows(chosen)
-    return Part([sequences[index] for index in chosen], known, share)
+    return Part([sequences[index] for index in chosen], known, shard)
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
@@ -186,10 +187,10 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
     return Weights(questions, balance.answers or questions, replay, answers_alone=alone)
 
 
-def warmup_steps(steps: int, share: float) -> int:
-    """Warm-up steps among a task's ``steps``: ``max(1, floor(share * steps))``."""
+def warmup_steps(steps: int, fraction: float) -> int:
+    """Warm-up steps among a task's ``steps``: ``max(1, floor(fraction * steps))``."""
     # The small term undoes rounding, so that 0.05 of 100 steps is 5 and never 4.
-    return max(1, int(share * steps + 1e-9))
+    return max(1, int(fraction * steps + 1e-9))
 
 
 class TaskOptimizer:
@@ -199,7 +200,7 @@ class TaskOptimizer:
     """
 
     def __init__(self, parameters: Iterable[Tensor], config: Optimisation, steps: int) -> None:
-        """steps: of the whole task, of which the first share warms up."""
+        """steps: of the least number of epochs, by which the warm-up is counted."""
         self._config = config
         self._warmup = warmup_steps(steps, config.warmup)
         self._taken = 0
@@ -225,7 +226,7 @@ class TaskOptimizer:
         self._adamw.step()
 
 
-class _Step:
+class _TaskTrainer:
     """Takes one optimiser step for each accumulation window of a task."""
 
     def __init__(
@@ -243,9 +244,9 @@ class _Step:
         self._general = learner.general()
         self._weights = weights_of(learner, task, lesson, past)
         settings = learner.config
-        told_apart = (settings.balance.answers, settings.optim.acquired) != (None, None)
-        told_apart = told_apart or self._weights.answers_alone
-        self._is_answer = lesson.is_answer() if told_apart else None
+        masked = (settings.balance.answers, settings.optim.acquired) != (None, None)
+        masked = masked or self._weights.answers_alone
+        self._is_answer = lesson.is_answer() if masked else None
         self._updates: Callable[[], dict[str, Update]] = dict
         if learner.needs_updates:
             self._updates = updates_since(learner.workspace.copied(), learner.workspace)
@@ -271,29 +272,32 @@ class _Step:
         current = current_minibatches(seed, self._task, epoch, len(self._sequences), size)
         yield from map(Minibatches, current, replay, general)
 
-    def take(self, window: Sequence[Minibatches]) -> list[dict[str, Tensor]]:
+    def optimiser_step(self, window: Sequence[Minibatches]) -> list[dict[str, Tensor]]:
         """Accumulate the gradient of a window, clip it, update; return the terms' values."""
         workspace, rule = self._learner.workspace, self._learner.allocation
         state = self._learner.allocation_state
-        values, whole, path = [], _Sum(), _Sum()
+        values, whole, fit = [], _Sum(), _Sum()
         for minibatches in window:
-            terms, of_path, of_rest = self._gradients(minibatches)
-            path.add(of_path, 1 / len(window))
-            whole.add(of_path, 1 / len(window))
-            whole.add(of_rest, 1 / len(window))
+            terms, fit_gradient, rest_gradient = self._gradients(minibatches)
+            fit.add(fit_gradient, 1 / len(window))
+            whole.add(fit_gradient, 1 / len(window))
+            whole.add(rest_gradient, 1 / len(window))
             values.append(terms)
         penalty = rule.penalty(state, workspace)
         if penalty is not None and penalty.requires_grad:
             # Outside the accumulation: added once per step, undivided (app:olora).
             parameters = workspace.parameters()
-            found: Sequence[Tensor | None] = torch.autograd.grad(
+            penalty_gradients: Sequence[Tensor | None] = torch.autograd.grad(
                 penalty, list(parameters.values()), allow_unused=True
             )
-            whole.add({n: g for n, g in zip(parameters, found, strict=True) if g is not None}, 1)
+            whole.add(
+                {n: g for n, g in zip(parameters, penalty_gradients, strict=True) if g is not None},
+                1,
+            )
         for name, parameter in workspace.parameters().items():
             parameter.grad = whole.tree[name]
         rule.adjust_gradient(state, workspace)
-        self._update(path.tree)
+        self._update(fit.tree)
         return values
 
     def _gradients(self, chosen: Minibatches) -> tuple[dict[str, Tensor], Tree, Tree]:
@@ -325,36 +329,38 @@ class _Step:
                 ),
                 learner.anchors,
                 learner.states,
-                self._weighing(chosen.current, parts["dropout"].share),
+                self._weighing(chosen.current, parts["dropout"].shard),
                 replay_counts_for_path=learner.allocation.replay_counts_for_path,
             )
             if terms.rest is None:
-                return terms.values, passed.gradient(terms.path), {}
-            if not learner.needs_path:
-                return terms.values, passed.gradient(terms.path + terms.rest), {}
-            path = passed.gradient(terms.path, again=True)
-            return terms.values, path, passed.gradient(terms.rest)
+                return terms.values, passed.gradient(terms.fit), {}
+            if not learner.needs_fit_gradient:
+                return terms.values, passed.gradient(terms.fit + terms.rest), {}
+            fit_gradient = passed.gradient(terms.fit, again=True)
+            return terms.values, fit_gradient, passed.gradient(terms.rest)
 
-    def _weighing(self, minibatch: list[int], share: Share | None) -> Weights:
+    def _weighing(self, minibatch: list[int], shard: BatchShard | None) -> Weights:
         if self._is_answer is None:
             return self._weights
-        own = minibatch if share is None else share.of_minibatch(minibatch)
-        chosen = torch.cat([self._is_answer[index] for index in own])
+        indices = minibatch if shard is None else shard.of_minibatch(minibatch)
+        chosen = torch.cat([self._is_answer[index] for index in indices])
         device = self._learner.backbone.device
         return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
 
-    def _update(self, path: Tree) -> None:
+    def _update(self, fit_gradient: Tree) -> None:
         """Clip the complete gradient, step, and report the step to anchors if any needs it."""
         learner = self._learner
         parameters = learner.workspace.parameters()
         clip = learner.config.optim.clip
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
-        if not learner.needs_path:
+        if not learner.needs_fit_gradient:
             self._optimizer.step()
             return
         before = learner.workspace.copied()
         self._optimizer.step()
-        change = Change(path, before, {name: one.detach() for name, one in parameters.items()})
+        change = Change(
+            fit_gradient, before, {name: one.detach() for name, one in parameters.items()}
+        )
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.after_step(learner.states[name], change)
 

@@ -162,9 +162,9 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
             passed, (projection,) = learner.project(Part(sequences, None))
             step = Step(learner.workspace.parameters(), projection, None, {}, None)
             composed = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
-            found = passed.gradient(composed.path)
+            found = passed.gradient(composed.fit)
         half = 0.5 * sum(losses) / sum(counts)
-        assert float(composed.path.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
+        assert float(composed.fit.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
         factors = learner.workspace.parameters()
         wanted = torch.autograd.grad(half, list(factors.values()), retain_graph=True)
         for name, one in zip(factors, wanted, strict=True):

@@ -69,7 +69,7 @@ def test_with_a_replay_minibatch(counts: bool) -> None:
         step, anchors(), STATES, Weights(1 - W, 1 - W, W), replay_counts_for_path=counts
     )
     current, replay, penalty = (1 - W) * sft, W * (2 * at).sum(), 5 * at.square().sum()
-    assert_same(terms.path, current + replay if counts else current, at)
+    assert_same(terms.fit, current + replay if counts else current, at)
     assert_same(terms.rest, penalty if counts else penalty + replay, at)
     assert terms.values["sft"].item() == pytest.approx(sft.item())
     assert terms.values["replay"].item() == pytest.approx((2 * at).sum().item())
@@ -81,7 +81,7 @@ def test_with_a_replay_minibatch(counts: bool) -> None:
 def test_without_one_the_current_loss_has_its_whole_weight(counts: bool) -> None:
     step, at, sft = view(with_replay=False)
     terms = minibatch_terms(step, anchors(), STATES, Weights(), replay_counts_for_path=counts)
-    assert_same(terms.path, sft, at)
+    assert_same(terms.fit, sft, at)
     assert_same(terms.rest, 5 * at.square().sum(), at)
 
 
@@ -89,7 +89,7 @@ def test_nothing_else_to_minimise() -> None:
     step, at, sft = view(with_replay=False)
     terms = minibatch_terms(step, anchors()[2:], STATES, Weights(), replay_counts_for_path=True)
     assert terms.rest is None
-    assert_same(terms.path, sft, at)
+    assert_same(terms.fit, sft, at)
     assert terms.values["nothing yet"].item() == 0.0
 
 
@@ -110,6 +110,6 @@ def test_questions_and_answers_weigh_differently(at_once: int | None) -> None:
     terms = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
     each = F.cross_entropy(logits, targets, reduction="none")
     by_hand = (0.1 * each[:3].sum() + 0.7 * each[3:].sum()) / 5
-    assert_same(terms.path, by_hand, at)
+    assert_same(terms.fit, by_hand, at)
     assert terms.values["sft"].item() == pytest.approx(each.mean().item())
     assert terms.values["acquired"].item() == 0.5

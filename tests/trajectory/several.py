@@ -20,7 +20,7 @@ import pytest
 
 from holdfast import HoldfastError, RunConfig, Trajectory
 from holdfast.backbone import projection
-from holdfast.backbone.sequences import Share
+from holdfast.backbone.sequences import BatchShard
 from holdfast.core import processes
 from holdfast.core.errors import InUseError
 from holdfast.learning.training import TaskOptimizer
@@ -61,9 +61,9 @@ def learn(job: Job) -> Trajectory:
             alone = lambda self, graph, of, *, shared: begin(self, graph, of, shared=False)  # noqa: E731
             patch.setattr(projection.ForwardPass, "__init__", alone)
         if job.altered == "counting":
-            real = Share.of
+            real = BatchShard.of
             whole = classmethod(lambda cls, lengths: _counted(real(lengths)))
-            patch.setattr(Share, "of", whole)
+            patch.setattr(BatchShard, "of", whole)
         if job.altered == "chunks":
             patch.setitem(projection._LOGITS_AT_ONCE, "cpu", 257 * 5)
         if job.altered == "rounding":
@@ -84,8 +84,8 @@ def _rounding_by_rank(step: Callable[[TaskOptimizer], None]) -> Callable[[TaskOp
     return rounding
 
 
-def _counted(share: Share | None) -> Share | None:
-    return share and Share(share.lengths, share.chosen, counted=True)
+def _counted(share: BatchShard | None) -> BatchShard | None:
+    return share and BatchShard(share.lengths, share.chosen, counted=True)
 
 
 def environment(rank: int, port: int) -> dict[str, str]:

@@ -92,13 +92,13 @@ def test_what_diverged_is_not_committed(config, place, monkeypatch):
 
 
 def test_factors_that_the_last_step_lost_are_not_committed(config, place, monkeypatch):
-    update = training._Step._update
+    update = training._TaskTrainer._update
 
     def losing(self, path):
         update(self, path)
         next(iter(self._learner.workspace.parameters().values())).data[0, 0] = float("inf")
 
-    monkeypatch.setattr(training._Step, "_update", losing)
+    monkeypatch.setattr(training._TaskTrainer, "_update", losing)
     once = config(METHOD, **COPIES, optim={"epochs": 1, "batch_size": 64, "lr": 0.03})
     with pytest.raises(HoldfastError, match="task 1, epoch 1: the factors not finite"):
         Trajectory(once, place.with_name("other")).advance(1)
