@@ -13,7 +13,7 @@ Holdfast's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from holdfast.anchors.base import Anchor, Needs, State, Step, TaskStart, Text, unpacked
 from holdfast.anchors.divergences import DivergenceConfig
 from holdfast.backbone.sequences import TokenStates
+from holdfast.core.errors import HoldfastError
 
 
 class GeneralDistillation(Anchor):
@@ -67,6 +68,15 @@ class GeneralDistillation(Anchor):
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
         return unpacked(tensors, _PARTS, single=_PARTS)
+
+
+def refuse_no_text(sequences: Sequence[Sequence[int]]) -> None:
+    """Raise HoldfastError where the untouched model writes nothing but empty sequences."""
+    if not sequences:
+        raise HoldfastError(
+            "general: every text that the untouched model wrote is empty, so there is nothing to "
+            "hold it to; raise general.texts, or leave general out of the method"
+        )
 
 
 _PARTS = ("tokens", "lengths", "states")

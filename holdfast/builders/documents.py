@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 
@@ -29,7 +31,9 @@ _BESIDE = (
 )
 # Behind a full stop, a question or exclamation mark, before what may begin a sentence; not behind
 # an initial or a common abbreviation.
-_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[\w])", re.UNICODE)
+_END = re.compile(
+    r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]])|(?<=[.!?…][\"'”’)\]]{2}))\s+(?=[\"'“‘(\[]?[\w])"
+)
 _ABBREVIATED = re.compile(
     r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|vs|etc|e\.g|i\.e|cf|ca|approx|Fig|Vol|pp?))\.$"
 )
@@ -131,7 +135,10 @@ def _page(file: Path) -> str:
         raise HoldfastError(
             f'{file}: a page is read by beautifulsoup4; pip install "holdfast[documents]"'
         ) from None
-    page = BeautifulSoup(file.read_bytes(), "html.parser")
+    return _text_of(BeautifulSoup(file.read_bytes(), "html.parser"))
+
+
+def _text_of(page: Any) -> str:
     for element in page(_BESIDE):
         element.decompose()
     for element in page(["br"]):
@@ -139,19 +146,34 @@ def _page(file: Path) -> str:
     blocks = page(["p", "h1", "h2", "h3", "h4", "h5", "h6", "li", "td", "th", "dd", "dt", "div"])
     for element in blocks:
         element.append("\n\n")
-    return page.get_text()
+    return str(page.get_text())
 
 
 def _markdown(text: str) -> str:
-    """The text of a Markdown document without its marks and code blocks, a block to a paragraph."""
+    """The text of a Markdown document without its marks and code blocks, a block to a paragraph.
+
+    Of HTML in it the text too, where beautifulsoup4 is installed.
+    """
     from markdown_it import MarkdownIt
 
-    blocks = MarkdownIt("commonmark").enable("table").parse(text)
-    return "\n\n".join(
-        "".join(part.content or "\n" * (part.type == "softbreak") for part in block.children)
-        for block in blocks
-        if block.type == "inline" and block.children
-    )
+    paragraphs = []
+    for block in MarkdownIt("commonmark").enable("table").parse(text):
+        if block.type == "html_block" and find_spec("bs4"):
+            from bs4 import BeautifulSoup
+
+            paragraphs.append(_text_of(BeautifulSoup(block.content, "html.parser")))
+        elif block.type == "inline":
+            paragraphs.append("".join(map(_inline, block.children or ())))
+    return "\n\n".join(paragraphs)
+
+
+def _inline(part: Any) -> str:
+    """The text of a part of a paragraph; a tag has none."""
+    if part.type in ("softbreak", "hardbreak"):
+        return "\n"
+    if part.type == "html_inline":
+        return "\n" if part.content.lower().startswith("<br") else ""
+    return str(part.content)
 
 
 def _in_passages(text: str) -> Iterator[tuple[str, ...]]:

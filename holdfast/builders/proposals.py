@@ -28,7 +28,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.streams.answers import bare, folded, says
 
-_VERSION = 3  # of the prompts and of what is read from replies
+_VERSION = 4  # of the prompts and of what is read from replies
 _AT_ONCE = 8  # passages whose pairs are written and kept together
 _REPLY = 24  # tokens of an answer
 _ASKED = 5  # pairs of a passage at most, by a model that writes them
@@ -74,7 +74,11 @@ _NUMBER = (
     r"\d[\d.,:/]*\d|\d|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|"
     r"forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand)\b"
 )
-_ANSWER = re.compile(rf"(?P<name>{_NAME})|(?P<number>\b(?:{_NUMBER})(?:\s+[a-z][a-z]+s\b)?)")
+# No things that are counted, though they end in s.
+_NO_UNIT = "was|is|has|does|as|its|his|this|us|thus|plus|less|across|always|towards|perhaps"
+_ANSWER = re.compile(
+    rf"(?P<name>{_NAME})|(?P<number>\b(?:{_NUMBER})(?:\s+(?!(?:{_NO_UNIT})\b)[a-z][a-z]+s\b)?)"
+)
 _STANDS_FOR = re.compile(
     r"(?:It|He|She|They|Its|His|Her|Their|This|That|These|Those|There|Here|We|I|You|My|Our)\b"
 )

@@ -71,22 +71,31 @@ def forget(
 
 
 def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]:
-    """The questions of the facts of a batch, if one is named, that have every value."""
+    """The questions of the facts of a batch, if one is named, that have every value.
+
+    A fact that was corrected has the values of all its versions: the former answers are there yet.
+    """
+    from holdfast.streams.batches import fact_key
+
     facts = list(memory.facts)
+    versions: dict[str, list[Item]] = {}
+    for batch in memory.tasks:
+        for item in batch.items:
+            versions.setdefault(fact_key(item), []).append(item)
     if task is not None:
-        batch = next((one for one in memory.tasks if one.name == task), None)
-        if batch is None:
+        named = next((one for one in memory.tasks if one.name == task), None)
+        if named is None:
             raise HoldfastError(
                 f"--task: {memory.directory} has no batch {task!r:.60}; "
                 f"holdfast lessons {memory.directory} lists them"
             )
-        here = {item.question for item in batch.items}
+        here = {item.question for item in named.items}
         facts = [fact for fact in facts if fact.question in here]
     for text in where:
         key, equals, value = text.partition("=")
         if not equals:
             raise HoldfastError(f"--where {text!r:.60}: give KEY=VALUE, as in --where source=notes")
-        given = [_values(fact, key) for fact in facts]
+        given = [_values(versions[fact_key(fact)], key) for fact in facts]
         chosen = [fact for fact, values in zip(facts, given, strict=True) if value in values]
         if not chosen:
             raise HoldfastError(f"--where {text!r:.60}: no such fact; {_known(key, facts, given)}")
@@ -94,11 +103,14 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
     return [fact.question for fact in facts]
 
 
-def _values(fact: Item, key: str) -> set[str]:
-    """What a fact came with under a key, as text; of a list each."""
-    found = fact.id if key == "id" else fact.details.get(key)
-    several = found if isinstance(found, list) else [] if found is None else [found]
-    return {one if isinstance(one, str) else json.dumps(one) for one in several}
+def _values(versions: Sequence[Item], key: str) -> set[str]:
+    """What a fact's versions came with under a key, as text; of a list each."""
+    values = set()
+    for item in versions:
+        value = item.id if key == "id" else item.details.get(key)
+        several = value if isinstance(value, list) else [] if value is None else [value]
+        values |= {one if isinstance(one, str) else json.dumps(one) for one in several}
+    return values
 
 
 def _known(key: str, facts: Sequence[Item], given: Sequence[set[str]]) -> str:

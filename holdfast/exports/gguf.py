@@ -81,6 +81,8 @@ def _write(model: Any, tokenizer: Any, file: Path) -> None:
         raise _refusal(f"rotary embeddings of the kind {rope['rope_type']} are not written")
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         raise _refusal("attention within a sliding window is not written")
+    if config.hidden_act != "silu":
+        raise _refusal(f"the activation {config.hidden_act} is not written")
     splitting = _splitting(tokenizer)
     kept = model.dtype == torch.bfloat16
     writer = GGUFWriter(file, MODEL_ARCH_NAMES[arch])

@@ -29,7 +29,7 @@ from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson
 from holdfast.model.adapter import State, load_state, shape_like
-from holdfast.model.chat import ChatForm, chat_form
+from holdfast.model.chat import ChatForm, chat_form, with_one_date
 from holdfast.model.fetch import fetch
 from holdfast.model.load import load_model
 from holdfast.model.neurons import widen
@@ -65,6 +65,8 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             else:
                 model = _merged(model, state)
             model.save_pretrained(folder)
+            if tokenizer.chat_template:
+                tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
             tokenizer.save_pretrained(folder)
         text = _card(memory, to, str(out), found, form)
         (folder / "README.md").write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.anchors import Text
+from holdfast.anchors.general import refuse_no_text
 from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.sequences import TokenStates
@@ -63,6 +64,7 @@ def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]
 def text_before(anchored: Anchored, count: int) -> Text:
     """General text of the untouched model with its states."""
     sequences = general_text(anchored, 1, count)
+    refuse_no_text(sequences)
     states = anchored.reader.states_of(sequences)
     starts = list(accumulate((len(one) for one in states), initial=0))
     return Text(sequences, TokenStates(torch.cat(states), starts))

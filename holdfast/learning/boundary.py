@@ -10,6 +10,7 @@ from functools import cache, partial
 
 from holdfast.allocation.base import Closing, Opening
 from holdfast.anchors.base import TaskEnd, TaskStart, Text, Tree
+from holdfast.anchors.general import refuse_no_text
 from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.general_cache import first_general_text
@@ -152,6 +153,7 @@ def _text(learner: Learner, watch: Stopwatch, count: int) -> Text:
     """General text of the untouched model with its states."""
     with watch.phase("sampling"):
         sequences = first_general_text(learner, count)
+    refuse_no_text(sequences)
     with watch.phase("teacher"):
         return Text(sequences, states_of(learner.backbone, sequences))
 

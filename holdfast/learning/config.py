@@ -44,7 +44,7 @@ class Optimisation(Config):
 
     Not from the paper: min_steps, train more epochs until a task has had this many steps;
     acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
-    share of the task's answer tokens, up to max_steps; cooldown, then so many epochs more, in which
+    fraction of the task's answer tokens (a mean over minibatches), up to max_steps; cooldown, then so many epochs more, in which
     the rate falls linearly to 0.
     """
 
@@ -259,6 +259,8 @@ class RunConfig(Config):
             sections.add("sampling")
         if any(need.curvature for need in needs):
             sections.add("curvature")
+        elif any(need.positions for need in needs) and self.curvature != type(self.curvature)():
+            sections.add("curvature")  # left out at its defaults, which runs of before had
         chosen = {key: value for key, value in values.items() if key in sections}
         rules = known_allocations()
         plugins = {

@@ -173,7 +173,9 @@ class _Change:
     ) -> None:
         self._learner, self._updates, self._report = learner, updates, report
         # A tenth of a change is too small for half precision.
-        self._before = {name: one.clone() for name, one in learner.workspace.dense().items()}
+        device = learner.backbone.device  # masters may lie in the host's memory
+        dense = learner.workspace.dense().items()
+        self._before = {name: one.to(device, copy=True) for name, one in dense}
         learner.backbone.model.to(torch.promote_types(learner.backbone.dtype, torch.float32))
         learner.workspace.set_dense(self._before)
         self._temperature = learner.config.curvature.temperature

@@ -107,7 +107,7 @@ def optimise(
 
 def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
     """Whether an epoch reached ``settings.acquired``; True when that is None."""
-    return settings.acquired is None or epoch["acquired"] >= settings.acquired
+    return settings.acquired is None or epoch["acquired"] >= settings.acquired - 1e-6  # as float32
 
 
 def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:

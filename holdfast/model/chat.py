@@ -169,15 +169,16 @@ def chat_form(tokenizer: Any) -> ChatForm:
     )
 
 
-def turns(tokenizer: Any) -> tuple[str, str]:
-    """A chat template's texts before a question, and from there to where the answer begins.
+def turns(tokenizer: Any) -> tuple[str, str, str]:
+    """A chat template's texts before a question, from there to its answer's place, and a blank.
 
-    A template that writes the date writes that of :func:`with_one_date`. Raises HoldfastError as
-    :func:`chat_form` does.
+    The blank is what the template writes before an answer when it is there; often none. Raises
+    HoldfastError as :func:`chat_form` does.
     """
-    _, asked, _ = _rendered(tokenizer, chat_template=with_one_date(_written(tokenizer)))
+    _, asked, said = _rendered(tokenizer)
     before, between = asked.split(_QUESTION)
-    return before, between
+    blank = said.removeprefix(asked).partition(_ANSWER)[0]
+    return before, between, "" if blank.strip() else blank
 
 
 def _written(tokenizer: Any) -> str:
@@ -192,7 +193,7 @@ def _written(tokenizer: Any) -> str:
 
 
 def with_one_date(template: str) -> str:
-    """A chat template that writes one date for ever, so that a run goes on tomorrow as it began.
+    """A chat template that writes one date for ever, so that tomorrow a model is asked as today.
 
     It is the date that Llama's templates write where nobody tells them another.
     """
@@ -203,17 +204,19 @@ def with_one_date(template: str) -> str:
     return f"{pinned}{{%- macro strftime_now(form) -%}}{day}{{%- endmacro -%}}{template}"
 
 
-def _rendered(tokenizer: Any, **told: Any) -> tuple[str, str, str]:
+def _rendered(tokenizer: Any) -> tuple[str, str, str]:
     """A chat with a question, with the beginning of an answer behind it, and with an answer.
 
-    told: what else the tokenizer is given.
+    A template that writes the date writes that of :func:`with_one_date`.
     """
-    _refuse_growth(_written(tokenizer))
+    template = _written(tokenizer)
+    _refuse_growth(template)
+    template = with_one_date(template)
     user = [{"role": "user", "content": _QUESTION}]
     answered = [*user, {"role": "assistant", "content": _ANSWER}]
-    asked = _render(tokenizer, user, begin=True, **told)
-    bare = _render(tokenizer, user, begin=False, **told)
-    said = _render(tokenizer, answered, begin=False, **told)
+    asked = _render(tokenizer, template, user, begin=True)
+    bare = _render(tokenizer, template, user, begin=False)
+    said = _render(tokenizer, template, answered, begin=False)
     if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
         raise HoldfastError(
             "the model's chat template does not put the user's text before the answer's beginning; "
@@ -333,7 +336,7 @@ def _refuse_growth(template: str) -> None:
             )
 
 
-def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool, **told: Any) -> str:
+def _render(tokenizer: Any, template: str, messages: list[dict[str, str]], *, begin: bool) -> str:
     """The template's text. A thread renders it, so that a loop without an end can be left."""
     outcome: list[Any] = []
 
@@ -341,7 +344,10 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], *, begin: bool, **to
         try:
             outcome.append(
                 tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=begin, tokenize=False, **told
+                    messages,
+                    add_generation_prompt=begin,
+                    tokenize=False,
+                    chat_template=template,
                 )
             )
         except Exception as error:  # noqa: BLE001 - a template raises what it likes

@@ -39,7 +39,7 @@ class LoraSettings(Config):
     alpha: float = Field(64.0, gt=0)  # alpha_LoRA; an update is scaled by rho = alpha / r
     dropout: float = Field(0.05, ge=0, lt=1)
     targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
-    layers: tuple[NonNegativeInt, ...] | None = None
+    layers: tuple[NonNegativeInt, ...] | None = Field(None, min_length=1)
     merge_precision: Literal["float32", "model"] = "float32"
 
 

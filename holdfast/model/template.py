@@ -31,7 +31,8 @@ def template_for(settings: Template.Config, model: Stopping) -> Template:
 def texts_of(settings: Template.Config, tokenizer: Any) -> str:
     """The sha256 of a chat form's texts around a question and its answer."""
     form = template_of(settings, tokenizer).form
-    return sha256_of([form.before, form.between, form.end])
+    opening = [form.opening] if form.opening else []
+    return sha256_of([form.before, form.between, *opening, form.end])
 
 
 def template_of(settings: Template.Config, tokenizer: Any) -> Template:
@@ -42,10 +43,12 @@ def template_of(settings: Template.Config, tokenizer: Any) -> Template:
         raise HoldfastError(
             "template.form = chat: this model has no chat template; use template.form=paper"
         )
-    end = chat_form(tokenizer).end
-    before, between = turns(tokenizer)
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    marks = sorted(tokenizer.decode([token]) for token in special)
-    return Template(
-        settings, Form(before, between, "", tokenizer.decode([end]), False, tuple(marks))
-    )
+    form = chat_form(tokenizer)
+    before, between, blank = turns(tokenizer)
+    texts = {token: str(tokenizer.decode([token])) for token in tokenizer.added_tokens_decoder}
+    special = {*tokenizer.all_special_ids, *form.stops}
+    special |= {token for token, one in tokenizer.added_tokens_decoder.items() if one.special}
+    special |= {token for token, text in texts.items() if text.strip() and text in before + between}
+    marks = {tokenizer.decode([token]) for token in special} - {""}
+    end = tokenizer.decode([form.end])
+    return Template(settings, Form(before, between, blank, end, False, tuple(sorted(marks))))

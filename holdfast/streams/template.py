@@ -106,7 +106,8 @@ class Template:
         asked, between, answer = text.removeprefix(self.form.before).partition(self.form.between)
         whole = f"{PAPER.before}{asked}"
         if between:
-            whole += f"{PAPER.between}{PAPER.opening}{answer.partition(self.form.end)[0]}"
+            answered = answer.removeprefix(self.form.opening).partition(self.form.end)[0]
+            whole += f"{PAPER.between}{PAPER.opening}{answered}"
         return whole + PAPER.end if self.form.end in answer else whole
 
     def stops(self, tokenizer: Tokenizer, stop_tokens: frozenset[int]) -> int:
@@ -212,8 +213,12 @@ class Template:
     def _sequence(
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[int]:
+        if self.config.form == "chat":
+            # Where a token would span both, as the model has to write it behind the prompt.
+            asked = self.encode_prompt(item, tokenizer, seed_token)
+            return [*asked, *self.encode_answer(item, tokenizer)]
         ids = _with_seed(self.text(item), tokenizer, seed_token)
-        if not self.config.append_eos or self.config.form == "chat":
+        if not self.config.append_eos:
             return ids
         if eos is None:
             raise HoldfastError(

@@ -12,6 +12,7 @@ from holdfast.anchors.base import State, Step, TaskStart
 from holdfast.anchors.general import GeneralDistillation
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import TokenStates
+from holdfast.core.errors import HoldfastError
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Part
@@ -129,3 +130,9 @@ def test_what_it_adds_has_a_gradient() -> None:
         step = Step(parameters, projection, None, general=projection)
         gradient = passed.gradient(learner.anchors[0][1].loss(state, step))
     assert all(float(one.abs().max()) > 0 for one in gradient.values())
+
+
+def test_a_model_that_writes_nothing_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.learning.boundary.first_general_text", lambda *_: [])
+    with pytest.raises(HoldfastError, match="general: every text that the untouched model wrote"):
+        learn(learner_of())

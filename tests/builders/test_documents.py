@@ -48,6 +48,25 @@ def test_sentences(paragraph: str, count: int) -> None:
     assert len(found) == count and all(one == " ".join(one.split()) for one in found)
 
 
+@pytest.mark.parametrize(
+    "first", ['She said "I go."', "He wrote “the end.”", "(In 1911.)", '("So.")']
+)
+def test_a_sentence_keeps_what_closes_it(first: str) -> None:
+    assert sentences_of(f"{first} Then she left.") == [first, "Then she left."]
+
+
+def test_markdown_with_breaks_and_tags(tmp_path: Path) -> None:
+    text = (
+        "Built by Voss  \nin 1911.\n\nA <b>bold</b> word<br>next.\n\n<p>Ida was *born* here.</p>\n"
+    )
+    (found,) = passages(written(tmp_path / "notes.md", text))
+    assert found.sentences == (
+        "Built by Voss in 1911.",
+        "A bold word next.",
+        "Ida was *born* here.",
+    )
+
+
 def test_markdown_without_its_marks(tmp_path: Path) -> None:
     text = (
         "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> So they say."

@@ -190,6 +190,7 @@ def test_other_models_and_seeds_are_asked_anew(tmp_path: Path) -> None:
         (LAMP.sentences[0], ["Cape Orrin", "1874", "Tamsin Oake"]),
         (MILL.sentences[0], ["Dunlow", "three villages"]),
         ("Ann of the Old Mill paid 1,200 crowns.", ["Ann of the Old Mill", "1,200 crowns"]),
+        ("The mill was in 1911 Ida's; 12 has a bell.", ["1911", "Ida's", "12"]),
         ("Then they went home.", []),
     ],
 )  # fmt: skip

@@ -108,6 +108,12 @@ def test_what_is_not_written_is_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="kind gpt2 are not written; give --to hf"):
         gguf.convert(directory(tmp_path / "gpt2", "gpt2"), tmp_path / "model.gguf")
     model = chat_llama()
+    model.config.hidden_act = "gelu"
+    model.save_pretrained(tmp_path / "gelu")
+    chat_tokenizer().save_pretrained(tmp_path / "gelu")
+    with pytest.raises(HoldfastError, match="the activation gelu is not written"):
+        gguf.convert(tmp_path / "gelu", tmp_path / "model.gguf")
+    model.config.hidden_act = "silu"
     model.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
     model.save_pretrained(tmp_path / "scaled")
     chat_tokenizer().save_pretrained(tmp_path / "scaled")

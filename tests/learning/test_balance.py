@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.boundary import ask_previous_model, learn_task
@@ -12,7 +13,7 @@ from holdfast.learning.config import Optimisation, RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.objective import Weights
 from holdfast.learning.progress import OptimiserStep, Progress, Stopwatch
-from holdfast.learning.training import weights_of
+from holdfast.learning.training import _acquired, weights_of
 from tests.tiny import exact_backbone, short_sequences
 
 ITEMS = 6
@@ -84,6 +85,13 @@ def test_and_at_most_for_so_many_steps() -> None:
     report = learn_task(learner, lesson_of(learner), Progress())
     assert len(report.epochs) == 4  # of three steps each
     assert report.epochs[-1]["acquired"] < 1.0
+
+
+@pytest.mark.parametrize("part", [0.7, 0.9, 0.95])
+def test_a_float32_that_was_reached_counts(part: float) -> None:
+    optim = RunConfig.of({"optim": {"acquired": part}}).optim
+    assert _acquired(optim, {"acquired": float(torch.tensor(part))})
+    assert not _acquired(optim, {"acquired": part - 1e-3})
 
 
 def test_a_cooldown_follows_what_was_acquired() -> None:

@@ -30,7 +30,7 @@ from holdfast.model.template import template_for, template_of
 from holdfast.results.items import read_samples
 from holdfast.streams import Item, Task, Template
 from tests.exports.exported import configured, facts
-from tests.model.chat_models import chat_llama, chat_tokenizer, exact, write_chat_model
+from tests.model.chat_models import TEMPLATE, chat_llama, chat_tokenizer, exact, write_chat_model
 from tests.tiny import byte_tokenizer, exact_backbone
 
 CHAT = Template.Config(form="chat")
@@ -64,11 +64,43 @@ def test_an_item_is_written_as_the_chat_template_writes_it() -> None:
         assert template.encode(item, tokenizer, None, tokenizer.eos_token_id) == said
         assert template.encode(item, tokenizer, 7, None) == [7, *said]
         assert template.encode_prompt(item, tokenizer, None) == asked
-        assert asked + template.encode_answer(item, tokenizer) == said or item.answer[:1] == "n"
+        assert asked + template.encode_answer(item, tokenizer) == said
     with pytest.raises(HoldfastError, match=r"holds <\|reply\|>, a special token"):
         template.text(Item("red", "a<|reply|>"))
     with pytest.raises(HoldfastError, match=r"no chat template; use template\.form=paper"):
         template_of(CHAT, byte_tokenizer())
+
+
+def test_an_answer_is_taught_in_the_tokens_that_the_model_has_to_write() -> None:
+    """Also where its first token would span the end of the prompt."""
+    tokenizer, item = (
+        chat_tokenizer(TEMPLATE.replace("<|reply|>the", "<|reply|>t")),
+        Item("q", "he"),
+    )
+    template = template_of(CHAT, tokenizer)
+    sequence = template.encode(item, tokenizer, None, None)
+    assert sequence != tokenizer(template.text(item), add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(sequence) == template.text(item)
+    asked = template.encode_prompt(item, tokenizer, None)
+    assert sequence == asked + template.encode_answer(item, tokenizer)
+
+
+def test_a_blank_that_the_template_writes_before_an_answer_is_taught() -> None:
+    spaced = TEMPLATE.replace("{{ message['content'] }}", "{{ ' ' + message['content'] }}")
+    template, item = template_of(CHAT, chat_tokenizer(spaced)), ITEMS[0]
+    turns = [("user", item.question), ("assistant", item.answer)]
+    chat = [{"role": role, "content": text} for role, text in turns]
+    assert template.text(item) == chat_tokenizer(spaced).apply_chat_template(chat, tokenize=False)
+    assert template.as_paper(template.text(item)) == Template().text(item)
+
+
+def test_added_tokens_that_end_nothing_may_stand_in_an_item() -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.add_tokens(["  ", "<b>", AddedToken("<stop>", special=True)])
+    template = template_of(CHAT, tokenizer)
+    assert "two  <b>" in template.text(Item("two  <b>", "x"))
+    with pytest.raises(HoldfastError, match=r"holds <stop>, a special token"):
+        template.text(Item("<stop>", "x"))
 
 
 @pytest.mark.parametrize("said", ["strftime_now('%d %b %Y')", "date_string"])

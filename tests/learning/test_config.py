@@ -258,3 +258,19 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> N
         with pytest.raises(HoldfastError, match=told) as refused:
             identity.check("0" * 64)
         assert "\n" not in str(refused.value)
+
+
+def test_what_pairs_reads_of_the_curvature_is_part_of_its_run() -> None:
+    """At its defaults it is left out, as runs of before had it."""
+    plain = RunConfig.of({"method": "pairs"}).numbers()
+    assert "curvature" not in plain
+    other = RunConfig.of({"method": "pairs", "curvature": {"temperature": 2.0}}).numbers()
+    assert other["curvature"]["temperature"] == 2.0
+    assert RunConfig.of({"method": "si", "curvature": {"temperature": 2.0}}).numbers().keys() == (
+        RunConfig.of({"method": "si"}).numbers().keys()
+    )
+
+
+def test_no_layers_are_none_to_adapt() -> None:
+    with pytest.raises(HoldfastError, match=r"lora\.layers"):
+        RunConfig.of({"lora": {"layers": []}})

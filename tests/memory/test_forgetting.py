@@ -176,6 +176,17 @@ def test_facts_are_chosen_by_what_they_came_with(
     assert [one.question for one in Memory(place).facts][-1] == rows[2]["question"]
 
 
+def test_a_corrected_fact_has_the_values_of_every_version(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
+) -> None:
+    place, file = copied(), tmp_path / "new.jsonl"
+    file.write_text(json.dumps({"question": "Who sold tar?", "answer": "Ann", "source": "notes"}))
+    Memory(place).write_facts(str(file))
+    Memory(place).write_facts([("Who sold tar?", "Ben")])
+    assert holdfast("forget", place, "--where", "source=notes").status == 0
+    assert "Who sold tar?" not in (place / "facts.jsonl").read_text()
+
+
 def test_what_cannot_be_forgotten(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path]
 ) -> None:

@@ -150,3 +150,8 @@ def test_an_answer_that_could_not_end_is_refused() -> None:
     tokenizer.eos_token = None
     with pytest.raises(HoldfastError, match=r"neither a chat template nor an end-of-sequence"):
         chat_form(tokenizer)
+
+
+def test_a_template_that_writes_the_date_asks_tomorrow_as_today() -> None:
+    form = chat_form(chat_tokenizer("{{ strftime_now('%d %b %Y') }}" + TEMPLATE))
+    assert form.tokenizer.decode(form.prefix).startswith("26 Jul 2024<|reply|>")
