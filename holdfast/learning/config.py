@@ -44,8 +44,8 @@ class Optimisation(Config):
 
     Not from the paper: min_steps, train more epochs until a task has had this many steps;
     acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
-    fraction of the task's answer tokens (a mean over minibatches), up to max_steps; cooldown, then so many epochs more, in which
-    the rate falls linearly to 0.
+    fraction of the task's answer tokens (a mean over minibatches), up to max_steps; cooldown, then
+    so many epochs more, in which the rate falls linearly to 0.
     """
 
     epochs: int = Field(10, ge=1)
