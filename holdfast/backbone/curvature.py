@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.backbone.sequences import batches_by_length, pad_right
+from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_, rank_indices, world_size
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import (
@@ -170,4 +171,6 @@ def mean_inputs(
     finally:
         for handle in handles:
             handle.remove()
+    if missed := [name for name, one in means.items() if not one]:
+        raise HoldfastError(f"{missed[0]} was not passed, so it has no mean input; adapt others")
     return {name: torch.stack(one).mean(0) for name, one in means.items()}

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
+from accelerate.state import GradientState
 from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
@@ -42,6 +42,7 @@ from holdfast.integrations.boundary import (
     needs_general_curvature,
     positions_on,
     samples_before,
+    sequence_gradient,
     stop_tokens,
     text_before,
 )
@@ -128,6 +129,7 @@ class Anchored:
         for other sequences than those the loaded state began with.
         """
         given = TaskSequences.of(sequences, labels)
+        self.workspace.check_active()
         state.to_device(self)
         if self.task is not None:
             if self.task.sequences is not None:
@@ -224,7 +226,7 @@ class Anchored:
         replay, general = self._replayed(task), self._general(task)
         updates = task.updates(self.workspace) if self.needs("updates") else {}
         step = Step(parameters, current, replay, updates, general)
-        self.terms = {"own_loss": loss.detach()}
+        self.terms = {"own_loss": loss.detach() / factor}
         path, rest = loss, []
         for name, anchor in self.anchors.items():
             term = anchor.loss(self.states[name], step)
@@ -302,8 +304,13 @@ class Anchored:
         self.after_step()
 
     def before_step(self) -> None:
-        """The gradient is complete and clipped; the optimiser is about to make a step."""
+        """The gradient is complete and clipped; the optimiser is about to make a step.
+
+        Within accelerate's ``accumulate`` its optimiser makes none on most minibatches.
+        """
         task = self._open()
+        if not GradientState().sync_gradients:
+            return
         if changes_gradient(self.allocation) and not task.adjusted:
             raise HoldfastError(
                 f"{self.allocation_name} changes the gradient; call adjust_gradient() before it "
@@ -331,6 +338,7 @@ class Anchored:
         Source: alg. app-task-boundary.
         """
         task = self._open()
+        self.workspace.check_active()
         sequences = task.sequences
         assert sequences is not None
         draw = (self.seed, "own curvature labels", task.number)
@@ -339,7 +347,7 @@ class Anchored:
             task.number,
             self.workspace.copied(),
             len(sequences.ids),
-            lambda index: self._sequence_gradient(sequences, index),
+            partial(sequence_gradient, self, sequences),
             cache(lambda: curvature_on(self, sequences, draw)),
             task.updates(self.workspace) if self.needs("updates") else {},
             partial(positions_on, self, sequences, position_draw),
@@ -357,20 +365,6 @@ class Anchored:
         self.states = states
         self.completed, self.past_items = task.number, self.past_items + len(sequences.ids)
         self.task = None
-
-    def _sequence_gradient(self, sequences: TaskSequences, index: int) -> dict[str, Tensor]:
-        """The gradient of the mean cross-entropy of one sequence, without dropout."""
-        batch = sequences.batch(index, self.reader.device)
-        ids, _, trained, _ = tensors_of(batch)
-        parameters = self.workspace.parameters()
-        with self.reader.answering(), torch.enable_grad():
-            chosen = trained[:, 1:]
-            hidden = self.reader.hidden(ids)[:, :-1][chosen]
-            logits = self.reader.logits(hidden)
-            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            loss = F.cross_entropy(wide, ids[:, 1:][chosen])
-            gradients = torch.autograd.grad(loss, list(parameters.values()))
-        return dict(zip(parameters, gradients, strict=True))
 
     def save(self, directory: str | Path) -> None:
         """Write all that has to be remembered to ``directory``/holdfast.safetensors, atomically.

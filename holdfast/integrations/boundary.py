@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import GenerationConfig
 
 from holdfast.anchors import Text
 from holdfast.anchors.general import refuse_no_text
@@ -15,7 +19,7 @@ from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
-from holdfast.integrations.reader import Reader
+from holdfast.integrations.reader import Reader, tensors_of
 from holdfast.integrations.task import TaskSequences
 from holdfast.model.chat import chat_form
 from holdfast.model.curvature import Curvature, Positions
@@ -82,6 +86,25 @@ def positions_on(anchored: Anchored, texts: TaskSequences, draw: Draw, count: in
         return positions_of(_data(anchored, texts, draw), count)
 
 
+def sequence_gradient(
+    anchored: Anchored, sequences: TaskSequences, index: int
+) -> dict[str, Tensor]:
+    """The gradient of the mean cross-entropy of one sequence, without dropout."""
+    reader, parameters = anchored.reader, anchored.workspace.parameters()
+    ids, _, trained, _ = tensors_of(sequences.batch(index, reader.device))
+    with reader.answering(), torch.enable_grad():
+        chosen = trained[:, 1:]
+        logits = reader.logits(reader.hidden(ids)[:, :-1][chosen])
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = F.cross_entropy(wide, ids[:, 1:][chosen])
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    # A layer that the sequence did not pass, such as an expert, has none.
+    return {
+        name: torch.zeros_like(one) if gradient is None else gradient
+        for (name, one), gradient in zip(parameters.items(), gradients, strict=True)
+    }
+
+
 def _data(anchored: Anchored, texts: TaskSequences, draw: Draw) -> CurvatureData:
     layers, config = anchored.workspace.layers, anchored.curvature
     return CurvatureData(anchored.reader, layers, texts.ids, config, draw, texts.labels)
@@ -101,7 +124,8 @@ def samples(
     device = reader.device
     for start in range(0, len(prompts), AT_ONCE):
         ids = torch.tensor([list(one) for one in prompts[start : start + AT_ONCE]], device=device)
-        with reader.answering(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        forked = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with reader.answering(), _plain_generation(reader), forked:
             torch.manual_seed(derive(seed, "batch", start))
             drawn = reader.model.generate(
                 input_ids=ids,
@@ -110,12 +134,6 @@ def samples(
                 temperature=settings.temperature,
                 top_p=settings.top_p,
                 top_k=settings.top_k or 0,
-                # What the model's own generation_config may add is no part of the draw.
-                min_p=0.0,
-                typical_p=1.0,
-                repetition_penalty=1.0,
-                no_repeat_ngram_size=0,
-                num_beams=1,
                 max_new_tokens=settings.max_new_tokens,
                 eos_token_id=sorted(stop) or None,
                 pad_token_id=min(stop, default=0),
@@ -126,6 +144,20 @@ def samples(
             if end:
                 written.append(row[: ids.shape[1] + end + 1])
     return written
+
+
+@contextmanager
+def _plain_generation(reader: Reader) -> Iterator[None]:
+    """Within the block nothing that the model's own generation_config says is part of a draw."""
+    owners = [one for one in (reader.model, reader.base) if "generation_config" in vars(one)]
+    given = [one.generation_config for one in owners]
+    for one in owners:
+        one.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        for one, config in zip(owners, given, strict=True):
+            one.generation_config = config
 
 
 def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:

@@ -88,7 +88,10 @@ class Reader:
         """The last hidden states [batch, length, d] of the last pass; given out once."""
         states, self._captured = self._captured, None
         if states is None:
-            raise HoldfastError("the loss was computed without the model's decoder")
+            raise HoldfastError(
+                "the loss was computed without the model's decoder, or without gradients; to "
+                "validate, compute the model's own loss"
+            )
         return states
 
     def _capture(self, _: nn.Module, __: Any, output: Any) -> None:
@@ -173,13 +176,20 @@ class PreviousModel:
         the rows beside it, nor on whether it was asked before.
         """
         ids, real, _, more = tensors_of(batch)
-        rows = [self._key(ids[row], real[row], more, row) for row in range(len(ids))]
+        mask = batch.get("attention_mask")
+        if mask is not None and mask.dim() != 2:
+            raise HoldfastError(
+                f"the attention mask has {mask.dim()} dimensions; sd needs one of [batch, length]"
+            )
+        # Positions that begin anew tell sequences apart only where there is no mask.
+        masked = mask is not None
+        rows = [self._key(ids[row], real[row], more, row, masked) for row in range(len(ids))]
         missing = {key: row for row, key in enumerate(rows) if key not in self._known}
         asked: dict[bytes, Tensor] = {}
         if missing:
             with self._workspace.at(self._start), self._reader.answering():
                 for key, row in missing.items():
-                    asked[key] = self._ask(ids[row], real[row], more, row)
+                    asked[key] = self._ask(ids[row], real[row], more, row, masked)
         for key, states in asked.items():
             size = states.numel() * states.element_size()
             if size <= self._left:
@@ -191,18 +201,22 @@ class PreviousModel:
             whole[row, real[row]] = states
         return whole
 
-    def _ask(self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int) -> Tensor:
+    def _ask(
+        self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int, masked: bool
+    ) -> Tensor:
         """The states at the real tokens of one row."""
         if _is_alone(real, more):
             return self._reader.hidden(ids[real][None])[0]
         given = {name: _row(value, row) for name, value in more.items()}
-        mask = None if bool(real.all()) else real[None]
+        mask = real[None] if masked else None
         return self._reader.hidden(ids[None], mask, **given)[0][real]
 
-    def _key(self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int) -> bytes:
+    def _key(
+        self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int, masked: bool
+    ) -> bytes:
         parts = [ids[real] if _is_alone(real, more) else torch.where(real, ids, -1)]
         parts += [_row(value, row).flatten() for value in more.values()]
-        return b"|".join(part.cpu().numpy().tobytes() for part in parts)
+        return bytes([masked]) + b"|".join(part.cpu().numpy().tobytes() for part in parts)
 
 
 def _is_alone(real: Tensor, more: Mapping[str, Tensor]) -> bool:

@@ -78,6 +78,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
             "the model's matrices have been merged into since this state was saved; load it into "
             "the model as it came"
         )
+    anchored.workspace.check_active()
     anchored.workspace.check(parts["factors"])
     anchored.workspace.set_dense(dense)
     anchored.workspace.write(parts["factors"])
@@ -165,4 +166,6 @@ def _method(anchored: Anchored) -> dict[str, Any]:
         "curvature": anchored.curvature.model_dump(mode="json"),
         "seed": anchored.seed,
         "batch_size": anchored.batch_size,
+        "begin_with": anchored.begin_with,
+        "scale": sorted({layer.scale for layer in anchored.workspace.layers.values()}),
     }

@@ -202,9 +202,10 @@ def _passed(
             raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
         produced = [seen[name][1] for name in modules]
         gradients = torch.autograd.grad((hidden * slope).sum(), produced)
+    shape = rows.ids.shape  # a module may have been given all positions as rows
     # An input has a graph, which would be kept for as long as it is kept.
     return [
-        (name, seen[name][0].detach(), gradient)
+        (name, seen[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
         for name, gradient in zip(modules, gradients, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, PeftType, get_peft_model
 from peft.tuners.lora import LoraLayer
 from pydantic import Field, NonNegativeInt
 from torch import Tensor, nn
@@ -193,7 +193,9 @@ class LoraWorkspace:
 
     def _check(self, base: Any) -> None:
         config: Any = self.model.peft_config[self.adapter]
+        kind = getattr(config, "peft_type", None)
         refused = {
+            f"the type {getattr(kind, 'value', kind)}": kind != PeftType.LORA,
             "use_dora": getattr(config, "use_dora", False),
             "modules_to_save": getattr(config, "modules_to_save", None),
             "lora_bias": getattr(config, "lora_bias", False),
@@ -248,6 +250,7 @@ class LoraWorkspace:
         self.check(parameters)
         for name, one in self.parameters().items():
             one.copy_(parameters[name])
+        torch.clear_autocast_cache()  # its casts are of the former values
 
     @contextmanager
     def at(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
@@ -274,6 +277,7 @@ class LoraWorkspace:
             nn.init.kaiming_uniform_(drawn, a=5**0.5, generator=source)
             layer.lora_A.copy_(drawn)
             layer.lora_B.zero_()
+        torch.clear_autocast_cache()
 
     @torch.no_grad()
     def fold(self) -> None:
@@ -298,9 +302,11 @@ class LoraWorkspace:
             else:
                 weight += update
             layer.lora_B.zero_()
+        torch.clear_autocast_cache()
 
     def check_mergeable(self) -> None:
-        """Raise HoldfastError where a matrix is quantized, so that nothing can be added to it."""
+        """Raise HoldfastError where nothing can be added to a matrix: quantized, or of two maps."""
+        places: dict[int, str] = {}
         for name, layer in self.layers.items():
             weight = getattr(layer.module.get_base_layer(), "weight", None)
             if weight is None or weight.dtype not in _PLAIN:
@@ -309,6 +315,25 @@ class LoraWorkspace:
                     f"{name} is quantized to {kind}, and this allocation rule merges into "
                     "it; load the model in float32 or bfloat16, or use allocation='shared'"
                 )
+            if (other := places.setdefault(weight.data_ptr(), name)) != name:
+                raise HoldfastError(
+                    f"{name} and {other} share one matrix, and this allocation rule would add the "
+                    "updates of both to it; use allocation='shared'"
+                )
+
+    def check_active(self) -> None:
+        """Raise HoldfastError where the adapter was switched off, merged or frozen meanwhile."""
+        active = list(self.model.active_adapters)
+        if active != [self.adapter]:
+            raise HoldfastError(
+                f"the adapter {self.adapter} is not the active one any more ({', '.join(active)}); "
+                f"call model.set_adapter({self.adapter!r}), or make an Anchored of its own"
+            )
+        for name, layer in self.layers.items():
+            if layer.module.merged:
+                raise HoldfastError(f"{name} has its adapter merged; call model.unmerge_adapter()")
+            if not (layer.lora_A.requires_grad and layer.lora_B.requires_grad):
+                raise HoldfastError(f"the factors of {name} are frozen; let them be trained")
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
         """Raise HoldfastError when a coordinate is missing or misshapen."""
@@ -338,12 +363,14 @@ class LoraWorkspace:
             if weight.element_size() < 4 and self._has_masters:
                 self._masters[name] = matrix.float().clone()
             weight.copy_(matrix)
+        torch.clear_autocast_cache()
 
     @torch.no_grad()
     def clear(self) -> None:
         """Set B = 0: the model is its matrices alone."""
         for layer in self.layers.values():
             layer.lora_B.zero_()
+        torch.clear_autocast_cache()
 
     @property
     def is_clear(self) -> bool:

@@ -1,0 +1,236 @@
+"""What people do in loops of their own: mixed precision, accelerate, packing, other adapters."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from holdfast.core.errors import HoldfastError
+from holdfast.integrations import Anchored
+from tests.integrations.test_anchored import anchored_of, batch_of, exact_loss, peft_model
+from tests.tiny import short_sequences, tiny_llama
+
+SAMPLING = {"samples": 4, "max_new_tokens": 6, "general": 3}
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+def plain_model(base: Any = None, **options: Any) -> Any:
+    """In float32, all its maps adapted."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = LoraConfig(r=2, target_modules="all-linear", **{"lora_alpha": 4, **options})
+        return get_peft_model(tiny_llama() if base is None else base, config)
+
+
+def anchored_model(*anchors: str, rule: str = "shared", model: Any = None, **more: Any) -> Anchored:
+    model = plain_model() if model is None else model
+    options = {"sampling": SAMPLING, "begin_with": [7], "batch_size": 2, **more}
+    return Anchored(model, anchors=list(anchors), allocation=rule, **options)
+
+
+def learn(anchored: Anchored, task: int, *, within: Any = nullcontext, epochs: int = 2) -> None:
+    rows = short_sequences(4, seed=task)
+    anchored.begin(rows)
+    optimizer = torch.optim.AdamW(anchored.workspace.parameters().values(), lr=3e-2)
+    for _ in range(epochs):
+        for start in (0, 2):
+            with within():
+                loss = anchored.loss(batch_of(rows[start : start + 2]))
+            loss.backward()
+            anchored.adjust_gradient()
+            with anchored.step():
+                optimizer.step()
+            optimizer.zero_grad()
+
+
+def own_loss(anchored: Anchored, batch: dict[str, Tensor]) -> float:
+    with torch.no_grad():
+        return float(anchored.reader.model(**batch).loss)
+
+
+@pytest.mark.parametrize("anchor", ["sd", "replay"])
+def test_under_autocast_the_student_is_where_it_went(anchor: str) -> None:
+    """Its factors are cast once for a block, and the previous model is asked within it."""
+
+    def bf16() -> Any:
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    anchored = anchored_model(anchor)
+    learn(anchored, 1)
+    anchored.end()
+    learn(anchored, 2, within=bf16)
+    if anchor == "replay":  # as after a reload: asked again
+        anchored._open()._replay_states = None
+    batch = batch_of(short_sequences(2, seed=9))
+    with bf16():
+        expected = own_loss(anchored, batch)
+    with bf16():
+        anchored.loss(batch)
+    assert float(anchored.terms["own_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert float(anchored.terms[anchor]) > 1e-4
+
+
+def test_accelerates_idiom_gives_the_path_of_whole_steps() -> None:
+    """Its optimiser steps on every fourth minibatch, whatever is called on the others."""
+
+    def path(*, accelerated: bool) -> Any:
+        anchored = anchored_of(peft_model(), ["si"], "shared")
+        rows = short_sequences(8, seed=1)
+        anchored.begin(rows)
+        model, accelerator = (
+            anchored.reader.model,
+            Accelerator(cpu=True, gradient_accumulation_steps=4),
+        )
+        optimizer = torch.optim.SGD(anchored.workspace.parameters().values(), lr=0.1)
+        if accelerated:
+            optimizer = accelerator.prepare(optimizer)
+        for number, row in enumerate(rows, start=1):
+            loss = anchored.loss(batch_of([row]), exact_loss, accumulation=4)
+            if accelerated:
+                with accelerator.accumulate(model):
+                    accelerator.backward(loss)
+                    with anchored.step():
+                        optimizer.step()
+                    optimizer.zero_grad()
+                continue
+            (loss / 4).backward()
+            if number % 4 == 0:
+                with anchored.step():
+                    optimizer.step()
+                optimizer.zero_grad()
+        return anchored.states["si"]["path"]
+
+    ours, theirs = path(accelerated=False), path(accelerated=True)
+    assert sum(float(one.abs().sum()) for one in ours.values()) > 1e-4
+    for name, one in ours.items():
+        torch.testing.assert_close(theirs[name], one, rtol=1e-9, atol=1e-14)
+
+
+def test_an_adapter_that_is_switched_merged_or_frozen_is_refused() -> None:
+    anchored = anchored_model("si", rule="merge")
+    model = anchored.reader.model
+    learn(anchored, 1)
+    model.merge_adapter()
+    with pytest.raises(HoldfastError, match=r"merged; call model\.unmerge_adapter\(\)"):
+        anchored.end()
+    model.unmerge_adapter()
+    anchored.end()
+    model.add_adapter("second", LoraConfig(r=2, target_modules="all-linear"))
+    model.set_adapter("second")
+    with pytest.raises(HoldfastError, match="default is not the active one any more"):
+        anchored.begin(short_sequences(2))
+    model.set_adapter("default", inference_mode=True)
+    with pytest.raises(HoldfastError, match="are frozen"):
+        anchored.begin(short_sequences(2))
+
+
+def test_maps_of_one_matrix_are_not_merged_into() -> None:
+    model = plain_model(layer_replication=[(0, 2), (0, 2)])
+    with pytest.raises(HoldfastError, match="share one matrix"):
+        anchored_model(rule="merge", model=model)
+    anchored_model("si", model=model)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_teacher_of_a_packed_row_is_the_student(masked: bool) -> None:
+    """Where positions begin anew transformers tells sequences apart, but not under a mask."""
+    anchored = anchored_model("sd")
+    learn(anchored, 1)
+    anchored.end()
+    anchored.begin(short_sequences(2, seed=2))
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
+    batch = {"input_ids": ids, "labels": ids, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
+    if masked:
+        batch["attention_mask"] = torch.ones_like(ids)
+    anchored.loss(batch)
+    assert abs(float(anchored.terms["sd"])) < 1e-6
+    batch["attention_mask"] = torch.ones(1, 1, 6, 6).tril()
+    with pytest.raises(HoldfastError, match="the attention mask has 4 dimensions"):
+        anchored.loss(batch)
+
+
+@pytest.mark.parametrize("anchor", ["kfac", "pairs"])
+def test_maps_that_are_given_all_positions_as_rows(anchor: str) -> None:
+    """As OPT's are."""
+    config = AutoConfig.for_model(
+        "opt", vocab_size=300, hidden_size=16, ffn_dim=32, word_embed_proj_dim=16,
+        num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=64,
+        eos_token_id=0, bos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    anchored = anchored_model(anchor, model=plain_model(AutoModelForCausalLM.from_config(config)))
+    for task in (1, 2):
+        learn(anchored, task)
+        anchored.end()
+    assert float(anchored.terms[anchor]) > 0
+
+
+def test_a_map_that_the_text_does_not_pass() -> None:
+    """As those of a model that reads images too."""
+
+    def model() -> Any:
+        base = tiny_llama()
+        base.model.image_map = torch.nn.Linear(4, 4)
+        return plain_model(base)
+
+    anchored = anchored_model("online_ewc", model=model())
+    learn(anchored, 1)
+    anchored.end()
+    importance = anchored.states["online_ewc"]
+    assert any(tree is not None for tree in importance.values())
+    anchored = anchored_model(rule="osrm", model=model())
+    learn(anchored, 1)
+    with pytest.raises(HoldfastError, match="image_map was not passed, so it has no mean input"):
+        anchored.end()
+
+
+def test_the_loss_of_ones_own_is_told_undivided() -> None:
+    anchored = anchored_model()
+    batch = batch_of(short_sequences(2, seed=3))
+    anchored.begin(short_sequences(2, seed=3))
+    with anchored.reader.capturing():
+        loss = anchored.reader.model(**batch, use_cache=False).loss
+    anchored.objective(batch, loss / 4, None, fraction=1 / 4, scaled=True)
+    assert float(anchored.terms["own_loss"]) == pytest.approx(float(loss.detach()))
+
+
+@pytest.mark.parametrize("other", [{"begin_with": [8]}, {"model": "scaled"}])
+def test_a_state_of_another_beginning_or_scale_is_refused(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    anchored = anchored_model("si")
+    learn(anchored, 1)
+    anchored.end()
+    anchored.save(tmp_path)
+    if "model" in other:
+        other = {"model": plain_model(lora_alpha=64)}
+    with pytest.raises(HoldfastError, match="the state was made with"):
+        anchored_model("si", **other).load(tmp_path)
+
+
+def test_what_a_model_says_of_generation_is_no_part_of_a_draw() -> None:
+    def drawn(**settings: Any) -> list[list[int]]:
+        model = plain_model()
+        model.get_base_model().generation_config.update(**settings)
+        anchored = anchored_model("replay", model=model)
+        learn(anchored, 1)
+        anchored.end()
+        anchored.begin(short_sequences(2, seed=2))
+        return anchored._open().replay
+
+    plain = drawn()
+    assert plain
+    for settings in (
+        {"suppress_tokens": list(range(5, 250))},
+        {"return_dict_in_generate": True},
+        {"num_return_sequences": 2, "do_sample": True},
+        {"repetition_penalty": 9.0, "min_p": 0.5, "do_sample": True},
+    ):
+        assert drawn(**settings) == plain, settings
