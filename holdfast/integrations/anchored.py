@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from accelerate.state import GradientState
 from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
@@ -55,7 +54,7 @@ from holdfast.integrations.method import (
     check_settings,
 )
 from holdfast.integrations.reader import Reader, tensors_of
-from holdfast.integrations.task import Task, TaskSequences
+from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
 
@@ -309,7 +308,7 @@ class Anchored:
         Within accelerate's ``accumulate`` its optimiser makes none on most minibatches.
         """
         task = self._open()
-        if not GradientState().sync_gradients:
+        if is_accumulating():
             return
         if changes_gradient(self.allocation) and not task.adjusted:
             raise HoldfastError(

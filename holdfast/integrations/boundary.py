@@ -97,7 +97,9 @@ def sequence_gradient(
         logits = reader.logits(reader.hidden(ids)[:, :-1][chosen])
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(wide, ids[:, 1:][chosen])
-        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
+            loss, list(parameters.values()), allow_unused=True
+        )
     # A layer that the sequence did not pass, such as an expert, has none.
     return {
         name: torch.zeros_like(one) if gradient is None else gradient

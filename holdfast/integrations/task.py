@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,3 +142,12 @@ class Task:
         if self._updates is None:
             self._updates = updates_since(self.start, workspace)
         return self._updates()
+
+
+def is_accumulating() -> bool:
+    """Whether accelerate's optimiser makes no step now, as on most minibatches of an accumulation.
+
+    Its state is one for the whole process; PEFT imports it.
+    """
+    accelerate = sys.modules.get("accelerate.state")
+    return accelerate is not None and not accelerate.GradientState().sync_gradients
