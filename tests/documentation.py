@@ -158,6 +158,7 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         " --slurm timeout_min=240": ("cluster",),
     },
     "docs/analysis.md": {
+        "holdfast run lasting stream.items_per_task=8 --tasks 2 --out runs/held": ("minutes",),
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
         " --workers 2": ("minutes",),
     },

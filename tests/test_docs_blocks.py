@@ -113,13 +113,16 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
     """Small runs in the place of those that the pages take minutes to learn."""
     from holdfast import RunConfig, Trajectory, recipe
 
-    def run(directory: Path) -> None:
+    def run(directory: Path, *more: str, tasks: int = 3) -> None:
         small = [
             f"backbone.name={backbone_directory}", "stream.tasks=3", "stream.items_per_task=2",
             "optim.epochs=1", "lora.rank=2", "sampling.samples=4", "sampling.max_new_tokens=4",
             "evaluation.max_new_tokens=24", "keep.factors=true",
         ]  # fmt: skip
-        Trajectory(RunConfig.of(recipe("demo"), small), directory).advance()
+        Trajectory(RunConfig.of(recipe("demo"), [*small, *more]), directory).advance(tasks)
+
+    def held(directory: Path) -> None:
+        run(directory, "method=kfac_merge", "sampling.general=2", tasks=2)
 
     def pair(directory: Path) -> None:
         write_suite(directory, methods=("vanilla", "replay_merge"), seeds=(41, 42))
@@ -127,7 +130,7 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
     def example(directory: Path) -> None:
         write_trajectory(directory, "vanilla", 42)
 
-    return {"runs/demo": run, "studies/pair": pair, "runs/example": example}
+    return {"runs/demo": run, "studies/pair": pair, "runs/example": example, "runs/held": held}
 
 
 @pytest.fixture
