@@ -308,9 +308,7 @@ class Anchored:
         Within accelerate's ``accumulate`` its optimiser makes none on most minibatches.
         """
         task = self._open()
-        if is_accumulating():
-            return
-        if changes_gradient(self.allocation) and not task.adjusted:
+        if changes_gradient(self.allocation) and not (task.adjusted or is_accumulating()):
             raise HoldfastError(
                 f"{self.allocation_name} changes the gradient; call adjust_gradient() before it "
                 "is clipped"
@@ -325,6 +323,9 @@ class Anchored:
         if task.before is None:
             return
         after = {name: one.detach() for name, one in self.workspace.parameters().items()}
+        if is_accumulating() and all(one.equal(task.before[name]) for name, one in after.items()):
+            task.before = None
+            return
         gradient = {name: task.fit_gradient[name] for name in after}
         change = Change(gradient, task.before, after)
         for name, anchor in self.anchors.items():
