@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
 from holdfast.core.own import (
+    HeldDirectory,
     moved,
     own_file,
     refuse_links,
@@ -50,11 +51,13 @@ def lock_directory(
     or its file system has no locks.
     """
     refuse_links(directory, (lock, *parts))
-    if not create:  # the lock's library would make it
+    if not create:
         require_directory(directory)
     held = FileLock(directory / lock, timeout=patience)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if create:
+            directory.mkdir(parents=True, exist_ok=True)
+        standing = HeldDirectory(directory)
         held.acquire()
     except Timeout:
         raise InUseError(
@@ -66,6 +69,12 @@ def lock_directory(
         raise _kind(error)(
             f"{directory}: cannot be written ({reason}); choose another directory"
         ) from error
+    if standing.is_gone:  # the lock's library has made it anew
+        held.release()
+        with contextlib.suppress(OSError):
+            (directory / lock).unlink(missing_ok=True)
+            directory.rmdir()
+        raise moved(directory)
     try:
         yield
     finally:

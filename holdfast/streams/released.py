@@ -80,7 +80,7 @@ def write_released(stream: Stream, path: str | Path) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: is there already; choose another place, or remove it")
     locked = (path / ".lock").exists()
-    with lock_directory(path, parts=("manifest.json", UNFINISHED)):
+    with lock_directory(path, parts=("manifest.json", UNFINISHED), create=not locked):
         part = path / UNFINISHED
         # Tasks beside an unfinished part are those of a killed writer.
         if is_released(path) or (any(path.glob("task_*")) and not part.is_dir()):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from holdfast.core.config import read_yaml
 from holdfast.core.errors import HoldfastError, NoSpaceError
@@ -88,6 +89,25 @@ def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
     assert not work.parent.exists()
     write_text_atomically(work / "report.html", "page", parents=True)
     assert (work / "report.html").read_text() == "page"
+
+
+def test_a_directory_that_is_moved_while_it_is_being_locked_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock's library makes a directory where there is none."""
+    acquire = FileLock.acquire
+
+    def late(lock: FileLock) -> object:
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        return acquire(lock)
+
+    monkeypatch.setattr(FileLock, "acquire", late)
+    with (
+        pytest.raises(HoldfastError, match="run: was moved or removed meanwhile"),
+        lock_directory(tmp_path / "run"),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
 
 
 @pytest.fixture
