@@ -1,0 +1,28 @@
+"""The chat template that an exported memory has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from holdfast.exports.memory import export_memory
+from holdfast.model.load import load_model
+from tests.memory.consolidation.conftest import Done
+
+
+def test_one_that_writes_the_date_is_written_with_the_date_that_was_taught(
+    done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dated(directory: Path) -> tuple[Any, Any]:
+        model, tokenizer = load_model(directory)
+        tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}" + tokenizer.chat_template
+        return model, tokenizer
+
+    monkeypatch.setattr("holdfast.exports.memory.load_model", dated)
+    export_memory(done.place, "hf", tmp_path / "hf", checked=False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    said = tokenizer.apply_chat_template([{"role": "user", "content": "q"}], tokenize=False)
+    assert said.startswith("26 Jul 2024<|reply|>")
