@@ -28,6 +28,7 @@ from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
 from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
+from holdfast.anchors.objective import compose
 from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.projection import Projection
@@ -226,26 +227,25 @@ class Anchored:
         updates = task.updates(self.workspace) if self.needs("updates") else {}
         step = Step(parameters, current, replay, updates, general)
         self.terms = {"own_loss": loss.detach() / factor}
-        path, rest = loss, []
-        for name, anchor in self.anchors.items():
-            term = anchor.loss(self.states[name], step)
-            self.terms[name] = term.detach()
-            weighted = factor * anchor.strength(self.states[name]) * term
-            if not anchor.in_fit:
-                rest.append(weighted)
-            elif replay is not None:
-                path = (1 - anchor.strength(self.states[name])) * path
-                if self.allocation.replay_counts_for_path:
-                    path = path + weighted
-                else:
-                    rest.append(weighted)
+        weights = [one.strength(self.states[n]) for n, one in self.anchors.items() if one.in_fit]
+        weight = weights[0] if replay is not None else 0.0
+        terms = compose(
+            (1 - weight) * loss / factor,
+            step,
+            self.anchors.items(),
+            self.states,
+            replay_weight=weight,
+            replay_counts_for_path=self.allocation.replay_counts_for_path,
+        )
+        self.terms |= terms.values
+        if self.needs("fit_gradient"):
+            self._record(task, terms.fit, fraction)
+        whole = terms.fit if terms.rest is None else terms.fit + terms.rest
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
         if penalty is not None:  # in every minibatch of a step, so once in sum (app:olora)
-            rest.append(factor * penalty)
-        if self.needs("fit_gradient"):
-            self._record(task, path, 1.0 if scaled else fraction)
-        return path + sum(rest)
+            whole = whole + penalty
+        return factor * whole
 
     def _record(self, task: Task, path: Tensor, scale: float) -> None:
         """Add the gradient of the fit term to that of the step."""

@@ -1,31 +1,16 @@
-"""The objective of one minibatch: the fit term, which SI's path integral uses, and the rest.
-
-Source: eq. app-objective.
-"""
+"""The objective of a run's minibatch: questions and answers weighted apart, anchors beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, State, Step
+from holdfast.anchors.objective import Terms, compose
 from holdfast.backbone.projection import TokenLogits, token_cross_entropy
-
-
-@dataclass(frozen=True)
-class Terms:
-    """fit: the term whose gradient SI records; rest: weighted sum of the others, None if none.
-
-    Their sum is the objective without the allocation rule's penalties.
-    values: each term by name, unweighted and detached.
-    """
-
-    fit: Tensor
-    rest: Tensor | None
-    values: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -52,30 +37,17 @@ def minibatch_terms(
     *,
     replay_counts_for_path: bool,
 ) -> Terms:
-    """Compose the current-task loss and the anchors.
-
-    ``L_fit = (1 - w) L_SFT + w L_D`` with a replay minibatch, ``L_SFT`` without; the other anchors
-    are added with their strengths. weights: may weight question and answer tokens differently
-    within L_SFT. replay_counts_for_path: whether the path is ``L_fit`` or, under O-LoRA, only the
-    weighted current-task loss.
-    Source: eq. app-fit, eq. app-objective.
-    """
-    fit, values = _current(step, weights)
-    others: list[Tensor] = []
-    for name, anchor in anchors:
-        loss = anchor.loss(states[name], step)
-        values[name] = loss.detach()
-        if not anchor.in_fit:
-            others.append(anchor.strength(states[name]) * loss)
-        elif step.replay is not None:
-            weighted = weights.replay * loss
-            if replay_counts_for_path:
-                fit = fit + weighted
-            else:
-                others.append(weighted)
-    differentiable = [term for term in others if term.requires_grad]
-    rest = sum(differentiable[1:], differentiable[0]) if differentiable else None
-    return Terms(fit, rest, values)
+    """The current loss, whose weights may differ between questions and answers, and the anchors."""
+    loss, measured = _current(step, weights)
+    terms = compose(
+        loss,
+        step,
+        anchors,
+        states,
+        replay_weight=weights.replay,
+        replay_counts_for_path=replay_counts_for_path,
+    )
+    return replace(terms, values=measured | terms.values)
 
 
 def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
