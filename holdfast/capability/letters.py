@@ -151,7 +151,7 @@ def next_token_log_probabilities(
                 hidden = backbone.hidden(ids)
             else:
                 filled = copy.deepcopy(cache)
-                filled.reorder_cache(torch.zeros_like(places))  # type: ignore[arg-type]
+                filled.reorder_cache(torch.zeros_like(places))
                 hidden = model.base_model(
                     input_ids=ids, past_key_values=filled, use_cache=True
                 ).last_hidden_state

@@ -152,7 +152,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         super().log(logs, *given, **options)
 
 
-class _Steps(TrainerCallback):
+class _Steps(TrainerCallback):  # type: ignore[misc]
     """Around the optimiser's step, and beside a checkpoint."""
 
     def __init__(self, anchored: Anchored) -> None:

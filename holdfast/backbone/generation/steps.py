@@ -140,7 +140,7 @@ class CachedSteps:
         return ids[:, -1]
 
     def keep(self, order: Tensor) -> None:
-        self._cache.reorder_cache(order)  # type: ignore[arg-type]  # it says LongTensor
+        self._cache.reorder_cache(order)
         if self.padding is not None:
             self.padding = self.padding[order]
 
