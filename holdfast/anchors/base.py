@@ -18,6 +18,7 @@ from torch import Tensor
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.config import Config
+from holdfast.core.errors import HoldfastError
 from holdfast.model.curvature import Curvature, Positions
 
 #: Trainable coordinates, or a value for each of them, by the names that the loop gives them; of
@@ -195,13 +196,20 @@ class Anchor(ABC):
         """A state as named tensors for a file; ``PART NAME`` for a tree's.
 
         A state may hold tensors and trees; an anchor with anything else overrides this pair.
+        Raises HoldfastError for anything else.
         """
         packed: dict[str, Tensor] = {}
         for part, value in state.items():
-            if isinstance(value, Tensor):
-                packed[part] = value
-            else:
+            if isinstance(value, Mapping):
                 packed |= {f"{part} {name}": tensor for name, tensor in value.items()}
+            else:
+                packed[part] = value
+        for key, tensor in packed.items():
+            if not isinstance(tensor, Tensor):
+                raise HoldfastError(
+                    f"{type(self).__name__}: {key!r} of its state is no tensor but "
+                    f"{type(tensor).__name__}; make it one, or override pack and unpack"
+                )
         return packed
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:

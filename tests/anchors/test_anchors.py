@@ -17,6 +17,7 @@ from holdfast.anchors.sd import SelfDistillation
 from holdfast.anchors.si import SynapticIntelligence
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import collate, pad_right
+from holdfast.core.errors import HoldfastError
 from reference import online_ewc, synaptic_intelligence
 from reference.distillation import function_loss
 from reference.replay import hard_replay_loss, soft_replay_loss
@@ -246,6 +247,13 @@ def test_generative_replay(loss: Any) -> None:
     else:
         theirs = hard_replay_loss(logits, student.ids, student.mask)
     student.assert_same(anchor.loss({}, student.step(replay=True)), theirs)
+
+
+@pytest.mark.parametrize(("state", "key"), [({"n": 3}, "n"), ({"seen": {"a": 0.5}}, "seen a")])
+def test_a_state_of_something_else_is_refused_in_a_line(state: State, key: str) -> None:
+    anchor = SelfDistillation(SelfDistillation.Config())
+    with pytest.raises(HoldfastError, match=f"SelfDistillation: '{key}' of its state is no tensor"):
+        anchor.pack(state)
 
 
 def test_states_of_older_runs_are_read() -> None:
