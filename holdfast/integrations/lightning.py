@@ -64,6 +64,11 @@ class AnchorCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._anchored.end()
 
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._anchored.task is not None:  # a finished fit's last checkpoint: no step is left
+            self.on_train_start(trainer, pl_module)
+            self.on_train_end(trainer, pl_module)
+
     def state_dict(self) -> dict[str, Any]:
         header, tensors = state.pack(self._anchored)
         return {"header": json.dumps(header), "tensors": tensors}

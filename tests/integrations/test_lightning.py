@@ -109,6 +109,17 @@ def test_lightnings_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert_same(again, straight, rtol=0, atol=0)
 
 
+def test_the_last_checkpoint_of_a_finished_fit_ends_its_task(tmp_path: Path) -> None:
+    """Lightning trains nothing then, and calls no hook of training."""
+    straight = anchored_of(peft_model(), ANCHORS, "merge")
+    fit(straight, 0, tmp_path)
+    again = anchored_of(peft_model(seed=4), ANCHORS, "merge")
+    fit(again, 0, tmp_path / "c", ckpt_path=str(tmp_path / f"epoch={EPOCHS - 1}.ckpt"))
+    assert again.completed == 1
+    assert_same(again, straight, rtol=0, atol=0)
+    fit(again, 1, tmp_path / "d")
+
+
 def test_accelerate_is_the_bare_loop() -> None:
     """``accelerator.backward`` divides by the steps of accumulation."""
     anchored = anchored_of(peft_model(), ANCHORS, "merge")
