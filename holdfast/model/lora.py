@@ -305,9 +305,18 @@ class LoraWorkspace:
         torch.clear_autocast_cache()
 
     def check_mergeable(self) -> None:
-        """Raise HoldfastError where nothing can be added to a matrix: quantized, or of two maps."""
+        """Raise HoldfastError where nothing can be added to a matrix.
+
+        It is quantized, of two maps, or another adapter stands on it, too.
+        """
         places: dict[int, str] = {}
         for name, layer in self.layers.items():
+            if others := sorted(set(layer.module.lora_A) - {self.adapter}):
+                raise HoldfastError(
+                    f"the adapter {others[0]} is on {name} too, which this allocation rule "
+                    f"changes for good; call model.delete_adapter({others[0]!r}), or use "
+                    "allocation='shared'"
+                )
             weight = getattr(layer.module.get_base_layer(), "weight", None)
             if weight is None or weight.dtype not in _PLAIN:
                 kind = "another form" if weight is None else str(weight.dtype)

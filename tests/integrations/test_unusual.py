@@ -139,6 +139,16 @@ def test_an_adapter_that_is_switched_merged_or_frozen_is_refused() -> None:
         anchored.begin(short_sequences(2))
 
 
+def test_a_matrix_that_another_adapter_stands_on_is_not_merged_into() -> None:
+    model = plain_model()
+    model.add_adapter("second", LoraConfig(r=2, target_modules=["q_proj"]))
+    with pytest.raises(HoldfastError, match=r"the adapter second is on .*q_proj too"):
+        anchored_model("si", rule="merge", model=model)
+    anchored_model("si", model=model)
+    model.delete_adapter("second")
+    anchored_model("si", rule="merge", model=model)
+
+
 def test_maps_of_one_matrix_are_not_merged_into() -> None:
     model = plain_model(layer_replication=[(0, 2), (0, 2)])
     with pytest.raises(HoldfastError, match="share one matrix"):
