@@ -65,9 +65,9 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             else:
                 model = _merged(model, state)
             model.save_pretrained(folder)
-            if tokenizer.chat_template:
-                tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
-            tokenizer.save_pretrained(folder)
+        if tokenizer.chat_template:
+            tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
+        tokenizer.save_pretrained(folder)
         text = _card(memory, to, str(out), found, form)
         (folder / "README.md").write_text(text, encoding="utf-8")
         told = _check(out, folder, to, base, form, found.facts) if checked else None
@@ -253,7 +253,7 @@ _PEFT = """\
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{base}")
+tokenizer = AutoTokenizer.from_pretrained("{out}")
 model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{out}")
 """
 _HF = """\

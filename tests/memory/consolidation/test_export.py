@@ -138,7 +138,7 @@ def test_peft_alone_answers(whole: Path, chat_directory: Path, tmp_path: Path) -
     config = model.peft_config["default"]
     assert config.alora_invocation_tokens is None
     assert config.base_model_name_or_path == str(chat_directory)
-    asked_alone(model, AutoTokenizer.from_pretrained(chat_directory), out, FACTS)
+    asked_alone(model, AutoTokenizer.from_pretrained(out), out, FACTS)
 
 
 @pytest.mark.parametrize("form", ["one", "whole"])
