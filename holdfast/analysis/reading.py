@@ -25,6 +25,9 @@ _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
 _NUMBERS = {"horizon": "int64", "rank": "int64", "seed": "int64", "score": "float64"}
 _OF_THE_RUN = ("method", "seed", "stream")
+# What an identity has beside its sections, and a user writes in the section of the backbone.
+_OF_THE_BACKBONE = ("precision", "device", "deterministic", "attention", "quantization")
+_RESOLVED = ("backbone", "evaluation")  # sections of which "auto" in config.json says nothing
 
 
 @dataclass
@@ -221,6 +224,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             "order_seed": None if order_seed is None else _whole(order_seed),
             "fingerprint": stream["fingerprint"],
             "settings": _settings_of(recorded),
+            "config": flat(config),
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         raise HoldfastError(f"{path / CONFIG_FILE}: is no trajectory's configuration") from None
@@ -274,9 +278,30 @@ def _settings_of(recorded: Description) -> dict[str, Any]:
     """The dotted settings that change the results, without method, seed and stream."""
     values = dict(recorded.numbers)
     values |= values.pop("plugins", {})  # of which each is a section, as a user writes it
+    backbone = {name: values.pop(name) for name in _OF_THE_BACKBONE if name in values}
     if "backbone" in values:  # there by its fingerprint alone
-        values["backbone"] = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
+        named = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
+        values["backbone"] = named | backbone
     return flat({key: value for key, value in values.items() if key not in _OF_THE_RUN})
+
+
+def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add to the settings of each run those that its identity leaves out at their default.
+
+    rows: with ``settings`` and ``config``, the flat config.json. Added is what another run records,
+    where that run is of the same method, or this one records other settings of the section.
+    """
+    recording: dict[str, set[str]] = {}
+    for row in rows:
+        for key in row["settings"]:
+            recording.setdefault(key, set()).add(row["method"])
+    for row in rows:
+        sections = {key.rpartition(".")[0] for key in row["settings"]} - {*_RESOLVED}
+        for key, methods in recording.items():
+            section = key.rpartition(".")[0]
+            its_own = section in sections or row["method"] in methods
+            if its_own and section not in _RESOLVED and key in row["config"]:
+                row["settings"].setdefault(key, row["config"][key])
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -312,8 +337,13 @@ def _named(method: str, settings: Mapping[str, Any]) -> str:
     return " ".join((method, *(as_override(*pair) for pair in settings.items())))
 
 
+_OF_WEIGHTS = ("backbone.name", "backbone.precision", "backbone.quantization")
+
+
 def _differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys whose values differ; a backbone of other weights is told by its name if it can."""
+    """The keys whose values differ; a backbone of other weights is told by its name and precision
+    if it can.
+    """
     found = []
     for key in dict.fromkeys(key for settings in every for key in settings):
         values = [settings[key] for settings in every if key in settings]  # a run may be older
@@ -321,7 +351,9 @@ def _differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
             found.append(key)
     if "backbone.fingerprint" not in found:  # the same weights under two names
         return [key for key in found if key != "backbone.name"]
-    if "backbone.name" in found:
+    told = [key for key in found if key in _OF_WEIGHTS]
+    weights = {(*map(one.get, told), one.get("backbone.fingerprint")) for one in every}
+    if len(weights) == len({one[:-1] for one in weights}):
         found.remove("backbone.fingerprint")
     return found
 

@@ -12,7 +12,14 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.reading import StudyContents, places, read_at, tell_apart, with_settings
+from holdfast.analysis.reading import (
+    StudyContents,
+    complete_settings,
+    places,
+    read_at,
+    tell_apart,
+    with_settings,
+)
 from holdfast.core.config import given_settings
 from holdfast.core.errors import HoldfastError
 from holdfast.results import METRICS, RecallMatrix
@@ -77,6 +84,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
         raise HoldfastError(
             f"{why}; give a directory that `holdfast run`, `suite` or `search` wrote"
         )
+    complete_settings(reading.rows)
     if where:
         reading.rows, left_out = with_settings(reading.rows, given_settings(where))
         reading.missing += left_out

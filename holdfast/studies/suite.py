@@ -63,13 +63,20 @@ class Suite:
                 f"{len(self.stream.tasks)} tasks"
             )
         self.swept = tuple(given_settings(dict.fromkeys(swept)))
+        # Of a method, as an identity leaves some settings out where they have their default.
+        self._using = {
+            (config.method, key)
+            for config in configs
+            for key in self.swept
+            if _setting(_used_by(config), key)
+        }
         cells = [
             Cell(named(config.method, self._swept_of(config)), config, self.horizon)
             for config in configs
         ]
         self.cells = list({cell.key: cell for cell in cells}.values())
         for key in self.swept:
-            if not any(key in self._swept_of(config) for config in configs):
+            if not any((config.method, key) in self._using for config in configs):
                 raise HoldfastError(f"grid: {key} changes no result of these methods; leave it out")
 
     def question(self) -> dict[str, Any]:
@@ -88,13 +95,10 @@ class Suite:
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
-        used = config.numbers() | {"backbone": config.backbone.model_dump(mode="json")}
-        found = {}
+        given, found = config.model_dump(mode="json"), dict[str, Any]()
         for key in self.swept:
-            *parents, last = key.split(".")
-            section = _at(used, parents)
-            if last in section:
-                found[key] = section[last]
+            if (config.method, key) in self._using:
+                found |= _setting(_used_by(config), key) or _setting(given, key)
         return found
 
     def run(
@@ -116,7 +120,12 @@ class Suite:
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]
             path = self.directory / "cells.json"
-            earlier = read_json(path) if path.exists() else []
+            names = {cell.key: cell.candidate for cell in self.cells}
+            earlier = [
+                row
+                for row in (read_json(path) if path.exists() else [])
+                if names.get(row["cell"], _candidate(row)) == _candidate(row)
+            ]
             every = {(_candidate(row), row["seed"]): row for row in [*earlier, *rows]}
             write_table(self.directory, "cells", [*every.values()])
             write_table(self.directory, "summary", summary([*every.values()]))
@@ -190,6 +199,18 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _candidate(row: Mapping[str, Any]) -> str:
     """The method of a row, with the settings of a sweep."""
     return str(row.get("candidate", row["method"]))
+
+
+def _used_by(config: RunConfig) -> dict[str, Any]:
+    """The settings that a method uses, nested, with those of the backbone."""
+    return config.numbers() | {"backbone": config.backbone.model_dump(mode="json")}
+
+
+def _setting(values: dict[str, Any], key: str) -> dict[str, Any]:
+    """A dotted setting by its name; empty where it is not among nested values."""
+    *sections, last = key.split(".")
+    section = _at(values, sections)
+    return {key: section[last]} if last in section else {}
 
 
 def _at(values: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:

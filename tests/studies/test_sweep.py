@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,37 @@ def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
     assert set(table["method"]) == {line["candidate"] for line in lines}
     told = {line["candidate"]: float(line["final"]) for line in lines}
     assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(told)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_default_that_no_identity_has_is_a_value_like_others(base, tmp_path: Path) -> None:
+    grid = {"optim.cooldown": [0, 1]}
+    swept = suite(base, tmp_path, grid, ["vanilla"])
+    swept.run(Inline())
+    names = ["vanilla optim.cooldown=0", "vanilla optim.cooldown=1"]
+    assert [cell.candidate for cell in swept.cells] == [one for one in names for _ in (1, 2)]
+    table = analyse(read_study(tmp_path)).tables["configurations"]
+    assert sorted(table["method"]) == names and set(table["seeds"]) == {2}
+    for value in (0, 1):
+        study = read_study(tmp_path, where={"optim.cooldown": value})
+        assert study.cells["path"].tolist() == [
+            str(cell.directory(swept.store)) for cell in swept.cells[2 * value :][:2]
+        ]
+    # A table of before called the default by its method alone; the cell is there once.
+    path = tmp_path / "cells.json"
+    path.write_text(path.read_text().replace(names[0], "vanilla"))
+    suite(base, tmp_path, grid, ["vanilla"]).run(Inline())
+    rows = json.loads(path.read_text())
+    assert sorted(row["candidate"] for row in rows) == [one for one in names for _ in (1, 2)]
+
+
+@pytest.mark.usefixtures("quick")
+def test_precisions_are_called_as_the_grid_calls_them(base, tmp_path: Path) -> None:
+    swept = suite(base, tmp_path, {"backbone.precision": ["float32", "bfloat16"]}, ["vanilla"])
+    swept.run(Inline())
+    names = {cell.candidate for cell in swept.cells}
+    assert set(read_study(tmp_path).cells["method"]) == names
+    assert len(read_study(tmp_path, where={"backbone.precision": "bfloat16"}).cells) == 2
 
 
 @pytest.mark.usefixtures("quick")
