@@ -265,6 +265,12 @@ def finalists(
             rows = [row for row in leaders if row["score"] is not None]
     if not rows:
         raise HoldfastError(f"{search}: holds no search with a leaderboard; finish one there first")
+    going = sum(row["fate"] == "promoted" for row in rows)
+    if going:
+        raise HoldfastError(
+            f"{search}: the search has come to horizon {rows[0]['horizon']}, and {going} "
+            "candidates go on; finish it first"
+        )
     best: dict[str, dict[str, Any]] = {}
     for row in rows:  # the best first
         method = row["method"]

@@ -157,6 +157,13 @@ def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directo
     ask = ("suite", "--from-search", searched, "--seeds", "4,5", "--out", tmp_path / "final")
     refused(holdfast(*ask), "holds no search with a leaderboard")
     assert holdfast("search", tmp_path / "own.yaml", "--out", searched).status == 0
+    leaders = searched / "leaderboard.json"
+    whole = leaders.read_text()
+    trace = json.loads((searched / "trace.json").read_text())
+    # As a search that was killed after its first horizon leaves it.
+    leaders.write_text(json.dumps([row for row in trace if row["horizon"] == 1]))
+    refused(holdfast(*ask), "the search has come to horizon 1, and 5 candidates go on; finish it")
+    leaders.write_text(whole)
     done = holdfast(*ask)
     assert done.status == 0, done.err
     best: dict[bool, dict[str, str]] = {}
