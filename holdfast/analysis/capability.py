@@ -16,6 +16,7 @@ from holdfast.analysis.study import final_runs
 from holdfast.analysis.uncertainty import interval, percentiles, ratio_draws
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.results import Description
 from holdfast.results.capability import CapabilityRow, boundary, read_capability, read_verdicts
 
 _KEYS = ["dataset", "method", "after_task", "suite"]
@@ -48,10 +49,12 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for cell in final_runs(cells).to_dict("records"):
-        rows = [_record(row, cell) for row in read_capability(Path(cell["path"]))]
+        found = read_capability(Path(cell["path"]))
+        backbone = Description.read(Path(cell["path"])).backbone["fingerprint"] if found else ""
+        rows = [_record(row, cell) | {"backbone": backbone} for row in found]
         records += [*rows, *_averages(rows)]
     before = {
-        (row["dataset"], row["suite"], row["asked"]): row
+        (row["dataset"], row["suite"], row["asked"], row["backbone"]): row
         for row in records
         if row["after_task"] == 0
     }
@@ -109,7 +112,7 @@ def _over_seeds(part: pd.DataFrame, before: Mapping[Any, Mapping[str, Any]]) -> 
         )
     seeds = list(part["measured"])
     value_low, value_high, _ = bounds(seeds)
-    base = before.get((first["dataset"], first["suite"], first["asked"]))
+    base = before.get(tuple(first[["dataset", "suite", "asked", "backbone"]]))
     earlier, low, high, drawn = math.nan, math.nan, math.nan, ""
     if base is not None:
         earlier = base["value"]

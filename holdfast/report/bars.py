@@ -60,41 +60,40 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
     scores = answered[answered["after_task"] == last]
     style.refuse_empty(len(scores), "capability")
-    base = scores.dropna(subset="before").groupby("suite")["before"].mean()
+    known = scores.dropna(subset="before")
     suites = dict.fromkeys(scores["suite"])
     colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(suites)}
     datasets = names.datasets_in_order(scores["dataset"])
     figure, panels = style.panels(len(datasets), 1.75, sharey=True)
     for axes, dataset in zip(panels, datasets, strict=True):
-        _draw_suites(axes, scores[scores["dataset"] == dataset], colours, base)
-        style.share_axis(axes, max(scores["value"].max(), base.max() if len(base) else 0))
+        _draw_suites(axes, scores[scores["dataset"] == dataset], colours)
+        style.share_axis(axes, scores[["value", "before"]].max(axis=None))
         style.title(axes, names.dataset_name(dataset))
         if style.leads_its_row(axes):
             axes.set_ylabel("accuracy")
     handles: list[Patch | Line2D] = [
         Patch(color=colour, label=names.plain(name)) for name, colour in colours.items()
     ]
-    if len(base):
+    if len(known):
         handles.append(Line2D([], [], color=names.BLACK, linewidth=1, label="base model"))
     style.bottom_legend(figure, handles)
     return figure
 
 
-def _draw_suites(
-    axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str], base: Mapping[str, float]
-) -> None:
+def _draw_suites(axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str]) -> None:
     """Draw one panel."""
     methods = list(dict.fromkeys(rows["method"]))
     score = rows.set_index(["method", "suite"])["value"]
+    base = rows.set_index(["method", "suite"])["before"].dropna()
     width = _GROUP / len(colours)
     for group, method in enumerate(methods):
         for place, (name, colour) in enumerate(colours.items()):
             middle = group + width * (place - (len(colours) - 1) / 2)
             if (method, name) in score:
                 axes.bar(middle, score[method, name], 0.9 * width, color=colour)
-            if name in base:
+            if (method, name) in base:
                 ends = [middle - 0.45 * width, middle + 0.45 * width]
-                axes.plot(ends, [base[name]] * 2, color=names.BLACK, linewidth=1)
+                axes.plot(ends, [base[method, name]] * 2, color=names.BLACK, linewidth=1)
     axes.set_xticks(range(len(methods)), [names.method_name(method) for method in methods])
     axes.set_xlim(-0.55, len(methods) - 0.45)
     axes.tick_params(axis="x", length=0)

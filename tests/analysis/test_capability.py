@@ -12,10 +12,11 @@ import pytest
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.uncertainty import interval, ratio_draws
 from holdfast.capability.suite import Sample, score_of
+from holdfast.report import plot_capability
 from holdfast.report.figures import study_figures
 from holdfast.report.page import render
 from holdfast.results.capability import Score, boundary, text_score, write_result
-from tests.analysis.synthetic import write_suite
+from tests.analysis.synthetic import change, write_suite, write_trajectory
 
 TASKS, ITEMS = 3, 60
 
@@ -49,6 +50,25 @@ def test_the_change_is_against_the_unmodified_backbone(suite: Path) -> None:
     (text,) = table[table["suite"] == "text"].to_dict("records")
     assert (text["unit"], text["value"], text["seeds"]) == ("bits per byte", 2.5, 1)
     assert text["before"] != text["before"]  # nobody measured it
+
+
+def test_the_backbone_before_is_that_of_the_run(tmp_path: Path) -> None:
+    for name, before, after in (("small", 8, 4), ("large", 32, 30)):
+        place = tmp_path / name
+        write_trajectory(place, "vanilla", 1, tasks=TASKS)
+        change(place, backbone={"name": name, "fingerprint": name}, numbers={"backbone": name})
+        for task, right in ((0, before), (TASKS, after)):
+            told = {"model": f"{name} {task}", "items": 40}
+            write_result(boundary(place, task), "gsm8k", told, score(right))
+    table = analyse(read_study(tmp_path)).tables["capability"]
+    asked = table.set_index("method")[["before", "change"]].to_dict("index")
+    assert asked == {
+        "vanilla backbone.name=small": pytest.approx({"before": 8 / 40, "change": -4 / 40}),
+        "vanilla backbone.name=large": pytest.approx({"before": 32 / 40, "change": -2 / 40}),
+    }
+    (axes,) = plot_capability(table).axes
+    lines = [tuple(line.get_ydata()) for line in axes.lines]
+    assert sorted(lines) == [(0.2, 0.2), (0.8, 0.8)]
 
 
 def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
