@@ -17,6 +17,7 @@ from holdfast.analysis.items import ItemTables, item_tables
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.uncertainty import HALF_LIFE, differences, means
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.files import json_text
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,15 @@ def markdown(table: pd.DataFrame) -> str:
     for row in table.to_dict("records"):
         lines.append([_text(str(name), value) for name, value in row.items()])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def json_rows(table: pd.DataFrame) -> str:
+    """A table as the text of a JSON file, a row an object; null for what is no finite number.
+
+    Numbers have all their digits, as in CSV: a p of 3e-14 is no 0.
+    """
+    known = table.replace([math.inf, -math.inf], math.nan).astype(object)
+    return json_text(known.where(known.notna(), None).to_dict("records"))
 
 
 def _of_dataset(study: Study, dataset: str) -> Study:

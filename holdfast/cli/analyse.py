@@ -118,7 +118,7 @@ def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
 
 def _write(place: Path, study: Study, analysis: Analysis) -> None:
     """Write each table as CSV and JSON, all to analysis.md, and the cells they come from."""
-    from holdfast.analysis.tables import markdown
+    from holdfast.analysis.tables import json_rows, markdown
     from holdfast.core.files import write_text_atomically
 
     cells = study.cells.assign(
@@ -126,7 +126,7 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     )
     for name, table in {**analysis.tables, "cells": cells}.items():
         write_text_atomically(place / f"{name}.csv", table.to_csv(index=False))
-        write_text_atomically(place / f"{name}.json", table.to_json(orient="records", indent=1))
+        write_text_atomically(place / f"{name}.json", json_rows(table))
     parts = ["# Analysis\n\nShares, not percent; a deviation is over seeds, with n - 1.\n"]
     for name, table in analysis.tables.items():
         if name not in _LONG:

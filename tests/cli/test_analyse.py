@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from holdfast.analysis import tables
+from holdfast.analysis.tables import Table
 from tests.analysis.synthetic import PAPER, SEEDS, write_suite, write_trajectory
 from tests.cli.conftest import refused
 
@@ -35,6 +40,32 @@ def test_analysed_twice_the_results_are_the_same_bytes(holdfast, small: Path) ->
         files = [path for path in sorted((small / "analysis").rglob("*")) if path.is_file()]
         found.append({path.name: path.read_bytes() for path in files})
     assert found[0] == found[1]
+
+
+def test_both_files_of_a_table_have_the_same_numbers(
+    holdfast, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {
+        "p": [3.1728127815e-14, 1 / 3, math.nan],
+        "f": [161.0, math.inf, math.nan],
+        "horizon": pd.array([1, 2, None], dtype="Int64"),
+        "noise": [True, False, True],
+    }
+    made = pd.DataFrame({"dataset": "symbol_qa", "method": "a|ü, b", **numbers})
+    monkeypatch.setattr(tables, "TABLES", (Table("means", lambda _: made),))
+    assert holdfast("analyse", small, "--no-figures").status == 0
+    rows = json.loads((small / "analysis" / "means.json").read_text())
+    assert rows == [
+        {"dataset": "symbol_qa", "method": "a|ü, b", "p": p, "f": f, "horizon": horizon, "noise": n}
+        for p, f, horizon, n in (
+            (3.1728127815e-14, 161.0, 1, True),
+            (1 / 3, None, 2, False),
+            (None, None, None, True),
+        )
+    ]
+    with (small / "analysis" / "means.csv").open() as file:
+        told = [line["p"] for line in csv.DictReader(file)]
+    assert [float(p) if p else None for p in told] == [row["p"] for row in rows]
 
 
 def test_a_run_that_is_there_twice_stops_nothing(holdfast, small: Path, tmp_path: Path) -> None:

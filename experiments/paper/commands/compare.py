@@ -75,10 +75,11 @@ def _print(comparison: Comparison) -> None:
 
 
 def _write(comparison: Comparison, more: Mapping[str, pd.DataFrame], place: Path) -> None:
+    from holdfast.analysis.tables import json_rows
     from holdfast.core.files import write_text_atomically
 
     named = ("compositions", "effects", "agreement", "flips")
     for name, table in {**{name: getattr(comparison, name) for name in named}, **more}.items():
         path = place / f"compared_{name}"  # `analyse` may have written a table of the same name
         write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False), parents=True)
-        write_text_atomically(path.with_suffix(".json"), table.to_json(orient="records", indent=1))
+        write_text_atomically(path.with_suffix(".json"), json_rows(table))
