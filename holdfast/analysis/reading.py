@@ -19,7 +19,14 @@ from holdfast.core.config import as_override, read_format
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import read_json
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
-from holdfast.results.record import CONFIG_FILE, is_described, read_events, read_matrix
+from holdfast.results.record import (
+    CONFIG_FILE,
+    commit_file,
+    is_described,
+    read_commit,
+    read_events,
+    read_matrix,
+)
 
 _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
@@ -233,6 +240,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
             f"{path / CONFIG_FILE}: has a seed of more than 64 bits, which no table holds"
         ) from None
     matrix = read_matrix(path)
+    row["learned"] = read_commit(path).get("tasks", []) if commit_file(path).exists() else []
     row |= _numbers(matrix) | {"path": str(path)}
     if matrix.horizon:
         try:

@@ -180,14 +180,19 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Runs that one table would set beside each other, and that learned another stream."""
     streams: dict[Any, Mapping[str, Any]] = {}
     for row in (row for row in rows if not row["searched"]):
-        # Of streams of other lengths or orders the fingerprints differ anyway.
-        same = (row["dataset"], row["order_seed"], row["tasks"])
-        first = streams.setdefault(same, row)
-        if row["fingerprint"] != first["fingerprint"]:
+        first = streams.setdefault((row["dataset"], row["order_seed"]), row)
+        if not _same_stream(row, first):
             yield (
                 f"{row['dataset']}: {row['path']} and {first['path']} have learned two streams of "
                 "that name; their numbers do not compare"
             )
+
+
+def _same_stream(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two runs learn one stream; of two lengths, as far as both have learned it."""
+    if one["tasks"] == other["tasks"]:
+        return bool(one["fingerprint"] == other["fingerprint"])
+    return all(task == same for task, same in zip(one["learned"], other["learned"], strict=False))
 
 
 _NAMED = 3  # runs that a line names before it counts the others

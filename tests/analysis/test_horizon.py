@@ -13,6 +13,7 @@ from holdfast.analysis.reading import METRICS
 from holdfast.analysis.study import common_horizon, final_runs, read_study
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RecallMatrix
+from holdfast.results.record import write_commit
 from tests.analysis.synthetic import (
     ADAPTER_BYTES,
     SEEDS,
@@ -71,6 +72,21 @@ def test_runs_of_another_stream_are_named(tmp_path: Path) -> None:
     change(tmp_path / "w", stream={"name": "symbol_qa", "tasks": 10, "fingerprint": "other"})
     (line,) = [line for line in read_study(tmp_path).missing if "two streams" in line]
     assert str(tmp_path / "w") in line and line.startswith("symbol_qa: ")
+
+
+@pytest.mark.parametrize(("tasks", "alike"), [("abc", True), ("xyz", False), ("", True)])
+def test_streams_of_other_lengths_are_compared_by_their_tasks(
+    tmp_path: Path, tasks: str, alike: bool
+) -> None:
+    """A longer run may have begun as a shorter one, or have learned something else."""
+    for name, method, learned, length in (("v", "vanilla", "ab", 2), ("w", "merge", tasks, 3)):
+        write_trajectory(tmp_path / name, method, 41, length, learned=len(learned))
+        matrix = (tmp_path / name / "matrix.csv").read_text()
+        write_commit(tmp_path / name, {"tasks": [*learned], "matrix": matrix})
+        stream = {"name": "symbol_qa", "tasks": length, "fingerprint": learned}
+        change(tmp_path / name, stream=stream)
+    told = [line for line in read_study(tmp_path).missing if "two streams" in line]
+    assert bool(told) != alike
 
 
 @pytest.mark.parametrize(
