@@ -72,6 +72,8 @@ def convert(
         to = "table" if suffix in TABLES else to
     elif to == "table" and suffix not in TABLES:
         raise HoldfastError(f"{out}: a table's name ends with one of {', '.join(TABLES)}")
+    elif to == "jsonl" and suffix != ".jsonl":
+        raise HoldfastError(f"{out}: a file of JSON lines ends with .jsonl; name it so")
     elif to not in ("jsonl", "table") and suffix in (".jsonl", *TABLES):
         raise HoldfastError(f"{out}: --to {to} writes a directory; name one, or leave it out")
     stream = read_stream(source, items_per_task, Columns(question_column, answer_column))
@@ -184,7 +186,8 @@ def write(stream: Stream, place: Path, layout: Layout) -> None:
     from holdfast.streams import write_dataset, write_jsonl, write_released
 
     place = Path(os.path.abspath(place))
-    if place.suffix.lower() == ".jsonl" or layout == "table":
+    is_file = place.suffix.lower() == ".jsonl" or layout == "table"
+    if is_file:
         if place.exists():
             raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
         if layout == "table":
@@ -195,7 +198,7 @@ def write(stream: Stream, place: Path, layout: Layout) -> None:
             write_jsonl(stream, place)
     else:
         (write_dataset if layout == "datasets" else write_released)(stream, place)
-    if stream.exact_case and layout != "released":
+    if stream.exact_case and (is_file or layout == "datasets"):
         print(
             "this format does not say that answers need their exact case; run it with "
             "evaluation.match=exact",

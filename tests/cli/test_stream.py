@@ -50,6 +50,7 @@ def test_converting_to_a_table_and_back(holdfast, tmp_path: Path, suffix: str) -
     [
         (["b", "--to", "table"], "a table's name ends with one of .csv"),
         (["b.csv", "--to", "datasets"], "--to datasets writes a directory"),
+        (["b", "--to", "jsonl"], "a file of JSON lines ends with .jsonl"),
         (["b.csv"], "its first line must name the columns"),
         (["b.csv", "--question-column", "x"], 'has no "x"; it has q, a'),
     ],
@@ -60,6 +61,26 @@ def test_a_table_needs_a_name_of_one_and_columns(
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("q,a\nWho?,Ann\n")
     refused(holdfast("stream", "convert", "a.csv", *words), message)
+
+
+@pytest.mark.parametrize(
+    ("out", "layout", "warns"),
+    [
+        ("a.jsonl", "released", True),
+        ("a", "jsonl", True),
+        ("a", "datasets", True),
+        ("a", "released", False),
+    ],
+)
+def test_a_format_that_loses_exact_case_warns(
+    holdfast, tmp_path: Path, out: str, layout: str, warns: bool
+) -> None:
+    place = tmp_path / out
+    size = ("--tasks", 1, "--items", 2)
+    done = holdfast("stream", "symbol-qa", *size, "--layout", layout, "--out", place)
+    assert done.status == 0, done.err
+    assert ("evaluation.match=exact" in done.err) == warns
+    assert read_stream(Path(done.out.splitlines()[-1])).exact_case != warns
 
 
 def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
