@@ -82,7 +82,7 @@ def test_half_lives_are_of_the_papers_methods_by_role() -> None:
     assert roles(["kfac_merge", "si_merge", "merge", "replay", "vanilla"]) == {
         "naive": "vanilla",
         "strongest standalone mechanism": "merge",
-        "strongest composition": "kfac_merge",
+        "strongest composition": "si_merge",
     }
     methods = ["kfac_merge", "kfac", "si_merge", "si", "vanilla"]
     configurations = pd.DataFrame({"dataset": "real_qa", "method": methods})
@@ -94,6 +94,25 @@ def test_half_lives_are_of_the_papers_methods_by_role() -> None:
         ["strongest standalone mechanism", "si", 6, 11],
         ["strongest composition", "si_merge", 7, 44],
     ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "alone", "composed"),
+    [
+        ("symbol_qa", 4.2, 23.2),
+        ("llm_qa", 7.5, 41.8),
+        ("real_qa", 12.5, 54.8),
+    ],
+)
+def test_roles_have_the_methods_whose_final_the_paper_names(
+    dataset: str, alone: float, composed: float
+) -> None:
+    """Of sec:compositions, whose half-lives sec:res-time tells."""
+    table = dataset_table("all", dataset)
+    finals = dict(zip(table["configuration"], table["final"], strict=True))
+    found = roles(list(table["configuration"]))
+    assert finals[found["strongest standalone mechanism"]] == alone
+    assert finals[found["strongest composition"]] == composed
 
 
 def test_only_the_last_measured_boundary_counts() -> None:
