@@ -201,7 +201,7 @@ class RecallMatrix:
         Raises HoldfastError for a missing or damaged file.
         """
         try:
-            text = regular(Path(path)).read_text(encoding="utf-8")
+            text = regular(Path(path)).read_text(encoding="utf-8-sig")  # as spreadsheets write
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:

@@ -181,6 +181,14 @@ def test_a_damaged_csv_is_refused_in_one_line_naming_file_and_line(
     assert "\n" not in said
 
 
+def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path: Path) -> None:
+    """With a mark of its encoding before the header, and other ends of lines."""
+    matrix = RecallMatrix().with_row(1, {1: (3, 4)})
+    saved = matrix.to_csv().replace("\n", "\r\n")
+    (tmp_path / "matrix.csv").write_bytes(saved.encode("utf-8-sig"))
+    assert RecallMatrix.load(tmp_path / "matrix.csv") == matrix
+
+
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="cannot be read"):
         RecallMatrix.load(tmp_path / "matrix.csv")
