@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Trajectory
 from holdfast.analysis.study import read_study
 from holdfast.analysis.tables import analyse
 from holdfast.core.config import build
@@ -150,3 +151,19 @@ def test_revisions_of_a_model_are_cells_of_their_own(base, tmp_path: Path) -> No
 def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"grid: sd\.strength changes no result"):
         suite(base, tmp_path, {"sd.strength": [1, 2]}, methods=("vanilla",))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("rows", [3, "horizon"])
+def test_a_horizon_at_which_not_every_task_was_asked_fails_with_the_reason(
+    base, tmp_path: Path, rows: int | str
+) -> None:
+    """A run that went on asks the last task alone after each task that rows leaves out."""
+    configs = configurations(["vanilla"], [1], base, [f"evaluation.rows={rows}"])
+    plan = Suite(configs, tmp_path / "suite", tmp_path / "store", 3)
+    (cell,) = plan.cells
+    Trajectory(cell.config, cell.directory(plan.store)).advance(3)
+    (whole,) = plan.run(Inline())
+    (short,) = Suite(configs, tmp_path / "suite", tmp_path / "store", 2).run(Inline())
+    assert whole["error"] is None and whole["final"] is not None
+    assert short["final"] is None and "recall was not measured after task 2" in short["error"]
