@@ -6,7 +6,7 @@ import pandas as pd
 
 from experiments.paper.analysis.ranks import DECIMALS
 from experiments.paper.analysis.replicates import by_dataset, replicates
-from holdfast.analysis.composition import has
+from holdfast.analysis.composition import has, tag_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import ALLOCATIONS
 
@@ -34,7 +34,7 @@ def allocation_swap(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _swaps(dataset: str, cells: pd.DataFrame) -> list[dict[str, object]]:
-    there = set(cells["method"])
+    there = set(map(tag_of, cells["method"]))  # of several settings `replicates` tells
     partners = {
         method: swapped
         for method in sorted(there)

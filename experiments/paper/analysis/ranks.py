@@ -41,10 +41,9 @@ def rank(means: pd.Series) -> pd.Series:
 
 
 def _learned(cells: pd.DataFrame) -> list[str]:
-    there = set(cells["method"])
+    # With settings too: of a method with several `replicates` says how to take one.
+    there = set(map(tag_of, cells["method"]))
     learned = [method for method in compositions() if method in there]
-    if not learned:  # each with several settings: `replicates` says how to take one
-        learned = [method for method in compositions() if method in set(map(tag_of, there))]
     if not learned:
         raise HoldfastError("the study has no composition of SI, SD, replay and merge to rank")
     return learned

@@ -12,6 +12,7 @@ import pandas as pd
 
 from experiments.paper.analysis.ranks import DECIMALS
 from experiments.paper.analysis.replicates import one_dataset, replicates
+from holdfast.analysis.composition import tag_of
 from holdfast.analysis.study import at_horizon
 from holdfast.core.errors import HoldfastError
 
@@ -85,7 +86,7 @@ def _final(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Final retention of the searched compositions, by method and seed."""
     runs = at_horizon(cells)
     searched = list(dict.fromkeys(trace["method"]))
-    there = set(runs["method"])
+    there = set(map(tag_of, runs["method"]))  # of several settings `replicates` tells
     both = [method for method in searched if method in there]
     if not both:
         raise HoldfastError(

@@ -11,7 +11,13 @@ from experiments.paper.analysis.tables import analyse
 from holdfast.analysis.study import Study, read_study
 from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
-from tests.analysis.synthetic import FACTORIAL, SEEDS, write_suite, write_trajectory
+from tests.analysis.synthetic import (
+    FACTORIAL,
+    SEEDS,
+    write_search,
+    write_suite,
+    write_trajectory,
+)
 from tests.analysis.test_settings import FAST, SLOW, swept
 
 OF_COMPOSITIONS = {"effects", "factorial_model", "synergy", "ranks", "build_up"}
@@ -73,6 +79,16 @@ def test_several_settings_are_said_instead(swept: Path) -> None:
         analysis.tables["effects"]
     with pytest.raises(HoldfastError, match="no table effect: did you mean effects"):
         analysis.tables["effect"]
+
+
+def test_no_ranking_leaves_out_a_method_of_several_settings(swept: Path) -> None:
+    """Ranks of vanilla alone, and of the search's methods without merge, would tell nothing."""
+    for seed in (1, 2, 3):
+        write_trajectory(swept / f"o{seed}", "olora", seed, tasks=4)
+    search = write_search(swept / "search", {"vanilla": [0.1], "merge": [0.2]}, (2,), (1, 2))
+    absent = analyse(read_study(swept, search)).absent
+    for name in ("ranks", "search_transfer", "selection", "allocation_swap"):
+        assert "merge has been learned with 2 settings; this is made for one" in absent[name]
 
 
 def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
