@@ -94,7 +94,7 @@ def _draw_suites(axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str]) -> 
             if (method, name) in base:
                 ends = [middle - 0.45 * width, middle + 0.45 * width]
                 axes.plot(ends, [base[method, name]] * 2, color=names.BLACK, linewidth=1)
-    axes.set_xticks(range(len(methods)), [names.method_name(method) for method in methods])
+    axes.set_xticks(range(len(methods)), [names.method_lines(method) for method in methods])
     axes.set_xlim(-0.55, len(methods) - 0.45)
     axes.tick_params(axis="x", length=0)
 

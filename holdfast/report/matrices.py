@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
+from holdfast.analysis.composition import tag_of
 from holdfast.analysis.configurations import configurations
 from holdfast.analysis.study import Study, final_runs
 from holdfast.core.errors import HoldfastError
@@ -67,7 +68,7 @@ def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
         shown = [matrices.get((dataset, method)) for method in columns]
         finals = np.array([-1.0 if one is None else final(one) for one in shown])
         best = int(finals.argmax()) if sum(one is not None for one in shown) > 1 else -1
-        titles = [names.method_name(method) if not rows else "" for method in columns]
+        titles = [names.method_lines(method) if not rows else "" for method in columns]
         maps = [
             _Map(one, title, outlined=place == best)
             for place, (one, title) in enumerate(zip(shown, titles, strict=True))
@@ -80,9 +81,11 @@ def leading_methods(methods: Sequence[str], most: int = 6) -> list[str]:
     """So many methods of a data set: vanilla, the best standalone mechanism, the best others.
 
     methods: the best first. A standalone mechanism is one anchor, or one rule but the shared one.
+    Of several settings of vanilla, or of it, the best counts.
     """
-    alone = next((method for method in methods if method in (*ANCHORS, *ALLOCATIONS)), None)
-    fixed = [method for method in (VANILLA, alone) if method in methods]
+    kinds = ((VANILLA,), (*ANCHORS, *ALLOCATIONS))
+    firsts = [next((one for one in methods if tag_of(one) in tags), None) for tags in kinds]
+    fixed = [method for method in firsts if method is not None]
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
     chosen = {*fixed, *best[: most - len(fixed)]}
     return [method for method in dict.fromkeys(methods) if method in chosen]

@@ -87,6 +87,12 @@ def method_name(method: str) -> str:
     return plain(", ".join((name, *method.split(" ")[1:])))
 
 
+def method_lines(method: str) -> str:
+    """A method's name where there is little width: each setting below it, in a line of its own."""
+    settings = method.split(" ")[1:]
+    return "\n".join([method_name(tag_of(method)), *map(plain, settings)])
+
+
 def short_name(mechanism: str) -> str:
     """``replay`` as ``R``; another package's mechanism by its own name."""
     known = BY_TAG.get(mechanism)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -92,6 +94,23 @@ def test_what_was_not_run_is_said(chain):
     assert not alone.axes[0].patches  # nothing to be stronger than
     with pytest.raises(HoldfastError, match="none of si"):
         plot_matrices(chain, ["si"])
+
+
+def test_a_sweep_has_its_naive_method_and_titles_that_can_be_read():
+    kept = {"si_sd_replay_merge": 0.9, "merge": 0.8, "vanilla": 0.3}
+    runs = {
+        (f"{method} optim.lr={rate}", 1): fading(3, share)
+        for method, share in kept.items()
+        for rate in (0.0005, 0.001, 0.002)
+    }
+    figure = plot_matrices(study_of(runs))
+    drawn = [text for text in figure.axes[0].texts if "optim" in text.get_text()]
+    names = [text.get_text() for text in drawn]
+    assert len(names) == 6 and "SI + SD + R + M\noptim.lr=0.0005" in names
+    assert [name for name in names if name.startswith("naive")] == ["naive\noptim.lr=0.0005"]
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in drawn]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_the_median_seed_and_the_lower_of_two():
