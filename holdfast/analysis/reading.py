@@ -389,4 +389,5 @@ def with_settings(
     ]
     left = len(rows) - len(kept)
     told = _named("", where).strip()
-    return kept, [f"{left} trajectories: left out, as they do not have {told}"] if left else []
+    runs = "1 trajectory" if left == 1 else f"{left} trajectories"
+    return kept, [f"{runs} without {told}: left out"] if left else []

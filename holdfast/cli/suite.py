@@ -137,6 +137,8 @@ def _grid(lines: list[str] | None) -> dict[str, list[Any]]:
     values: dict[str, Any] = {}
     for line in lines or []:
         key, _, text = line.partition("=")
+        if key in values:
+            raise HoldfastError(f"--grid: {key} is there twice; put its values in one list")
         values[key] = apply_overrides({}, [f"value={text}"])["value"]
     return build(Grid, {"grid": values}, source="--grid").grid
 

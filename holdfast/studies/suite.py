@@ -77,7 +77,10 @@ class Suite:
         self.cells = list({cell.key: cell for cell in cells}.values())
         for key in self.swept:
             if not any((config.method, key) in self._using for config in configs):
-                raise HoldfastError(f"grid: {key} changes no result of these methods; leave it out")
+                raise HoldfastError(
+                    f"grid: {key} changes no result of these methods, or has its default alone; "
+                    "leave it out"
+                )
 
     def question(self) -> dict[str, Any]:
         """The settings for ``study.json``.

@@ -44,7 +44,7 @@ def test_tables_and_figures_are_keyed_by_the_settings_that_differ(swept: Path) -
 
 def test_one_setting_of_a_sweep_is_a_study_as_any_other(swept: Path) -> None:
     study = read_study(swept, where={"optim.lr": 1e-3})
-    assert study.missing == ("3 trajectories: left out, as they do not have optim.lr=0.001",)
+    assert study.missing == ("3 trajectories without optim.lr=0.001: left out",)
     assert set(study.cells["method"]) == {"vanilla", "merge"}
     assert len(analyse(study).tables["configurations"]) == 2
 

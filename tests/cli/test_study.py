@@ -50,6 +50,7 @@ def test_the_papers_suite_is_21_methods(holdfast) -> None:
 
 FACTORIAL = ["suite", "factorial", "--dry-run"]
 SEARCH = ["search", "small", "--dry-run"]
+TWICE = ["--grid", "optim.lr=[1e-3]", "--grid", "optim.lr=[2e-3]"]
 ON_SLURM = ["--executor", "slurm", "--slurm"]
 
 
@@ -65,6 +66,7 @@ ON_SLURM = ["--executor", "slurm", "--slurm"]
         (["suite", "paper", "--dataset", "x", "--dry-run"], '"x" is no data set of the suite'),
         ([*FACTORIAL, "--seeds", "a"], "--seeds a: write whole numbers"),
         ([*FACTORIAL, "--methods", "sii"], 'method sii: "sii" is no mech'),
+        ([*FACTORIAL, *TWICE], "--grid: optim.lr is there twice; put its values in one list"),
         ([*FACTORIAL, "--slurm", "partition=gpu"], "--slurm goes with --executor slurm; add it"),
         ([*FACTORIAL, *ON_SLURM, "partitoin=gpu"], "unknown key partitoin; did you mean partition"),
         ([*SEARCH, *ON_SLURM, "time=2:00:00"], "unknown key time; write timeout_min, in minutes"),
