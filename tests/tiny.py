@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import (
+    AutoModelForCausalLM,
+    Gemma3Config,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -119,3 +122,33 @@ def draw_factors(coordinates: Mapping[str, torch.Tensor], std: float, seed: int 
     with torch.no_grad():
         for one in coordinates.values():
             one.normal_(std=std, generator=source)
+
+
+def tiny_gemma_of_images(positions: int = 256) -> Any:
+    """A model whose own settings stand in a text configuration, beside that of its images."""
+    text = {
+        "vocab_size": 257,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "initializer_range": 0.3,
+        "max_position_embeddings": positions,
+        "eos_token_id": 0,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    }
+    images = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    config = Gemma3Config(text_config=text, vision_config=images, mm_tokens_per_image=4)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config)

@@ -30,7 +30,10 @@ class SeedRowEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         embedded: Tensor = self.base(ids)
-        return torch.where((ids == self.token)[..., None], self.row.to(embedded.dtype), embedded)
+        row = self.row.to(embedded.dtype)
+        scale = getattr(self.base, "embed_scale", 1.0)  # of Gemma's tables, which multiply by it
+        row = row * (scale.to(row.dtype) if isinstance(scale, Tensor) else scale)
+        return torch.where((ids == self.token)[..., None], row, embedded)
 
 
 @torch.no_grad()

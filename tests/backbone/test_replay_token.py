@@ -12,7 +12,7 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.model.lora import LoraSettings
 from reference.replay import initialise_seed_token
-from tests.tiny import byte_tokenizer, exact_backbone, flat, tiny_llama
+from tests.tiny import byte_tokenizer, exact_backbone, flat, tiny_gemma_of_images, tiny_llama
 
 TOKENS = 257
 
@@ -134,3 +134,13 @@ def test_the_rows_gradient_is_the_embeddings() -> None:
     assert gradient is not None
     torch.testing.assert_close(gradient, table.grad[token], rtol=1e-11, atol=1e-13)
     assert gradient.abs().max() > 1e-3
+
+
+def test_a_table_that_scales_its_rows_scales_this_one_too() -> None:
+    """Gemma multiplies every row by the root of the width."""
+    backbone = Backbone(tiny_gemma_of_images().double(), byte_tokenizer())
+    ids = torch.tensor([[backbone.add_replay_token(), 4, 5]])
+    with torch.no_grad():
+        frozen = backbone.logits(backbone.hidden(ids))
+        backbone.adapt(LoraSettings(rank=2), seed_row=True)
+        torch.testing.assert_close(backbone.logits(backbone.hidden(ids)), frozen)

@@ -27,6 +27,7 @@ from holdfast.backbone.generation.steps import (
     cache_of,
     keeps_keys_alone,
 )
+from tests.tiny import tiny_gemma_of_images
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
@@ -151,3 +152,8 @@ def test_bytes_are_those_that_are_kept(backbone: Any) -> None:
         backbone.model(input_ids=torch.ones(1, 1, dtype=torch.long), past_key_values=cache)
     kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert bytes_per_token(backbone.model) == kept
+
+
+def test_a_model_that_also_sees_images_is_counted_by_its_text_configuration() -> None:
+    model = tiny_gemma_of_images()
+    assert bytes_per_token(model) == 2 * 2 * 8 * 4  # keys and values, layers, head_dim, float32

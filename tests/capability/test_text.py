@@ -8,10 +8,11 @@ import math
 import pytest
 import torch
 
+from holdfast.backbone.model import Backbone
 from holdfast.capability.text import HELD_OUT_TITLES, Text, held_out_passages
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
-from tests.tiny import exact_backbone, exact_gpt2
+from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_gemma_of_images
 
 TEXTS = ["A bird sat on the fence and sang — twice.", "é", "", "Rain."]
 
@@ -49,6 +50,12 @@ def test_more_context_changes_the_number():
     backbone = exact_backbone()
     short, long = (lengths(backbone, TEXTS[:1], window)[0].bits for window in (4, 64))
     assert abs(short - long) > 1e-3
+
+
+def test_a_window_has_no_more_than_the_positions_of_a_text_configuration():
+    backbone = Backbone(tiny_gemma_of_images(positions=8).double(), byte_tokenizer())
+    found, shorter = (lengths(backbone, TEXTS[:1], window) for window in (512, 8))
+    assert found == shorter
 
 
 def test_the_replay_token_takes_no_probability():

@@ -104,7 +104,7 @@ def keeps_keys_alone(model: Any) -> bool:
 
 def bytes_per_token(model: Any) -> int:
     """What one token of one row takes in the cache; an upper bound where windows slide."""
-    config = model.config
+    config = model.config.get_text_config()  # beside which some models have one of images
     heads = config.num_attention_heads
     kept = getattr(config, "num_key_value_heads", None) or heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
