@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -47,9 +48,16 @@ class Config(BaseModel):
     def _no_truth_value_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse booleans for numeric fields, which pydantic would read as 0 or 1."""
         assert info.field_name is not None
-        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation in (int, float):
+        kinds = _kinds_in(cls.model_fields[info.field_name].annotation)
+        given = value if isinstance(value, (list, tuple)) else [value]
+        if {int, float} & kinds and bool not in kinds and any(isinstance(v, bool) for v in given):
             raise ValueError("is no number; write one")
         return value
+
+
+def _kinds_in(annotation: Any) -> set[Any]:
+    """The types of an annotation: itself, and those that it is made of."""
+    return {annotation}.union(*map(_kinds_in, get_args(annotation)))
 
 
 class _Loader(yaml.SafeLoader):
@@ -259,14 +267,34 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
     location = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         return _unknown(kind, location)
-    key = ".".join(location)
     message = problem["msg"].removeprefix("Value error, ")
+    depth = _depth_of_union(kind, location)
+    if depth < len(location):
+        # pydantic tells of each type that the value might have had, each under the type's name.
+        tried = [one for one in error.errors() if one["loc"][:depth] == problem["loc"][:depth]]
+        problem = min(tried, key=lambda one: len(one["loc"]))
+        told = dict.fromkeys(one["msg"].removeprefix("Input should be ") for one in tried)
+        location, message = location[:depth], f"Input should be {', or '.join(told)}"
+    key = ".".join(location)
+    message = message.replace("a valid tuple", "a list, such as [a,b]")
     if problem["type"] == "model_type" and (names := _fields_at(kind, location)):
         settings = ", ".join(f"{key}.{name}" for name in names)
         message = f"is a section of settings; {kind.hints.get(key) or f'known: {settings}'}"
     if not key:
         return message
     return f"{key} = {json.dumps(problem['input'], default=str)}: {message}"
+
+
+def _depth_of_union(kind: type[Config], location: list[str]) -> int:
+    """How many parts of a location name a setting that may be of several types; else all."""
+    fields: Mapping[str, Any] = kind.model_fields
+    for depth, name in enumerate(location, start=1):
+        annotation = fields[name].annotation if name in fields else None
+        is_union = get_origin(annotation) in (Union, UnionType)
+        if is_union and len({*get_args(annotation)} - {type(None)}) > 1:
+            return depth
+        fields = getattr(annotation, "model_fields", {})
+    return len(location)
 
 
 def _unknown(kind: type[Config], location: list[str]) -> str:

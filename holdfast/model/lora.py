@@ -6,6 +6,7 @@ the base model, so that the same code serves this package's loop, a Trainer and 
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from transformers.pytorch_utils import Conv1D
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
+
+logger = logging.getLogger(__name__)
 
 _PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -46,9 +49,15 @@ class LoraSettings(Config):
 def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
     """A PEFT model around ``model``, whose maps become LoRA layers with B = 0.
 
-    Raises HoldfastError as :func:`target_maps` does.
+    Warns of targets that no map is named after, unless they are the paper's. Raises HoldfastError
+    as :func:`target_maps` does, and where PEFT adapts no such map.
     """
     maps = target_maps(model, settings)
+    unused = {*settings.targets} - {name.rpartition(".")[2] for name in maps}
+    if unused and settings.targets not in (PAPER_TARGETS, "all-linear"):
+        logger.warning(
+            "lora.targets: no adapted map of this backbone is named %s", ", ".join(sorted(unused))
+        )
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT says int, and divides
@@ -60,7 +69,13 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # its draw is replaced
         # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        return get_peft_model(model, config)
+        try:
+            return get_peft_model(model, config)
+        except ValueError as error:  # such as for maps that Mamba's layers read without calling
+            reason = " ".join(str(error).split())[:200]
+            raise HoldfastError(
+                f"lora.targets: PEFT does not adapt all maps that they name ({reason}); name others"
+            ) from error
 
 
 def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:

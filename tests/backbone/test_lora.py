@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import MambaConfig, MambaForCausalLM
 
 from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
-from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, target_maps
+from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, target_maps, with_lora
 from tests.tiny import draw_factors, exact_backbone, exact_gpt2, flat, tiny_llama
 
 RANK, ALPHA = 3, 7.5
@@ -183,3 +184,20 @@ def test_wrong_targets_and_ranks_are_named() -> None:
         adapted(exact_backbone(), ("nothing",))
     with pytest.raises(HoldfastError, match=r"lora.rank = 17 .*up_proj.*16"):
         adapted(exact_backbone(), ("up_proj",), rank=17)
+
+
+def test_a_target_that_names_no_map_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    adapted(exact_backbone(), ("q_proj", "vproj"))
+    assert "no adapted map of this backbone is named vproj" in caplog.text
+    caplog.clear()
+    adapted(exact_backbone(), ("q_proj", "v_proj"))
+    adapted(exact_gpt2(), "all-linear")
+    assert not caplog.text
+
+
+def test_maps_that_peft_refuses_are_told_in_one_line() -> None:
+    """A Mamba layer reads the matrix of its last map and does not call it."""
+    config = MambaConfig(vocab_size=257, hidden_size=64, num_hidden_layers=1, eos_token_id=0)
+    with pytest.raises(HoldfastError, match=r"lora\.targets: PEFT .*out_proj") as refused:
+        with_lora(MambaForCausalLM(config), LoraSettings(rank=2, targets="all-linear"))
+    assert "\n" not in str(refused.value)

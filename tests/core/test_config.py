@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import NonNegativeInt, PositiveInt
 
 from holdfast.core.config import FORMAT, Config, build, read_format, read_yaml
 from holdfast.core.errors import HoldfastError
@@ -21,6 +22,10 @@ class Inner(Config):
 class Outer(Config):
     seed: int = 1
     inner: Inner = Inner()
+    most: int | None = None
+    when: Literal["never"] | PositiveInt = "never"
+    layers: tuple[NonNegativeInt, ...] | None = None
+    names: tuple[str, ...] | Literal["all"] = "all"
 
 
 @pytest.mark.parametrize(
@@ -40,11 +45,35 @@ def test_aliases_and_merges_are_read(tmp_path: Path) -> None:
     assert read_yaml(path)["inner"] == {"rate": 0.1, "kept": True}
 
 
-@pytest.mark.parametrize("values", [{"seed": True}, {"inner": {"rate": False}}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seed": True},
+        {"inner": {"rate": False}},
+        {"most": True},
+        {"when": True},
+        {"layers": [0, True]},
+    ],
+)
 def test_a_truth_value_is_no_number(values: dict[str, object]) -> None:
     with pytest.raises(HoldfastError, match="is no number; write one"):
         build(Outer, values, source="here")
     assert build(Outer, {"inner": {"kept": True}}, source="here").inner.kept
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"when": 0}, "when = 0: Input should be 'never', or greater than 0"),
+        ({"names": "one"}, "names = \"one\": Input should be a list, such as [a,b], or 'all'"),
+        ({"names": [1]}, "names = [1]: Input should be a valid string, or 'all'"),
+        ({"layers": [-1]}, "layers.0 = -1: Input should be greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_value_is_told_with_all_that_it_might_be(values: Any, told: str) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        build(Outer, values, source="here")
+    assert str(refused.value) == f"here: {told}"
 
 
 def written(path: Path, values: Any) -> Path:
