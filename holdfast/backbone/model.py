@@ -100,6 +100,13 @@ class Backbone:
         return dtype
 
     @property
+    def positions(self) -> int | None:
+        """The most tokens of a sequence; None where they are unlimited."""
+        config = self.model.config.get_text_config()  # beside which some models have one of images
+        limit: int | None = getattr(config, "max_position_embeddings", None)
+        return limit
+
+    @property
     def opening(self) -> list[int]:
         """The tokens before a prompt: the replay token, where sequences were learned with it."""
         return [] if self.seed_token is None else [self.seed_token]

@@ -95,7 +95,7 @@ class BackboneModel:
     def _unfit(self, tokens: list[int], sampling: SamplingParameters) -> str | None:
         if not tokens:
             return "the prompt is empty"
-        limit = _positions(self._backbone)
+        limit = self._backbone.positions
         if limit is None or len(tokens) + sampling.max_new_tokens <= limit:
             return None
         return (
@@ -120,7 +120,7 @@ def sample_completions(
     Source: app:data-real.
     """
     assert all(len(prompt) > 0 for prompt in prompts), "nothing to continue"
-    limit = _positions(backbone)
+    limit = backbone.positions
     room = None if limit is None else limit - sampling.max_new_tokens
     assert room is None or all(len(prompt) <= room for prompt in prompts), "no positions are left"
     stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
@@ -138,12 +138,6 @@ def sample_completions(
             texts[owner].append(_text(backbone, tokens, sampling.stop))
         rows = rows[size:]
     return texts
-
-
-def _positions(backbone: Backbone) -> int | None:
-    """The model's number of positions; None where they are unlimited."""
-    limit: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
-    return limit
 
 
 def _noise(

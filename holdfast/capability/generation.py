@@ -108,7 +108,7 @@ class GeneratedSuite:
     def asked(self, backbone: Backbone, item: Problem) -> Asked:
         """The prompt of an item for a model's context, and the room for its answer."""
         examples = few_shot(self.name, self.language(item))
-        context: int | None = getattr(backbone.model.config, "max_position_embeddings", None)
+        context = backbone.positions
         room = self.new_tokens if context is None else min(self.new_tokens, context // 2)
         for shots in range(self.shots, -1, -1):
             text = examples.prompt(item.prompt, shots)

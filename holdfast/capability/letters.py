@@ -113,8 +113,8 @@ def letter_tokens(backbone: Backbone) -> list[int]:
         if len(set(first)) == len(LETTERS):
             return first
     raise HoldfastError(
-        'mmlu_redux: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart by '
-        "their first token, which the score compares; leave mmlu_redux out of --tasks"
+        'mmlu_redux, mmlu: this model\'s tokenizer does not tell " A", " B", " C" and " D" apart '
+        "by their first token, which the score compares; leave them out of --tasks"
     )
 
 
@@ -163,7 +163,7 @@ def next_token_log_probabilities(
 
 
 def _prompt(backbone: Backbone, item: Problem) -> _Prompt:
-    room = getattr(backbone.model.config, "max_position_embeddings", None)
+    room = backbone.positions
     for left_out in range(len(EXAMPLES) + 1):
         text = "".join(EXAMPLES[left_out:]) + question(item)
         tokens = backbone.tokenize(text)

@@ -77,9 +77,7 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     window: the most tokens read together, bounded also by the model's positions.
     Raises HoldfastError for a text without tokens, and for a model whose logits are NaN.
     """
-    config = backbone.model.config.get_text_config()
-    limit = getattr(config, "max_position_embeddings", None) or window
-    window = min(window, limit)
+    window = min(window, backbone.positions or window)
     assert window >= 2, "a token and one that follows it"
     rows: list[_Window] = []
     unpredicted: list[float] = []

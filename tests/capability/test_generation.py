@@ -96,9 +96,7 @@ def test_the_token_of_a_model_trained_with_it_stands_first_and_takes_its_place()
 
 
 def test_all_examples_stand_where_positions_have_no_end() -> None:
-    endless: Any = SimpleNamespace(
-        model=SimpleNamespace(config=SimpleNamespace()), tokenizer=solver().tokenizer, opening=[]
-    )
+    endless: Any = SimpleNamespace(positions=None, tokenizer=solver().tokenizer, opening=[])
     asked = GSM8K.asked(endless, Problem("gsm8k/1", "", "How many?", "1"))
     assert (asked.shots, asked.room) == (4, 512)
 

@@ -54,6 +54,7 @@ def test_more_context_changes_the_number():
 
 def test_a_window_has_no_more_than_the_positions_of_a_text_configuration():
     backbone = Backbone(tiny_gemma_of_images(positions=8).double(), byte_tokenizer())
+    assert backbone.positions == 8
     found, shorter = (lengths(backbone, TEXTS[:1], window) for window in (512, 8))
     assert found == shorter
 
