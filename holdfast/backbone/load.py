@@ -21,7 +21,7 @@ from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
-from holdfast.model.check import check_weights, refuse_pipes
+from holdfast.model.check import check_all_read, check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
 
 _PROBES = 5  # products in each precision; a tenth of a second where one is slow
@@ -53,16 +53,20 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     if config.quantization != "none":
         chosen |= {"quantization_config": _quantized(config, dtype), "device_map": {"": device}}
     with _reading(config.name, config.revision, attention):
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             _source(config.name),
             dtype=dtype,
             trust_remote_code=False,
             use_safetensors=True,  # others can hold code
+            ignore_mismatched_sizes=True,  # and named below
+            output_loading_info=True,
             **_revision(config.name, config.revision),
             **chosen,
         )
+    model, info = loaded
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
+    check_all_read(f"backbone.name = {config.name}", info)
     if config.quantization != "none":
         _keep_gradients(model)
     else:

@@ -91,6 +91,7 @@ class Backbone:
         pad = tokenizer.pad_token_id
         self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
         self._check_vocabulary()
+        self._check_causal()
         self._check_head()
 
     @property
@@ -316,6 +317,17 @@ class Backbone:
             raise HoldfastError(
                 f"backbone {type(self.model).__name__}: its tokenizer has token {highest}, and its "
                 f"embedding {rows} rows; save the model with the tokenizer it was trained with"
+            )
+
+    def _check_causal(self) -> None:
+        probes = [torch.tensor([[self.pad_token, 0, last]], device=self.device) for last in (0, 1)]
+        with torch.no_grad():
+            one, other = (self.hidden(probe)[:, :2].float() for probe in probes)
+        # Rounding of half precision, or of quantized products, is far below.
+        if (one - other).norm() > 0.05 * one.norm():
+            raise HoldfastError(
+                f"backbone {type(self.model).__name__}: what it says at a token depends on the "
+                "tokens behind it, so it is no causal language model; choose another backbone"
             )
 
     def _check_head(self) -> None:

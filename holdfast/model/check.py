@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
@@ -50,6 +52,25 @@ def check_directory(directory: Path) -> None:
         raise HoldfastError(
             f"{directory}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
             "save the model's tokenizer there too"
+        )
+
+
+def check_all_read(name: str | Path, info: Mapping[str, Any]) -> None:
+    """Raise HoldfastError where weights of a model were not in its files and so drawn at random.
+
+    name: of the model; info: ``output_loading_info`` of ``from_pretrained``, told to ignore sizes.
+    """
+    missing = sorted(map(str, info["missing_keys"]))
+    if missing:
+        raise HoldfastError(
+            f"{name}: its files lack {missing[0]} ({len(missing)} in all), which would be drawn at "
+            "random; save the whole causal language model with save_pretrained"
+        )
+    if info["mismatched_keys"]:
+        weight, found, wanted = min(info["mismatched_keys"])
+        raise HoldfastError(
+            f"{name}: {weight} has the shape {tuple(found)} in its files and {tuple(wanted)} by "
+            "its config.json; save both again with save_pretrained"
         )
 
 

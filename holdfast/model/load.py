@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.check import check_directory
+from holdfast.model.check import check_all_read, check_directory
 from holdfast.model.fetch import find
 from holdfast.model.quiet import quiet
 
@@ -34,8 +34,13 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
     check_directory(directory)
     try:
         with quiet():
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True, local_files_only=True
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                directory,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # and named below
+                output_loading_info=True,
             )
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
@@ -44,6 +49,8 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             f"{directory}: no causal language model could be loaded ({reason}); name a directory "
             "written by save_pretrained"
         ) from error
+    model, info = loaded
+    check_all_read(directory, info)
     if not maps_of_layers(model):
         raise HoldfastError(
             f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "

@@ -14,7 +14,14 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers import normalizers
-from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
 
 from holdfast.backbone import load as load_module
 from holdfast.backbone.load import load_backbone
@@ -255,6 +262,29 @@ def test_an_adapter_is_no_backbone(saved: Path, tmp_path: Path) -> None:
     whole.save_pretrained(tmp_path / "whole")
     byte_tokenizer().save_pretrained(tmp_path / "whole")
     assert load(tmp_path / "whole").fingerprint != load(saved).fingerprint
+
+
+def test_a_model_whose_files_lack_weights_is_refused(saved: Path, tmp_path: Path) -> None:
+    """transformers would draw them at random, others in every process."""
+    settings = tiny_llama().config
+    settings.tie_word_embeddings = False
+    LlamaForSequenceClassification(settings).save_pretrained(tmp_path / "judge")
+    byte_tokenizer().save_pretrained(tmp_path / "judge")
+    assert "its files lack lm_head.weight (1 in all)" in refused(tmp_path / "judge")
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    assert "its files lack model.layers.2." in refused(saved)
+    (saved / "config.json").write_text(json.dumps(config | {"intermediate_size": 24}))
+    assert "down_proj.weight has the shape (16, 32) in its files and (16, 24)" in refused(saved)
+
+
+def test_a_model_that_looks_ahead_is_refused() -> None:
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32, "initializer_range": 0.5}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = XLNetLMHeadModel(XLNetConfig(vocab_size=257, **sizes))
+    with pytest.raises(HoldfastError, match="depends on the tokens behind it"):
+        Backbone(model, byte_tokenizer())
 
 
 def test_weights_that_can_hold_code_are_not_read(saved: Path) -> None:

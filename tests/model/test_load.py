@@ -75,10 +75,10 @@ def test_the_maps_of_the_layers() -> None:
 
 
 def test_a_model_without_linear_maps_cannot_be_adapted(directory, monkeypatch) -> None:
-    def bare(*_: object, **__: object) -> nn.Module:
+    def bare(*_: object, **__: object) -> tuple[nn.Module, dict[str, set[str]]]:
         model = tiny_model()
         model.model.layers = nn.ModuleList([nn.LayerNorm(4), nn.LayerNorm(4)])
-        return model
+        return model, {"missing_keys": set(), "mismatched_keys": set()}
 
     monkeypatch.setattr(load.AutoModelForCausalLM, "from_pretrained", bare)
     assert "cannot be adapted: the layers of its LlamaForCausalLM hold no" in one_line(directory)
@@ -101,6 +101,14 @@ def test_an_adapter_is_no_model(directory, tmp_path) -> None:
     for weights in ("adapter_model.safetensors", "adapter_model.bin"):
         (directory / weights).write_bytes(b"no pickle")
         assert "holds an adapter beside the model; merge it" in one_line(directory)
+
+
+def test_weights_that_the_files_lack_are_not_drawn_at_random(directory) -> None:
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
+    assert "its files lack model.layers." in one_line(directory)
+    (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 5}))
+    assert "has the shape" in one_line(directory)
 
 
 def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
