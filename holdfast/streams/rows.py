@@ -158,8 +158,13 @@ def known_names(names: Sequence[str], columns: Columns) -> list[str]:
     """Names with those of known keys in small letters, whatever their capitals and white space.
 
     Those of :data:`PAIRS` are known where there is neither question nor answer. A column of
-    ``columns`` keeps its name. Raises HoldfastError for two columns of one name.
+    ``columns`` keeps its name. Raises HoldfastError for two columns of one name, and one that is to
+    be both question and answer.
     """
+    if columns.question is not None and columns.question == columns.answer:
+        raise HoldfastError(
+            f"{quoted(columns.question)} is named for questions and for answers; name two columns"
+        )
     small = [name.strip().lower() for name in names]
     known = {*KEYS, PARAPHRASES}
     if not {"question", "answer"} & {*small}:
@@ -190,7 +195,7 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None
     for key, column in (("question", columns.question), ("answer", columns.answer)):
         if column is not None:
             if column not in rest:
-                has = ", ".join(rest) or "nothing"
+                has = ", ".join(record) or "nothing"
                 raise HoldfastError(f"has no {quoted(column)}; it has {has}")
             found[key] = rest.pop(column)
     if not {"question", "answer"} & {*rest, *found}:

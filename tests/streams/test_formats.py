@@ -165,6 +165,10 @@ def test_columns_by_name(tmp_path):
     assert (found.question, found.answer, found.details) == ("Was?", "Roggen", {"question": "7"})
     with pytest.raises(HoldfastError, match='has no "Fragen"; it has Frage, Antwort, question'):
         load_stream(path, question_column="Fragen", answer_column="Antwort")
+    with pytest.raises(HoldfastError, match='has no "Antworten"; it has Frage, Antwort, question'):
+        load_stream(path, question_column="Frage", answer_column="Antworten")
+    with pytest.raises(HoldfastError, match='"Frage" is named for questions and for answers'):
+        load_stream(path, question_column="Frage", answer_column="Frage")
 
 
 def test_further_columns_are_details_and_misspelled_ones_are_told(tmp_path, caplog):
