@@ -67,6 +67,8 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
     check_all_read(f"backbone.name = {config.name}", info)
+    if dtype == torch.float64 and multiplies_in_groups(model):
+        model.set_experts_implementation("eager")  # torch has no such product in float64
     if config.quantization != "none":
         _keep_gradients(model)
     else:
@@ -108,6 +110,12 @@ def _is_adapter(name: str) -> HoldfastError:
         f"backbone.name = {name}: is a PEFT adapter, whose maps a run would train "
         "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
     )
+
+
+def multiplies_in_groups(model: Any) -> bool:
+    """Whether a mixture of experts takes one product for all of them, as transformers chooses."""
+    config = model.config.get_text_config()
+    return getattr(config, "_experts_implementation", None) == "grouped_mm"
 
 
 def load_shape(name: str, revision: str | None = None) -> Any:

@@ -20,7 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint
 
 from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.load import load_shape
+from holdfast.backbone.load import load_shape, multiplies_in_groups
+from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.lora import with_lora
 from holdfast.model.template import template_of
@@ -165,6 +166,11 @@ class Rehearsal:
         self.work = work
         named, lora = work.config.backbone, work.config.lora
         self.model: Any = load_shape(named.name, named.revision).to(getattr(torch, precision))
+        if precision != "bfloat16" and multiplies_in_groups(self.model):
+            raise HoldfastError(
+                f"a mixture of experts cannot be predicted in {precision}: PyTorch counts its "
+                "products in bfloat16 alone; give backbone.precision=bfloat16"
+            )
         count = self.model.config.get_text_config().num_hidden_layers
         stacks = (one for one in self.model.modules() if isinstance(one, nn.ModuleList))
         self.stack = next(one for one in stacks if len(one) == count)

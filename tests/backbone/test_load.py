@@ -28,7 +28,7 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
-from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_llama
+from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, save_tiny_mixture, tiny_llama
 
 
 @pytest.fixture
@@ -276,6 +276,16 @@ def test_a_model_whose_files_lack_weights_is_refused(saved: Path, tmp_path: Path
     assert "its files lack model.layers.2." in refused(saved)
     (saved / "config.json").write_text(json.dumps(config | {"intermediate_size": 24}))
     assert "down_proj.weight has the shape (16, 32) in its files and (16, 24)" in refused(saved)
+
+
+def test_a_mixture_of_experts_is_computed_in_float64(tmp_path: Path) -> None:
+    save_tiny_mixture(tmp_path)
+    config = Backbone.Config(name=str(tmp_path), precision="float64", device="cpu")
+    exact, plain = load_backbone(config), load(tmp_path)
+    ids = torch.tensor([[5, 9, 2, 30, 7]])
+    with torch.no_grad():
+        ours, theirs = (one.logits(one.hidden(ids)) for one in (exact, plain))
+    torch.testing.assert_close(ours.float(), theirs.float(), rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_that_looks_ahead_is_refused() -> None:

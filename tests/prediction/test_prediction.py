@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast.backbone.load import load_tokenizer
+from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
@@ -19,6 +20,7 @@ from holdfast.prediction.space import LiveTensors, Memory, at_end, written
 from holdfast.prediction.workload import Workload
 from holdfast.recipes import recipe
 from tests.forked import Forked
+from tests.tiny import save_tiny_mixture
 
 WITHIN = 2.5  # either way
 FILES = 0.02
@@ -153,3 +155,12 @@ def test_a_stream_is_its_tasks_and_its_rows() -> None:
     assert said.whole() == pytest.approx(learning + (1 + 2 + 3) + 3)
     joint = replace(work, config=configured("joint", *SHORT))
     assert [joint.minibatches(task) for task in (1, 3)] == [4, 12]
+
+
+def test_a_mixture_of_experts_is_counted_in_bfloat16_alone(tmp_path: Path) -> None:
+    save_tiny_mixture(tmp_path)
+    config = configured("vanilla", f"backbone.name={tmp_path}", "lora.rank=1", *SMALL)
+    work = Workload.of(config, stream_of(config), load_tokenizer(str(tmp_path)))
+    assert Memory(work, "bfloat16", None).phases["training"]["a step"] > 0
+    with pytest.raises(HoldfastError, match="cannot be predicted in float32"):
+        Memory(work, "float32", None)
