@@ -9,7 +9,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import find, has_short_name
-from holdfast.model.lora import target_maps
+from holdfast.model.targets import target_maps
 from holdfast.model.template import template_of
 from holdfast.streams import Stream, load_stream
 

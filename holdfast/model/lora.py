@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
+from holdfast.model.targets import target_maps
 
 logger = logging.getLogger(__name__)
 
@@ -76,56 +77,6 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
             raise HoldfastError(
                 f"lora.targets: PEFT does not adapt all maps that they name ({reason}); name others"
             ) from error
-
-
-def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
-    """The linear maps that are adapted, by name, never the output layer.
-
-    Raises HoldfastError when no map has a target's name, a layer has none, or one is narrower
-    than the rank.
-    """
-    head, targets = model.get_output_embeddings(), settings.targets
-    found = {
-        name: module
-        for name, module in model.named_modules()
-        if module is not head
-        and isinstance(module, nn.Linear | Conv1D)
-        and (targets == "all-linear" or name.rpartition(".")[2] in targets)
-    }
-    if not found:
-        raise HoldfastError(
-            f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
-            "name its own, or use lora.targets=all-linear"
-        )
-    if settings.layers is not None:
-        layers = {_layer(name) for name in found}
-        if missing := [str(one) for one in settings.layers if one not in layers]:
-            numbers = [one for one in layers if one is not None]
-            has = f"the last is {max(numbers)}" if numbers else "its layers have no numbers"
-            raise HoldfastError(
-                f"lora.layers: no map of layer {', '.join(missing)} is adapted in this backbone; "
-                f"{has}"
-            )
-        found = {name: one for name, one in found.items() if _layer(name) in settings.layers}
-    widths = {name: min(_shape(one)) for name, one in found.items()}
-    narrowest = min(widths, key=lambda name: widths[name])
-    if settings.rank > widths[narrowest]:
-        raise HoldfastError(
-            f"lora.rank = {settings.rank} exceeds the rank of {narrowest}, {widths[narrowest]}; "
-            "lower it"
-        )
-    return found
-
-
-def _layer(name: str) -> int | None:
-    """The number of the layer in which a map is: the first number in its name."""
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
-
-
-def _shape(one: Any) -> tuple[int, int]:
-    if isinstance(one, Conv1D):
-        return int(one.weight.shape[0]), int(one.weight.shape[1])
-    return int(one.in_features), int(one.out_features)
 
 
 @dataclass(frozen=True)

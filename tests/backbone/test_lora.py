@@ -13,8 +13,16 @@ from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
-from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, target_maps, with_lora
-from tests.tiny import draw_factors, exact_backbone, exact_gpt2, flat, tiny_llama
+from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, with_lora
+from holdfast.model.targets import target_maps
+from tests.tiny import (
+    draw_factors,
+    exact_backbone,
+    exact_gpt2,
+    flat,
+    tiny_gemma_of_images,
+    tiny_llama,
+)
 
 RANK, ALPHA = 3, 7.5
 IDS = torch.tensor([[5, 9, 2, 30, 7], [1, 1, 40, 3, 8]])
@@ -201,3 +209,10 @@ def test_maps_that_peft_refuses_are_told_in_one_line() -> None:
     with pytest.raises(HoldfastError, match=r"lora\.targets: PEFT .*out_proj") as refused:
         with_lora(MambaForCausalLM(config), LoraSettings(rank=2, targets="all-linear"))
     assert "\n" not in str(refused.value)
+
+
+def test_layers_of_images_are_not_adapted() -> None:
+    """No text passes them, so they would have neither a gradient nor a curvature."""
+    maps = target_maps(tiny_gemma_of_images(), LoraSettings(rank=2))
+    assert len(maps) == 2 * len(PAPER_TARGETS)
+    assert all(".language_model." in name for name in maps)
