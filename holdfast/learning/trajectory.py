@@ -128,7 +128,7 @@ class Trajectory:
         if not 1 <= target <= len(self.stream.tasks):
             raise HoldfastError(
                 f"horizon {target} is not within the stream, which has {len(self.stream.tasks)} "
-                "tasks; lower --tasks or raise stream.tasks"
+                f"tasks; give --tasks from 1 to {len(self.stream.tasks)}, or raise stream.tasks"
             )
         if target <= self.horizon:
             self._mend_derived()
