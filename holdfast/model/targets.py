@@ -30,9 +30,10 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
         and (targets == "all-linear" or name.rpartition(".")[2] in targets)
     }
     if not found:
+        named = ", ".join(targets) or "by an empty list"
         raise HoldfastError(
-            f"lora.targets: no linear map of this backbone is named {', '.join(targets)}; "
-            "name its own, or use lora.targets=all-linear"
+            f"lora.targets: no linear map of this backbone is named {named}; name its own, or use "
+            "lora.targets=all-linear"
         )
     if settings.layers is not None:
         layers = {_layer(name) for name in found}
