@@ -23,7 +23,7 @@ class Limits:
 
     def question_tokens(self, question: str) -> list[int]:
         """A question's tokens. Raises HoldfastError when it is empty, no text, or too long."""
-        clean("question", question)
+        clean("question", question, "write one")
         tokens = self.form.question(question)
         if len(tokens) > self.question:
             raise HoldfastError(
@@ -38,7 +38,11 @@ class Limits:
 
     def check_fact(self, question: str, answer: str) -> None:
         """Raise HoldfastError for a fact that a model of this form cannot be taught."""
-        self.question_tokens(question)
+        if not self.fits(question):
+            raise HoldfastError(
+                f"the question {quoted(question)} has {len(self.form.question(question))} tokens, "
+                f"and at most {self.question} are read; shorten it"
+            )
         tokens = self.form.answer(answer)
         if len(tokens) > self.answer:
             raise HoldfastError(

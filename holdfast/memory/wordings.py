@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.builders.paraphrases import Paraphraser, Report
+from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task
-from holdfast.streams.batches import WORDING_OF, is_wording
+from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wording, latest
+from holdfast.streams.item import quoted
+from holdfast.streams.registry import question_key
 
 # Keys of a fact's details: wordings that the user wrote; wordings that are not learned, to see
 # whether the others carry over.
@@ -20,6 +23,12 @@ HELD_OUT = "held_out"
 def wording(of: Item, question: str) -> Item:
     """An item that asks for a fact's answer in other words."""
     return Item(question, of.answer, of.aliases, details={WORDING_OF: of.question})
+
+
+def has_fact(item: Item, known: Mapping[str, Item]) -> bool:
+    """Whether the fact that a wording asks for is among items by key, with the same answer."""
+    fact = known.get(fact_key(item))
+    return fact is not None and not is_wording(fact) and fact.answer == item.answer
 
 
 def held_out(facts: Iterable[Item]) -> list[Item]:
@@ -39,8 +48,9 @@ def with_wordings(
     What the user wrote is always learned; the paraphraser fills up to ``count`` wordings and adds
     one that is held out. A wording that is another fact's question, but for case, punctuation and
     spacing, is left out. known: the memory's items; the wordings that a fact has there count.
-    Raises HoldfastError for a wording that is no question.
+    Raises HoldfastError for a wording that is no question, or whose fact is not there.
     """
+    _check_details(stream, known)
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
     before = {loose_key(item.question): item for item in known if not is_wording(item)}
     there = Counter(loose_key(item.details[WORDING_OF]) for item in known if is_wording(item))
@@ -81,8 +91,35 @@ def with_wordings(
     return replace(stream, tasks=tuple(tasks))
 
 
+def _check_details(stream: Stream, known: Collection[Item]) -> None:
+    """Raise HoldfastError where details that are learned from are of another form."""
+    there = {question_key(item.question): item for item in known}
+    for task in stream.tasks:
+        there |= latest([task])
+        for item in task.items:
+            if not _are_texts(given := item.details.get(GIVEN, [])):
+                raise HoldfastError(
+                    f'{quoted(item.question)}: "{GIVEN}" is {given!r:.60}; write a list of texts'
+                )
+            if not is_wording(item):
+                continue
+            check_wording(item)
+            if not has_fact(item, there):
+                raise HoldfastError(
+                    f"{quoted(item.question)}: is another wording of "
+                    f"{quoted(item.details[WORDING_OF])}, which is not taught that answer; teach "
+                    f'it so, or leave "{WORDING_OF}" out'
+                )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(one, str) and one for one in value)
+
+
 def _held_out(fact: Item) -> list[str]:
-    return list(fact.details.get(HELD_OUT, ()))
+    """A detail that is of another form is the user's, and holds none."""
+    value = fact.details.get(HELD_OUT, ())
+    return list(value) if _are_texts(value) else []
 
 
 def _fresh(texts: Iterable[str], keys: set[str]) -> list[str]:

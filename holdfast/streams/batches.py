@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.core.own import regular
-from holdfast.streams.item import Item
+from holdfast.streams.item import Item, quoted
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.registry import QuestionRegistry, question_key
 from holdfast.streams.rows import row_of, values_of
@@ -39,6 +39,7 @@ def read_batches(path: Path) -> tuple[Task, ...]:
             row = row_of(place, json_object(raw))
             if row.task is None:
                 raise HoldfastError('"task" is missing; each fact of a memory names its batch')
+            check_wording(row.item)
         except HoldfastError as error:
             raise HoldfastError(f"{path} {place}: {error}") from None
         asked.setdefault(row.task, QuestionRegistry()).add(row.item, f"{path} {place}")
@@ -56,6 +57,16 @@ def write_batches(path: Path, batches: Iterable[Task]) -> None:
 def is_wording(item: Item) -> bool:
     """Whether the item is another wording of a fact, and no fact of its own."""
     return WORDING_OF in item.details
+
+
+def check_wording(item: Item) -> None:
+    """Raise HoldfastError where an item is said to be a wording of what is no question."""
+    of = item.details.get(WORDING_OF, item.question)
+    if not isinstance(of, str) or not of.strip():
+        raise HoldfastError(
+            f'{quoted(item.question)}: "{WORDING_OF}" is {of!r:.60}; write the question of a fact, '
+            "or leave it out"
+        )
 
 
 def fact_key(item: Item) -> str:

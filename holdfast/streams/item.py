@@ -86,8 +86,10 @@ def quoted(value: object, longest: int = 60) -> str:
     return f'"{flat}"' if len(flat) <= longest else f'"{flat[: longest - 3]}..."'
 
 
-def clean(field: str, value: object) -> str:
-    """``value`` without surrounding whitespace. field: its name in an error.
+def clean(field: str, value: object, remedy: str = "") -> str:
+    """``value`` without surrounding whitespace.
+
+    field: its name in an error; remedy: what to do where it is empty, of an item's if unsaid.
 
     Raises HoldfastError unless it is a non-empty text that UTF-8 can hold.
     """
@@ -96,7 +98,7 @@ def clean(field: str, value: object) -> str:
     text = value.strip()
     if not is_visible(text):
         needed = field in ("question", "answer")
-        remedy = (
+        remedy = remedy or (
             "every item needs a question and an answer" if needed else "fill it or leave it out"
         )
         raise HoldfastError(f'"{field}" is empty; {remedy}')

@@ -30,12 +30,12 @@ def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Pat
     memory = Memory(copied())
     before = contents_of(memory.directory)
     long = "a" * (LONGEST_QUESTION + 1)
-    assert line_of(lambda: memory.ask("  ")).startswith('"question" is empty')
+    assert line_of(lambda: memory.ask("  ")) == '"question" is empty; write one'
     assert "no valid Unicode" in line_of(lambda: memory.ask("\ud800?"))
     assert "NUL" in line_of(lambda: memory.ask("a\0?"))
     assert "at most 512 are read; ask a shorter one" in line_of(lambda: memory.ask(long))
     for fact, words in {
-        (long, "x"): "at most 512 are read",
+        (long, "x"): f'the question "{"a" * 57}..." has 514 tokens, and at most 512 are read',
         ("Who?", "b" * LONGEST_ANSWER): f"has {LONGEST_ANSWER + 1} tokens, and at most",
         ("Who?", " "): '"answer" is empty',
         (" ", "x"): '"question" is empty',
@@ -47,6 +47,44 @@ def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Pat
     assert contents_of(memory.directory) == before
     exact = ("c" * (LONGEST_QUESTION - 1), "d" * 20)
     assert memory.learn([exact]).known == 6
+
+
+def test_details_that_are_learned_from_are_checked(copied: Callable[[], Path]) -> None:
+    """A list with such details could not be read any more: no fact would be answered."""
+    memory = Memory(copied())
+    before = contents_of(memory.directory)
+    question, answer = MONDAY[0]
+    for details, words in (
+        ({"wording_of": 5}, '"wording_of" is 5; write the question of a fact'),
+        ({"wording_of": None}, '"wording_of" is None; write the question of a fact'),
+        ({"wording_of": ["x"]}, "\"wording_of\" is ['x']; write the question of a fact"),
+        ({"wording_of": "Why?"}, 'is another wording of "Why?", which is not taught that answer'),
+        ({"wording_of": question}, "which is not taught that answer; teach it so"),
+        ({"paraphrases": 5}, '"paraphrases" is 5; write a list of texts'),
+        ({"paraphrases": "abc"}, "\"paraphrases\" is 'abc'; write a list of texts"),
+    ):
+        fact = {"question": "Who?", "answer": "Ann", "details": details}
+        assert words in line_of(lambda fact=fact: memory.learn([*WEDNESDAY, fact]))
+        assert words in line_of(lambda fact=fact: memory.write_facts([*WEDNESDAY, fact]))
+    assert contents_of(memory.directory) == before
+    own = {"question": "And who?", "answer": answer, "details": {"wording_of": question}}
+    assert memory.write_facts([own]).lessons == (3,)
+    list_of_facts = memory.directory / "facts.jsonl"
+    bad = {"task": "4", "question": "Who?", "answer": "Ann", "details": {"wording_of": 5}}
+    with list_of_facts.open("a") as file:
+        file.write(json.dumps(bad) + "\n")
+    assert 'facts.jsonl line 7: "Who?": "wording_of" is 5' in line_of(
+        lambda: Memory(memory.directory)
+    )
+
+
+def test_what_is_held_out_in_another_form_is_left_alone(copied: Callable[[], Path]) -> None:
+    memory = Memory(copied())
+    for value in (5, None, "abc", [5]):
+        fact = {"question": f"Who has {value}?", "answer": "Ann", "details": {"held_out": value}}
+        memory.write_facts([fact])
+        made = memory.worded([fact], 1).tasks[0].items
+        assert made[0].details == {"held_out": value} and len(made) == 2
 
 
 @pytest.mark.usefixtures("quick_gate")

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.memory import Memory
+from holdfast.memory.queue import cancel_lessons
 from holdfast.memory.states import PROGRESS_FILE, lesson_states
 from tests.cli.conftest import Outcome
 from tests.serving.chat_memories import (
@@ -75,6 +76,23 @@ def test_wrong_facts_change_nothing(own: Path) -> None:
     with pytest.raises(HoldfastError, match="no such memory"):
         nothing.write_facts()
     assert not nothing.directory.exists()
+
+
+def test_a_cancelled_fact_is_not_learned_in_other_words(own: Path) -> None:
+    """They would be answered, but stand under no fact that can be forgotten."""
+    before = learned(own)
+    (question, answer), (corrected, _) = MORE[0], FACTS[0]
+    for fact, words in ((question, answer), (corrected, "Ann Lo")):
+        memory = Memory(own)
+        memory.write_facts([(fact, words)])
+        worded = {"question": fact, "answer": words, "paraphrases": [f"Tell me, {fact}"]}
+        memory.write_facts([worded])
+        memory.write_facts([(MORE[1][0], MORE[1][1])])
+        assert shown(own)[1:] == [("waiting", 1)] * 3
+        assert [one.number for one in cancel_lessons(own, [2])] == [2]
+        assert [state.name for state in lesson_states(own)] == ["1", "4"]
+        cancel_lessons(own)
+        assert learned(own) == before
 
 
 def test_facts_are_taken_while_a_lesson_is_learned(own: Path, holdfast: Command) -> None:
