@@ -266,13 +266,17 @@ async def _events(form: Form | ResponseForm, asked: Sequence[PendingAnswer]) -> 
 
 
 async def _json(request: Request) -> object:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if not _is_json(request):
         raise RefusalError(415, "send facts as application/json", "content_type")
     try:
         return json.loads(await request.body())
     except (ValueError, RecursionError) as error:
         raise HoldfastError(f"the body is no JSON: {error}") from None
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json"
 
 
 async def _page_file(request: Request) -> Response:
@@ -281,19 +285,28 @@ async def _page_file(request: Request) -> Response:
     return Response(file.read_bytes(), media_type=kind, headers=_PAGE_HEADERS)
 
 
-async def _error(_: Request, error: Exception) -> Response:
+async def _error(request: Request, error: Exception) -> Response:
     """Every error has the form of OpenAI's, and one sentence."""
     if isinstance(error, RefusalError):
         refusal = error
     elif isinstance(error, HoldfastError):
         refusal = refusal_of(error)
     elif isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        refusal = RefusalError(400, f"{place}: {first['msg']}"[:300], "invalid_value")
+        refusal = _invalid(request, error)
     elif isinstance(error, HTTPException):
         refusal = RefusalError(error.status_code, str(error.detail), "http")
     else:
         told = f"our fault: {type(error).__name__}: {error}"
         refusal = RefusalError(500, told[:300], "internal")
     return JSONResponse(refusal.body(), refusal.status, refusal.headers())
+
+
+def _invalid(request: Request, error: RequestValidationError) -> RefusalError:
+    """The refusal of a request that has not the form of its kind."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":  # its place is a number
+        return RefusalError(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_value")
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    if not place and first["type"] != "missing" and not _is_json(request):
+        return RefusalError(415, "send the request as application/json", "content_type")
+    return RefusalError(400, f"{place or 'the body'}: {first['msg']}"[:300], "invalid_value")

@@ -39,10 +39,15 @@ _LAST_STEP = 0.5  # seconds that the step in progress has when the server ends
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question. most: tokens of an answer that the model writes itself, None for no bound."""
+    """A question.
+
+    Of an answer that the model writes itself, most: its tokens, None for no bound; stops: texts
+    before the first of which it ends.
+    """
 
     text: str
     most: int | None = None
+    stops: tuple[str, ...] = ()
 
     @property
     def cost(self) -> int:

@@ -1,7 +1,8 @@
 """The parts of OpenAI's protocol that a memory speaks: requests, responses and chunks.
 
-Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens
-holds for what the model writes itself; what was taught is always answered whole. Nothing is kept
+Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens, and
+texts before which an answer stops, hold for what the model writes itself; what was taught is always
+answered whole. Nothing is kept
 between two requests, so there is no conversation to go on with. A field whose type is one value
 is refused with any other, by its name.
 """
@@ -12,14 +13,20 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import Answered, AskedQuestion, PendingAnswer, Piece
 
 MOST_PROMPTS = 64
+# Texts before which an answer stops: one, or up to four as for OpenAI's own servers.
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    Field(max_length=4),
+]
 
 
 class Body(BaseModel):
@@ -73,12 +80,13 @@ class _Request(Body):
     stream_options: StreamOptions = StreamOptions()
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
+    stop: Stops = []
     response_format: AnswerFormat = AnswerFormat()
 
     def _asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
-        """The questions with the request's bound."""
+        """The questions with the request's bounds."""
         most = self.max_completion_tokens or self.max_tokens
-        return [AskedQuestion(text, most) for text in texts]
+        return [AskedQuestion(text, most, tuple(self.stop)) for text in texts]
 
 
 class ChatRequest(_Request):
@@ -88,6 +96,7 @@ class ChatRequest(_Request):
     logprobs: Literal[False] = False
     top_logprobs: Literal[0] = 0
     tool_choice: Literal["auto", "none"] = "auto"
+    function_call: Literal["auto", "none"] = "auto"  # the former name
 
     def questions(self) -> list[AskedQuestion]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""

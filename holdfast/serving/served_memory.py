@@ -151,9 +151,12 @@ class _Draft:
         if token is None:
             return self.ended("stop")
         self.tokens.append(token)
+        text, stops = self.memory.engine().form.growing(self.tokens), self.question.stops
+        if _before(stops, text) != text:
+            return self.ended("stop")
         if len(self.tokens) == self.most:
             return self.ended("length")
-        text = self.memory.engine().form.growing(self.tokens)
+        text = text[: len(text) - _held_back(stops, text)]
         if not text.startswith(self.sent) or text == self.sent:
             return None
         new = text[len(self.sent) :]
@@ -164,7 +167,23 @@ class _Draft:
         """The whole answer."""
         self.done = True
         form = self.memory.engine().form
-        text = form.text(self.tokens)
+        text = _before(self.question.stops, form.text(self.tokens))
         values = answer_values(self.memory, Answer(self.question.text, text, "model"))
         asked = len(form.question(self.question.text))
         return Answered(text, values, asked, len(self.tokens), finish)
+
+
+def _before(stops: Sequence[str], text: str) -> str:
+    """The text before the first stop in it."""
+    return text[: min((place for one in stops if (place := text.find(one)) >= 0), default=None)]
+
+
+def _held_back(stops: Sequence[str], text: str) -> int:
+    """How many symbols at the end of a text that goes on may be the beginning of a stop."""
+    sizes = (
+        size
+        for one in stops
+        for size in range(1, min(len(one), len(text) + 1))
+        if text.endswith(one[:size])
+    )
+    return max(sizes, default=0)

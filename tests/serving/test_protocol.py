@@ -76,6 +76,10 @@ REFUSED = [
     (TEXT, {"suffix": "x"}),
     (TEXT, {"best_of": 2}),
     (CHAT, {"tool_choice": "required"}),
+    (CHAT, {"function_call": {"name": "f"}}),
+    (CHAT, {"stop": 5}),
+    (TEXT, {"stop": ["a", ""]}),
+    (TEXT, {"stop": ["a", "b", "c", "d", "e"]}),
     (RESPONSES, {"text": {"format": {"type": "json_schema"}}}),
     (RESPONSES, {"tools": [{"type": "web_search"}]}),
     (RESPONSES, {"background": True}),
@@ -136,3 +140,20 @@ def test_a_mistake_in_a_stream_is_an_event(client: TestClient) -> None:
         if line.startswith("data: ")
     ]
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "words"),
+    [
+        ("{", "application/json", 400, "the body is no JSON: Expecting property name"),
+        ('{"prompt": "Who?"}', "text/plain", 415, "send the request as application/json"),
+        ("a=b", "application/x-www-form-urlencoded", 415, "send the request as application/json"),
+        ("[]", "application/json", 400, "the body: Input should be a valid dictionary"),
+    ],
+)
+def test_a_body_that_is_none(
+    client: TestClient, body: str, kind: str, status: int, words: str
+) -> None:
+    refused = client.post(TEXT, content=body, headers={"content-type": kind})
+    assert refused.status_code == status
+    assert refused.json()["error"]["message"].startswith(words)

@@ -132,12 +132,31 @@ def test_the_models_own_answers_stream_token_by_token(
 
 def test_what_was_taught_comes_whole_whatever_the_bound(client: openai.OpenAI) -> None:
     chunks = client.chat.completions.create(
-        model="m", stream=True, messages=[{"role": "user", "content": FACTS[0][0]}], max_tokens=2
+        model="m",
+        stream=True,
+        messages=[{"role": "user", "content": FACTS[0][0]}],
+        max_tokens=2,
+        stop=FACTS[0][1][:3],
     )
     choices = [chunk.choices[0] for chunk in chunks]
     assert [choice.delta.content for choice in choices] == [FACTS[0][1], None]
     assert [choice.finish_reason for choice in choices] == [None, "stop"]
     assert {choice.model_extra["holdfast"]["source"] for choice in choices} == {"weights"}
+
+
+def test_what_the_model_writes_ends_before_a_stop(client: openai.OpenAI, own_answer: str) -> None:
+    stop = own_answer[60:75]  # of several tokens
+    expected = own_answer[: own_answer.index(stop)]
+    nearly = f"{own_answer[20:30]}\N{SNOWMAN}"  # its beginning is held back until it goes on
+    for stops in (stop, [nearly, stop], [own_answer[-3:], stop]):
+        asked: dict[str, Any] = {"model": "m", "prompt": UNTAUGHT, "stop": stops}
+        [choice] = client.completions.create(**asked).choices
+        assert (choice.text, choice.finish_reason) == (expected, "stop")
+        assert choice.model_extra["holdfast"]["answer"] == expected
+        chunks = [chunk.choices[0] for chunk in client.completions.create(**asked, stream=True)]
+        texts = [chunk.text for chunk in chunks]
+        assert "".join(texts) == expected and sum(map(bool, texts)) > 5
+        assert chunks[-1].finish_reason == "stop"
 
 
 def test_bounds_and_mistakes_of_a_request(client: openai.OpenAI, own_answer: str) -> None:
