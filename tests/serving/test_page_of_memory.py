@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from holdfast import Memory
 from holdfast.memory.states import lesson_states
 from tests.serving.chat_memories import (
     FACTS,
+    LATER,
     MANY,
     MORE,
     NEW,
@@ -89,6 +91,52 @@ def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path
         queue.get_by_role("button", name="Cancel lesson 2").click()  # while it is learned
         expect(queue).to_be_hidden()
     assert [state.name for state in lesson_states(place)] == ["1"]
+
+
+def test_a_lesson_is_followed_where_others_are_cancelled(
+    page: Page, chat_memory: Path, tmp_path: Path
+) -> None:
+    place = copied(chat_memory, tmp_path / "m")
+    with serving(place, "--teach") as server:
+        assert server.post("/facts", tasks(MANY, LATER))[0] == 202
+        page.goto(server.url)
+        page.get_by_label("Question to learn").fill(NEW[0][0])
+        page.get_by_label("Its answer").fill(NEW[0][1])
+        page.get_by_role("button", name="Teach").click()
+        told, queue = page.locator("#lesson"), page.get_by_label("Lessons that are not learned yet")
+        expect(told).to_contain_text("Lesson 4 waits")
+        queue.get_by_role("button", name="Cancel lesson 3").click()
+        expect(queue.locator("li")).to_have_count(2)  # its own has moved up
+        queue.get_by_role("button", name="Cancel lesson 2").click()
+        expect(told).to_contain_text("Learned.", timeout=180_000)
+        assert server.ask(NEW[0][0])["text"] == NEW[0][1]
+        assert server.post("/facts", tasks(MANY))[0] == 202
+        page.get_by_label("Question to learn").fill("Who?")
+        page.get_by_label("Its answer").fill("Ann")
+        page.keyboard.press("Enter")
+        expect(told).to_contain_text("Lesson 4 waits")
+        queue.get_by_role("button", name="Cancel lesson 4").click()
+        expect(told).to_have_text(re.compile("lesson (. is|was) cancelled", re.IGNORECASE))
+        expect(page.get_by_role("button", name="Teach")).to_be_enabled()
+
+
+def test_an_answer_of_several_lines_is_corrected_as_it_is(
+    page: Page, chat_memory: Path, tmp_path: Path
+) -> None:
+    place = copied(chat_memory, tmp_path / "m")
+    Memory(place).write_facts([("What is\nthe script?", "set -e\nmake")])
+    with serving(place, "--teach") as server:
+        page.goto(server.url)
+        page.get_by_role("button", name="Correct: What is the script?").click()
+        expect(page.get_by_label("Question to learn")).to_have_value("What is\nthe script?")
+        expect(page.get_by_label("Its answer")).to_have_value("set -e\nmake")
+        page.get_by_label("Its answer").press("Control+End")
+        page.keyboard.type(" all")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("true")
+        page.keyboard.press("Enter")
+        expect(page.locator("#lesson")).to_contain_text("Corrected: ")
+        assert server.ask("What is the script?")["text"] == "set -e\nmake all\ntrue"
 
 
 def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_path: Path) -> None:

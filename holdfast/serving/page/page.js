@@ -147,13 +147,22 @@ async function teach() {
     say(by("lesson"), "", paragraph("Learning; this takes a minute or so."));
     let told = await call("/facts", { facts: [fact] });
     by("teach").reset();
-    const show = () => say(by("lesson"), "", ...lessonLines(told).map((line) => paragraph(line)));
+    let shown = "";
+    const show = () => {
+      const lines = lessonLines(told);
+      if (lines.join("\n") === shown) return; // what is said of another lesson stays
+      shown = lines.join("\n");
+      say(by("lesson"), "", ...lines.map((line) => paragraph(line)));
+    };
     show();
+    // A lesson keeps its name; its number is another once an earlier one is cancelled.
+    const name = told.lesson && (await call(`/lessons/${told.lesson}`)).name;
     await lookAtQueue();
-    while (told.state === "waiting" || told.state === "learning") {
+    while (told && (told.state === "waiting" || told.state === "learning")) {
       await new Promise((resolve) => setTimeout(resolve, 500));
-      told = await call(`/lessons/${told.lesson}`);
-      show();
+      told = (await call("/lessons")).lessons.find((one) => one.name === name);
+      if (told) show();
+      else say(by("lesson"), "", paragraph("This lesson was cancelled."));
     }
     await look();
   });
@@ -293,6 +302,12 @@ on("unlock", () => {
   look();
 });
 by("filter").addEventListener("input", showFacts);
+// Enter teaches, as in a field of one line; with Shift it begins a line.
+by("teach").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target.type !== "textarea") return;
+  event.preventDefault();
+  if (!by("teach").querySelector("button").disabled) by("teach").requestSubmit();
+});
 
 async function keepLooking() {
   if (!document.hidden) await look();
