@@ -175,9 +175,10 @@ def _check(
         if form.text(tokens) != answer.strip():
             wrong.append(question)
     if wrong:
+        one = json.dumps(wrong[0], ensure_ascii=False)
         raise HoldfastError(
             f"{out}: {len(wrong)} of {len(asked)} facts are answered otherwise by what was "
-            f"written, {json.dumps(wrong[0])} for one; nothing was exported (--no-check does)"
+            f"written, {one} for one; nothing was exported (--no-check does)"
         )
     return f"{len(asked)} of {len(asked)} facts are answered by what was written"
 

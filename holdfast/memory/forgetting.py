@@ -81,9 +81,9 @@ def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
     for question in questions:
         item = _on_file(memory, question)
         if item is None:
-            near = "".join(f"; taught is {json.dumps(one)}" for one in memory.nearest(question, 1))
+            near = "".join(f"; taught is {_shown(one)}" for one in memory.nearest(question, 1))
             raise HoldfastError(
-                f"{memory.directory}: {json.dumps(question)} is not on its list of facts{near}"
+                f"{memory.directory}: {_shown(question)} is not on its list of facts{near}"
             )
         facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
     again = _affected(memory, facts)
@@ -147,6 +147,11 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
         memory.refresh()
     missed = sum(len(batch.missed) for _, batch in learned.values())
     return Forgetting(facts, found.lessons, found.others, found.others - missed)
+
+
+def _shown(question: str) -> str:
+    """A whole question in quotes, in its own script, to be copied."""
+    return json.dumps(question, ensure_ascii=False)
 
 
 def _on_file(memory: Memory, question: str) -> Item | None:

@@ -195,6 +195,7 @@ def test_what_cannot_be_forgotten(
     near = "Who mends the nets?"
     for words, text in (
         ([near], f'"{near}" is not on its list of facts; taught is "{GONE}"'),
+        (["Кто?"], '"Кто?" is not on its list of facts'),
         ([], "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where"),
         (["--task", "9"], f"--task: {place} has no batch '9'; holdfast lessons {place} lists them"),
     ):
