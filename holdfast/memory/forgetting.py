@@ -98,8 +98,9 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
     them, and neurons of all facts are removed; so is what an interrupted consolidation left.
     Killed, it has forgotten either nothing or all, and the same call ends it. report(what, done,
     total).
-    Raises HoldfastError for a question that is not on the list of facts, while another process
-    learns here, and when the disk is full; nothing is forgotten then.
+    Raises HoldfastError for a question that is not on the list of facts, or that somebody teaches
+    again meanwhile, while another process learns here, and when the disk is full; nothing is
+    forgotten then.
     """
     directory, done = memory.directory, set(map(loose_key, memory.record.forgotten))
     questions = [one for one in questions if loose_key(one) not in done]
@@ -136,7 +137,9 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             forgotten=tuple(sorted(keys)),
         )
         with list_of(directory):
-            check_list(directory, without(listed_tasks(directory, before), keys), after)
+            tasks = listed_tasks(directory, before)
+            _check_not_taught_again(memory, tasks, keys)
+            check_list(directory, without(tasks, keys), after)
             for lesson, batch in learned.values():
                 batch.write(directory, lesson.file, memory.engine().tuning.key)
             write_record(directory, after)  # from here on they are forgotten
@@ -172,6 +175,17 @@ def _affected(memory: Memory, keys: Iterable[str]) -> list[tuple[int, Task]]:
         for number, (lesson, task) in enumerate(lessons, start=1)
         if lesson.file in seen
     ]
+
+
+def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], keys: Iterable[str]) -> None:
+    """Raise HoldfastError where a batch that the memory has not read yet has one of the facts."""
+    known = {(task.name, task.fingerprint) for task in memory.tasks}
+    for task in tasks:
+        if (task.name, task.fingerprint) not in known and (again := _keys(task).intersection(keys)):
+            raise HoldfastError(
+                f"{memory.directory}: {_shown(min(again))} was taught again meanwhile, so nothing "
+                "is forgotten; forget it once more if that has to go too"
+            )
 
 
 def _keys(task: Task) -> set[str]:

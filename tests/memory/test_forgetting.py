@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,6 +83,25 @@ def test_a_fact_of_several_lessons_and_a_waiting_one(
     last = forget(memory, [WEDNESDAY[0][0]])
     assert last.lessons == () and last.facts[0].before is None and len(memory.tasks) == 2
     assert memory.record.neurons == neurons  # which never saw it
+
+
+def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(copied: Callable[[], Path]) -> None:
+    place = copied()
+    before = files_of(place)
+
+    def teach(*_: object) -> None:
+        Memory(place).write_facts([(GONE, "nobody")])
+        Memory(place).write_facts(WEDNESDAY)
+
+    told = f'"{GONE}" was taught again meanwhile, so nothing is forgotten'
+    with pytest.raises(HoldfastError, match=re.escape(told)):
+        forget(Memory(place), [GONE], teach)
+    memory = Memory(place)
+    assert [fact.answer for fact in memory.facts if fact.question == GONE] == ["nobody"]
+    assert all(files_of(place)[name] == before[name] for name in before if name != "facts.jsonl")
+    forget(memory, [MONDAY[1][0]], lambda *_: None)  # others that are taught are no hindrance
+    forget(memory, [GONE])
+    assert "nobody" not in (place / "facts.jsonl").read_text() and len(memory.tasks) == 3
 
 
 def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
