@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.forgetting import what_goes
@@ -40,6 +40,20 @@ class TaughtFact(BaseModel):
     answer: Annotated[str, Field(description="Short, as it should be said.")]
 
 
+class _Server(MCPServer[None]):
+    """The SDK's, which says in several lines of its own which arguments are wrong."""
+
+    async def call_tool(self, name: str, *arguments: Any, **further: Any) -> Any:
+        try:
+            return await super().call_tool(name, *arguments, **further)
+        except ToolError as error:
+            if not isinstance(wrong := error.__cause__, ValidationError):
+                raise
+            first = wrong.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ToolError(f"Error executing tool {name}: {place}: {first['msg']}") from None
+
+
 class MemoryForAgent:
     """The tools. server: of the SDK, which calls them; ``server.run("stdio")`` serves."""
 
@@ -48,7 +62,7 @@ class MemoryForAgent:
         self._memory, self._read_only = memory, read_only
         self._thread = ThreadPoolExecutor(1, "memory")
         self._teacher = Teacher(memory.directory, self._on_thread)
-        self.server = MCPServer[None](
+        self.server = _Server(
             memory.directory.resolve().name,
             instructions=_TOLD,
             version=version("holdfast"),

@@ -125,9 +125,13 @@ def test_what_is_wrong_is_a_line(own: Path) -> None:
                 ("correct", {"question": near, "answer": "x"}, f'taught is "{FACTS[0][0]}"'),
                 ("forget", {"questions": [near]}, "is not on its list of facts"),
                 ("forget", {"questions": []}, "no questions"),
+                ("ask", {}, "tool ask: question: Field required"),
+                ("teach", {"facts": [{"question": "Who?", "answer": 5}]}, "facts.0.answer: Input"),
+                ("what_do_you_know", {"most": 0}, "most: Input should be greater than or equal"),
             ):
                 found = await said(client, tool, **values)
                 assert isinstance(found, str) and text in found, (tool, found)
+                assert "\n" not in found
 
     asyncio.run(talk())
     assert learned(own) == before
