@@ -120,5 +120,6 @@ def _alone(weights: WeightsAlone | None, asked: int) -> str:
 
 
 def _some(lines: list[str]) -> list[str]:
+    lines = [" ".join(line.split()) for line in lines]  # an answer may have several
     left = len(lines) - _SHOWN
     return [*lines[:_SHOWN], *([f"  and {left} more"] if left > 0 else [])]

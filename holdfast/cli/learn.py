@@ -155,7 +155,7 @@ def told(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]
         raise HoldfastError(f"{first}: no such file; behind -- it is text")
     if rest:
         return [(first, rest[0])]
-    looks_asked = ("?" in first or " " in first.strip()) and not Path(first).suffix
+    looks_asked = ("?" in first or " " in first.strip() or not first) and not Path(first).suffix
     if is_text or (looks_asked and not source):
         raise HoldfastError(
             f"{first!r:.60} is no file; to teach it as a question, put its answer behind it: "
@@ -167,7 +167,7 @@ def told(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]
 def _is_source(text: str) -> bool:
     """Whether facts can be read there: standard input, or what exists."""
     try:
-        return text == "-" or Path(text).exists()
+        return text == "-" or (bool(text) and Path(text).exists())  # Path("") is where we are
     except (OSError, ValueError):  # too long for a path, or no text for one
         return False
 

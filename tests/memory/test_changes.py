@@ -163,6 +163,9 @@ def test_the_command(
     assert shown.status == 0 and f"+ {TUESDAY[0][0]} {TUESDAY[0][1]}" in shown.out
     assert "everyday questions: 0 of 1 right before, 1 now; 1 answered otherwise" in shown.out
     assert shown.out.splitlines()[-1] == str(out) and (out / "diff.html").is_file()
+    Memory(directory).write_facts([("What is the script?", "set -e\nmake")])
+    lines = holdfast("diff", directory, "--since", 1, "--facts-only").out.splitlines()
+    assert "+ What is the script? set -e make" in lines
     told = holdfast("diff", directory, directory, "--facts-only", "--json")
     values = json.loads(told.out)
     assert values["answers"] is None and values["facts"]["added"] == []

@@ -125,6 +125,8 @@ def test_mistakes_take_one_line(
         ("learn", place, facts, "--model", "embedded"): "is a memory of",
         ("learn", place, facts, "lora.rank=3"): "is a source of facts, and takes no answer",
         ("learn", place, "Who?", "x" * 300): "tokens, and at most 256 are learned; shorten it",
+        ("learn", place, ""): "'' is no file; to teach it as a question",
+        ("learn", place, "", "x"): '"question" is empty',
         ("learn", new, facts, "--model", tmp_path / "none"): "none: no such directory",
         ("learn", new, "--model", chat_directory): "no such memory; holdfast learn",
         (
