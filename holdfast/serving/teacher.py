@@ -186,8 +186,10 @@ class Teacher:
             why = next(
                 (line for line in reversed(lines) if line.strip()), manner(process.returncode)
             )
-            told = "the server ends" if self._ending else why.removeprefix("holdfast: ")
-            raise RefusalError(503 if self._ending else 500, told, "forgetting")
+            if self._ending:
+                raise RefusalError(503, "the server ends", "forgetting")
+            status = 409 if process.returncode == 2 else 500  # 2: such as a fact taught meanwhile
+            raise RefusalError(status, why.removeprefix("holdfast: "), "forgetting")
         found: dict[str, Any] = json.loads(out)
         return found
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from holdfast.core.files import lock_directory
+from holdfast.memory.memory import Memory
+from holdfast.serving.refusal import RefusalError
+from holdfast.serving.teacher import Teacher
 from tests.serving.chat_memories import FACTS, NEW, copied, tasks, when
 from tests.serving.served import Served, serving
 
@@ -83,3 +89,20 @@ def forgotten_by(server: Served, place: str) -> Any:
         time.sleep(0.1)
     assert found[0] == 200, found
     return found[1]
+
+
+@pytest.mark.parametrize(("left", "status"), [(2, 409), (1, 500)])
+def test_why_nothing_was_forgotten_is_told(
+    left: int, status: int, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal of the command is the client's to mend, a fault of ours is not."""
+    code = f"import sys; print('holdfast: taught meanwhile', file=sys.stderr); sys.exit({left})"
+    command = [sys.executable, "-c", code]
+    monkeypatch.setattr("holdfast.serving.teacher.forgetting_command", lambda *_: command)
+
+    async def on_thread(function: Callable[[Memory], Any]) -> Any:
+        return function(Memory(own))
+
+    with pytest.raises(RefusalError, match=r"^taught meanwhile$") as told:
+        asyncio.run(Teacher(own, on_thread).forget([FACTS[0][0]]))
+    assert told.value.status == status
