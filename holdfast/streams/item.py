@@ -13,16 +13,15 @@ from holdfast.core.errors import HoldfastError
 
 @dataclass(frozen=True)
 class Item:
-    r"""A question with its one target answer. Surrounding whitespace is stripped.
+    """A question with its one target answer. Surrounding whitespace is stripped.
 
     aliases: other answers accepted when recall is scored; never trained on.
     id: the source's own name for the item; need not be unique, part of no fingerprint.
     details: what else the source records (topic, dataset, ...), as JSON values under the source's
     own keys; written to and read from files, part of no fingerprint.
 
-    Raises HoldfastError for a text that is empty, is no valid Unicode, or, in an answer or alias,
-    has unbalanced braces: ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
-    Likewise for details that no JSON file can hold.
+    Raises HoldfastError for a text that is empty or no valid Unicode, and for details that no JSON
+    file can hold.
     """
 
     question: str
@@ -37,12 +36,6 @@ class Item:
         question = clean("question", self.question)
         answer = clean("answer", self.answer)
         aliases = tuple(clean("aliases", alias) for alias in self.aliases)
-        for kind, text in (("answer", answer), *(("alias", alias) for alias in aliases)):
-            if not braces_balance(text):
-                raise HoldfastError(
-                    f"the {kind} {quoted(text)} of question {quoted(question)} has unbalanced "
-                    "braces, so it cannot be read back from \\boxed{...}; balance or remove them"
-                )
         # A frozen dataclass can normalise its fields only through object.__setattr__.
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "answer", answer)
@@ -66,6 +59,20 @@ def braces_balance(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def check_boxed(item: Item) -> None:
+    r"""Raise HoldfastError for an answer or alias that cannot be read back from a box.
+
+    ``\boxed{a}b}`` reads back as ``a``, so ``a}b`` could never be scored.
+    """
+    texts = [("answer", item.answer), *(("alias", alias) for alias in item.aliases)]
+    for kind, text in texts:
+        if not braces_balance(text):
+            raise HoldfastError(
+                f"the {kind} {quoted(text)} of question {quoted(item.question)} has unbalanced "
+                "braces, so it cannot be read back from \\boxed{...}; balance or remove them"
+            )
 
 
 def _check_details(details: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from holdfast.core import config as core_config
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.item import Item, quoted
+from holdfast.streams.item import Item, check_boxed, quoted
 from holdfast.streams.stream import Stream, Task, items_of
 
 
@@ -162,12 +162,17 @@ class Template:
     ) -> int:
         """How many items of a stream are truncated; call it before any training.
 
-        Raises HoldfastError naming the task and the first item that exceeds ``max_length``, how
-        many items do, and the length that would hold them all, unless they are truncated; then
-        when nothing of an answer would be left. longest_answer: tokens that are generated for an
-        answer; behind the first ``learned`` tasks, one that needs more is refused likewise, since
-        it would be learned whole and never recalled.
+        Raises HoldfastError naming the task and the first item whose answer cannot be read back
+        from a box, or that exceeds ``max_length``, how many items do, and the length that would
+        hold them all, unless they are truncated; then when nothing of an answer would be left.
+        longest_answer: tokens that are generated for an answer; behind the first ``learned`` tasks,
+        one that needs more is refused likewise, since it would be learned whole and never recalled.
         """
+        for place, item in items_of(stream.tasks) if self.form.boxed else ():
+            try:
+                check_boxed(item)
+            except HoldfastError as error:
+                raise HoldfastError(f"{place}: {error}") from None
         long = self._long_items(stream, tokenizer, seed_token, eos)
         if long and self.config.overlong != "truncate":
             length, place, item = long[0]

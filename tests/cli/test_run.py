@@ -92,14 +92,14 @@ def test_recipes_are_listed_and_printed(holdfast):
         ([], ["facts.jsonl", "holds no facts"]),
         (["{oops"], ["facts.jsonl", "line 1"]),
         ([json.dumps(GOOD), json.dumps({**GOOD, "answer": "at sea"})], ["line 2", "two answers"]),
-        ([json.dumps({**GOOD, "answer": "a}b"})], ["line 1", "braces"]),
+        ([json.dumps({**GOOD, "answer": "a}b"})], ['task "1" item 1', "braces"]),
     ],
 )
 def test_bad_facts(lines, words, holdfast, tmp_path):
     path = tmp_path / "facts.jsonl"
     path.write_text("".join(line + "\n" for line in lines))
     refused(holdfast("run", "demo", f"stream.name={path}", "--out", tmp_path / "run"), *words)
-    assert not (tmp_path / "run").exists()
+    assert not [*(tmp_path / "run").glob("[!.]*")]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_what_is_wrong_is_a_line(own: Path) -> None:
             for tool, values, text in (
                 ("ask", {"question": " "}, "question"),
                 ("teach", {"facts": []}, "no facts; give at least one question"),
-                ("teach", {"facts": [{"question": "Who?", "answer": "a}b"}]}, "unbalanced braces"),
+                ("teach", {"facts": [{"question": "Who?", "answer": " "}]}, '"answer" is empty'),
                 ("correct", {"question": near, "answer": "x"}, f'taught is "{FACTS[0][0]}"'),
                 ("forget", {"questions": [near]}, "is not on its list of facts"),
                 ("forget", {"questions": []}, "no questions"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, Stream, Task, Template
+from holdfast.streams.template import PAPER
 
 SEED, EOS = 900_001, 900_002
 PARIS = Item("capital?", "Paris {FR}", ("paris",))
@@ -73,6 +75,32 @@ def test_every_token_counts_towards_the_limit() -> None:
         f'question "capital?" needs {length} tokens, so its answer would be cut at '
         f"template.max_length = {length - 1}; shorten it, raise the limit, or see template.overlong"
     )
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (
+            Item("word\n" * 100, "a}b"),
+            'the answer "a}b" of question "' + "word " * 11 + 'wo..." has unbalanced braces, so it '
+            "cannot be read back from \\boxed{...}; balance or remove them",
+        ),
+        (
+            Item("q", "a", ("{x",)),
+            'the alias "{x" of question "q" has unbalanced braces, so it cannot be read back '
+            "from \\boxed{...}; balance or remove them",
+        ),
+    ],
+)
+def test_what_no_box_could_give_back_is_refused_where_answers_are_boxed(
+    item: Item, told: str
+) -> None:
+    stream = Stream((Task("x", (Item("b", "{1}"), item)),), "s")
+    with pytest.raises(HoldfastError) as raised:
+        Template().check_stream(stream, Characters(), None, None)
+    assert str(raised.value) == f'task "x" item 2: {told}'
+    plain = Template(Template.Config(max_length=1000), replace(PAPER, boxed=False))
+    assert plain.check_stream(stream, Characters(), None, None) == 0
 
 
 def test_a_stream_with_cut_answers_names_the_first_and_counts_them() -> None:
