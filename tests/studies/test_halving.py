@@ -52,7 +52,7 @@ def test_halving_is_never_dearer_and_leaves_someone(horizons: list[int], candida
         ({"horizons": [4, 2], "survivors": [1]}, "horizons must increase, and 2 comes after 4"),
         ({"horizons": [2, 4], "survivors": [0]}, "survivors.0 = 0: write half, or how many"),
         ({"horizons": [2, 4], "survivors": ["third"]}, 'survivors.0 = "third": write half'),
-        ({"horizons": [2, 4], "survivors": [True]}, "survivors.0 = true: write half"),
+        ({"horizons": [2, 4], "survivors": [True]}, "survivors = [true]: is no number"),
         ({"horizons": [2, 4], "survivors": [1.5]}, "survivors.0 = 1.5: write half"),
     ],
 )
