@@ -18,6 +18,7 @@ from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import rank
 from holdfast.core.seeding import derive
+from holdfast.model.context import context_of
 from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
 
 REPLAY_TOKEN = "<|replay_token|>"
@@ -103,9 +104,7 @@ class Backbone:
     @property
     def positions(self) -> int | None:
         """The most tokens of a sequence; None where they are unlimited."""
-        config = self.model.config.get_text_config()  # beside which some models have one of images
-        limit: int | None = getattr(config, "max_position_embeddings", None)
-        return limit
+        return context_of(self.model.config)
 
     @property
     def opening(self) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.model.chat import ChatForm
+from holdfast.model.context import context_of
 from holdfast.streams.item import clean, quoted
 
 LONGEST_QUESTION = 512  # tokens
@@ -61,8 +62,8 @@ def limits_of(form: ChatForm, config: Any) -> Limits:
 
     config: the model's, of transformers.
     """
-    context = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not context:
+    context = context_of(config)
+    if context is None:
         return Limits(form, LONGEST_QUESTION, LONGEST_ANSWER)
     room = context - len(form.prefix) - len(form.invocation)
     answer = min(LONGEST_ANSWER, room // 2)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from holdfast.anchors.divergences import divergence
 from holdfast.evaluation.text import everyday_passages
 from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.model.context import context_of
 
 _WINDOW = 512  # tokens
 _REPLIES_AT_ONCE = 4  # 132 tokens over a vocabulary of 49,152 are 52 MB of logits in float64
@@ -66,10 +67,9 @@ def text_bits(model: Any, tokenizer: Any, text: str) -> float:
 
     A vocabulary without either gives each window's first token log2 of its size.
     """
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or _WINDOW
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    window = min(_WINDOW, limit) - 1
+    window = min(_WINDOW, context_of(model.config) or _WINDOW) - 1
     total = 0.0
     for begin in range(0, len(ids), window):
         part = ids[begin : begin + window]
