@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +60,21 @@ def is_document(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def passages(path: Path) -> list[Passage]:
+def passages(path: Path, left_out: Callable[[Path], None] = lambda _: None) -> list[Passage]:
     """The passages of a document, or of all in a folder, in order of their names.
 
-    Raises HoldfastError for a file that is missing, unreadable or damaged, for one without text,
-    such as a PDF of pictures, and where the library that reads it is not installed.
+    left_out(file): is told each file of a folder that has no text, such as a PDF of pictures.
+    Raises HoldfastError for a file that is missing, unreadable or damaged, where the library that
+    reads it is not installed, and where nothing has text.
     """
     files = list(_inside(path)) if path.is_dir() else [path]
-    passages_of_all = []
+    pieces = {file: list(_read(file)) for file in files}
+    if not any(pieces.values()):
+        raise HoldfastError(f"{path}: has no text; a scan needs OCR first")
     for file in files:
-        pieces = list(_read(file))
-        if not any(pieces):
-            raise HoldfastError(f"{file}: has no text; a scan needs OCR first")
-        passages_of_all += pieces
-    return passages_of_all
+        if not pieces[file]:
+            left_out(file)
+    return list(chain.from_iterable(pieces.values()))
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -83,7 +83,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
 
-    read = passages(Path(source))
+    read = passages(Path(source), _say_left_out)
     url = writer if writer is not None and "://" in writer else None
     with loading(f"loading {writer or memory.model}"):
         name = writer if writer is not None else str(fetch(memory.model))
@@ -94,3 +94,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
             read, report
         )
     return sorted_out(proposed, memory.facts, len(read))
+
+
+def _say_left_out(file: Path) -> None:
+    print(f"{file}: has no text, so it is left out; a scan needs OCR first", file=sys.stderr)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import Answered, AskedQuestion, PendingAnswer, Piece
@@ -30,7 +30,12 @@ Stops = Annotated[
 
 
 class Body(BaseModel):
-    """A part of a request. An explicit null means the default, as for OpenAI's own servers."""
+    """A part of a request. An explicit null means the default, as for OpenAI's own servers.
+
+    A value of another type is refused: "5" is no number.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +100,7 @@ class ChatRequest(_Request):
     messages: list[ChatMessage] = Field(min_length=1)
     logprobs: Literal[False] = False
     top_logprobs: Literal[0] = 0
+    modalities: list[Literal["text"]] = Field(["text"], min_length=1)
     tool_choice: Literal["auto", "none"] = "auto"
     function_call: Literal["auto", "none"] = "auto"  # the former name
 
@@ -129,6 +135,7 @@ class ResponseRequest(Body):
     max_output_tokens: int | None = Field(None, ge=1)
     text: TextSettings = TextSettings()
     tools: list[Any] = Field([], max_length=0)
+    tool_choice: Literal["auto", "none"] = "auto"
     background: Literal[False] = False
     previous_response_id: None = None
     conversation: None = None

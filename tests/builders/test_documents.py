@@ -110,6 +110,17 @@ def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> Non
     assert not is_document(tmp_path / ".hidden" / "nothing") and not is_document(Path("a.csv"))
 
 
+def test_a_file_of_a_folder_without_text_is_named_and_left_out(tmp_path: Path) -> None:
+    empty = written(tmp_path / "a.txt", "\n")
+    left_out: list[Path] = []
+    with pytest.raises(HoldfastError, match=f"{tmp_path}: has no text"):
+        passages(tmp_path, left_out.append)
+    assert left_out == []
+    written(tmp_path / "b.txt", "First it is.")
+    assert [one.text for one in passages(tmp_path, left_out.append)] == ["First it is."]
+    assert left_out == [empty]
+
+
 def test_long_texts_are_divided_between_sentences(tmp_path: Path) -> None:
     sentence = "The mill of Dunlow grinds oats for three villages and a farm. "
     text = f"{sentence * 40}\n\n{sentence * 3}\n\n{sentence}"
