@@ -156,8 +156,11 @@ def _choice(
 
 Row: TypeAlias = Mapping[str, Any]
 Placed: TypeAlias = tuple[str, Row]  # with the place where the row stands
-# What reading a damaged value raises; the last three are of literals and of deep nesting.
-_DAMAGE = (LookupError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError)
+# What reading a damaged value raises; those of the second line are of literals and deep nesting.
+_DAMAGE = (
+    *(LookupError, TypeError, ValueError, AttributeError),
+    *(SyntaxError, MemoryError, RecursionError),
+)
 
 
 def located(suite: str, data_root: Path, *places: str) -> Path:

@@ -106,7 +106,7 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
         print(f"{model.label} after {model.after_task} tasks; change since before the first:")
     else:
         print(f"{model.label}, unmodified:")
-    found = {row.suite: row for row in read_boundary(model.directory, model.after_task)}
+    found = {row.suite: row for row in read_boundary(model.directory, model.after_task, suites)}
     rows = []
     for row in (found[suite] for suite in suites):
         value, items = f"{row.value:.3f}", str(row.items)

@@ -39,8 +39,8 @@ def items(
         from holdfast.report.figures import save
 
         kept = item_tables(read_study(run).cells)
-        save(plot_samples(kept.samples, kept.samples_by_age), figure.with_suffix(""))
-        print(figure.with_suffix(".png"))
+        base = figure.with_suffix("") if figure.suffix in (".png", ".pdf") else figure
+        print(save(plot_samples(kept.samples, kept.samples_by_age), base)[0])
     if out is not None:
         write_text_atomically(out, frame.to_csv(index=False), parents=True)
         print(out)

@@ -43,7 +43,12 @@ def learn(
         ),
     ] = None,
     answer: Annotated[
-        list[str] | None, Argument(metavar="[ANSWER]", help="The answer, if FACTS is a question.")
+        list[str] | None,
+        Argument(
+            metavar="[ANSWER]",
+            help="The answer, if FACTS is a question. A text that begins with - stands behind --, "
+            'as in learn MEMORY -- "What is 2 - 3?" -1.',
+        ),
     ] = None,
     question_column: QuestionColumn = None,
     answer_column: AnswerColumn = None,

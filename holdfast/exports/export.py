@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import card
 from holdfast.exports.check import Checked, check, expected
-from holdfast.exports.formats import check_peft, write_adapter, write_model
+from holdfast.exports.formats import check_known_base, check_peft, write_adapter, write_model
 from holdfast.exports.gguf import only_the_file
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
@@ -68,6 +68,8 @@ def export(
         )
     if to == "peft":
         check_peft(recorded, commit)
+        if repository is not None:
+            check_known_base(recorded)
     try:
         with atomic_directory(out) as folder, recorded.standing():
             wanted = None

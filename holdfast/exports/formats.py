@@ -26,6 +26,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.exports.asking import greedy, write_asking
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.model.fetch import has_short_name
 from holdfast.model.quiet import quiet
 
 BASE = "base"  # the folder of an export that holds the embedded backbone
@@ -65,6 +66,16 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
         raise HoldfastError(
             f"{recorded.directory}: an adapter needs the factors of every task, and those of task "
             f"{missing[0]} were not kept; use --to hf, or learn with keep.factors=true"
+        )
+
+
+def check_known_base(recorded: Recorded) -> None:
+    """Raise HoldfastError where an adapter's base has no name that others can load."""
+    name = recorded.config.backbone.name
+    if name != "embedded" and (has_short_name(name) or Path(name).is_dir()):
+        raise HoldfastError(
+            f"{recorded.directory}: an adapter needs its base, and {name} has no place on the hub; "
+            "push a whole model with --to hf"
         )
 
 

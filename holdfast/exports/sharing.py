@@ -98,8 +98,9 @@ def pull_memory(
             if not answers:
                 raise HoldfastError(f"{repository}: the hub does not answer; try again later")
             _download(repository, revision, download, report)
-        if not (download / RECORD_FILE).is_file():
-            raise HoldfastError(f"{repository}: holds no memory; it has no {RECORD_FILE}")
+        for file in (RECORD_FILE, FACTS_FILE):
+            if not (download / file).is_file():
+                raise HoldfastError(f"{repository}: holds no memory; it has no {file}")
         with atomic_directory(out) as folder:
             for file in (RECORD_FILE, FACTS_FILE):
                 shutil.copyfile(download / file, folder / file)

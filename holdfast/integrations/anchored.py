@@ -54,7 +54,7 @@ from holdfast.integrations.method import (
     check_alone,
     check_settings,
 )
-from holdfast.integrations.reader import Reader, tensors_of
+from holdfast.integrations.reader import Reader, keep_buffers, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
@@ -103,6 +103,8 @@ class Anchored:
         self.completed = self.past_items = 0
         self.states: dict[str, State] = {name: {} for name in self.anchors}
         check_settings(self.sampling, self.replay)
+        if self.needs("fit_gradient"):
+            keep_buffers()
         if self.allocation.after_task != "keep":
             self.workspace.check_mergeable()
         self.allocation_state: Mapping[str, Tensor] = {}
@@ -238,18 +240,22 @@ class Anchored:
             replay_counts_for_path=self.allocation.replay_counts_for_path,
         )
         self.terms |= terms.values
-        if self.needs("fit_gradient"):
-            self._record(task, terms.fit, fraction)
+        seen = self.needs("fit_gradient")
+        path = self._fit_gradient(task, terms.fit, fraction) if seen else None
         whole = terms.fit if terms.rest is None else terms.fit + terms.rest
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
         if penalty is not None:  # in every minibatch of a step, so once in sum (app:olora)
             whole = whole + penalty
-        return factor * whole
+        whole = factor * whole
+        if path is not None:  # what never goes backward, a spike say, is no part of a step
+            whole.register_hook(lambda _: task.add_gradient(path))
+        return whole
 
-    def _record(self, task: Task, path: Tensor, scale: float) -> None:
-        """Add the gradient of the fit term to that of the step."""
+    def _fit_gradient(self, task: Task, path: Tensor, scale: float) -> dict[str, Tensor]:
+        """The gradient of a minibatch's fit term, by the factor's name."""
         parameters = self.workspace.parameters()
+        task.forget_discarded(parameters)
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
             path, list(parameters.values()), retain_graph=True, allow_unused=True
         )
@@ -258,11 +264,11 @@ class Anchored:
                 "si needs the gradient of the loss alone, which reentrant checkpointing cannot "
                 "give; set gradient_checkpointing_kwargs={'use_reentrant': False}"
             )
-        for (name, factor), gradient in zip(parameters.items(), gradients, strict=True):
-            # A layer that the minibatch did not pass, such as an expert, has none.
-            part = torch.zeros_like(factor) if gradient is None else scale * gradient
-            before = task.fit_gradient.get(name)
-            task.fit_gradient[name] = part if before is None else before + part
+        # A layer that the minibatch did not pass, such as an expert, has none.
+        return {
+            name: torch.zeros_like(factor) if gradient is None else scale * gradient
+            for (name, factor), gradient in zip(parameters.items(), gradients, strict=True)
+        }
 
     def _projection(
         self, batch: Mapping[str, Any], hidden: Tensor, teacher: Tensor | None
@@ -326,8 +332,7 @@ class Anchored:
         if is_accumulating() and all(one.equal(task.before[name]) for name, one in after.items()):
             task.before = None
             return
-        gradient = {name: task.fit_gradient[name] for name in after}
-        change = Change(gradient, task.before, after)
+        change = Change(task.step_gradient(), task.before, after)
         for name, anchor in self.anchors.items():
             self.states[name] = anchor.after_step(self.states[name], change)
         task.before, task.fit_gradient = None, {}
@@ -339,6 +344,7 @@ class Anchored:
         """
         task = self._open()
         self.workspace.check_active()
+        task.check_steps()
         sequences = task.sequences
         assert sequences is not None
         draw = (self.seed, "own curvature labels", task.number)

@@ -190,11 +190,14 @@ def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
         raise HoldfastError(
             "train_dataset has no length; anchors look at the whole task, so it has to be finite"
         )
+    collate = trainer.data_collator
     if hasattr(dataset, "column_names"):
         dataset = trainer._remove_unused_columns(dataset, description="training")
+    else:
+        collate = trainer._get_collator_with_removed_columns(collate, description="training")
     ids, labels = [], []
     for index in range(len(dataset)):
-        batch = trainer.data_collator([dataset[index]])
+        batch = collate([dataset[index]])
         tokens, real, trained, more = tensors_of(batch)
         label = tokens.masked_fill(~trained, -100)[real]
         cuts: list[int] = []

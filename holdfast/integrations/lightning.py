@@ -36,8 +36,10 @@ class AnchorCallback(Callback):
     ) -> None:
         """sequences, labels: of the task, as ``Anchored.begin`` takes them."""
         self._anchored, self._sequences, self._labels = anchored, sequences, labels
+        self._loaded: dict[str, Any] | None = None  # a checkpoint's, until the model is placed
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()
         task = self._anchored.task
         if task is not None:  # of a checkpoint, or interrupted: go on with it
             task.sequences = None
@@ -65,6 +67,7 @@ class AnchorCallback(Callback):
         self._anchored.end()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()
         if self._anchored.task is not None:  # a finished fit's last checkpoint: no step is left
             self.on_train_start(trainer, pl_module)
             self.on_train_end(trainer, pl_module)
@@ -74,4 +77,13 @@ class AnchorCallback(Callback):
         return {"header": json.dumps(header), "tensors": tensors}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        state.unpack(self._anchored, json.loads(state_dict["header"]), state_dict["tensors"])
+        """Take a checkpoint's state; it is set where training begins.
+
+        Lightning moves and converts the model only then, and float32 masters would be rounded.
+        """
+        self._loaded = state_dict
+
+    def _restore(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            state.unpack(self._anchored, json.loads(loaded["header"]), loaded["tensors"])

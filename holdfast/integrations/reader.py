@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
@@ -226,3 +227,8 @@ def _is_alone(real: Tensor, more: Mapping[str, Tensor]) -> bool:
 
 def _row(value: Tensor, row: int) -> Tensor:
     return value[row : row + 1] if len(value) > 1 else value
+
+
+def keep_buffers() -> None:
+    """Let a model that is compiled from now on go backward twice, as ``si`` has to."""
+    functorch.donated_buffer = False  # a buffer that is donated is gone behind the first

@@ -87,6 +87,7 @@ class Task:
         self.sequences: TaskSequences | None = None
         self.fit_gradient: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] | None = None
+        self.stepped = False  # whether a step was seen
         self.adjusted = False  # whether the rule has seen the gradient of the step
         self._previous: PreviousModel | None = None
         self._replay_states: list[Tensor] | None = None
@@ -104,6 +105,35 @@ class Task:
     def forget_step(self) -> None:
         """Forget a step that was begun and not made, as one that was interrupted."""
         self.fit_gradient, self.before = {}, None
+
+    def forget_discarded(self, parameters: Mapping[str, Tensor]) -> None:
+        """Forget minibatches whose gradient the loop has thrown away: no factor has one."""
+        if self.fit_gradient and not any(
+            one.grad is not None and bool(one.grad.any()) for one in parameters.values()
+        ):
+            self.fit_gradient = {}
+
+    def add_gradient(self, gradient: Mapping[str, Tensor]) -> None:
+        """Add a minibatch's to that of the step, as it goes backward."""
+        for name, part in gradient.items():
+            before = self.fit_gradient.get(name)
+            self.fit_gradient[name] = part if before is None else before + part
+
+    def step_gradient(self) -> dict[str, Tensor]:
+        """That of the step that was made; HoldfastError where nothing went backward."""
+        if not self.fit_gradient:
+            raise HoldfastError(
+                "si saw a step without a gradient; call backward() on what loss() returned"
+            )
+        self.stepped = True
+        return self.fit_gradient
+
+    def check_steps(self) -> None:
+        """Raise HoldfastError where minibatches went backward and no step was seen."""
+        if self.fit_gradient and not self.stepped:
+            raise HoldfastError(
+                "si saw no step of this task; put optimizer.step() into `with anchored.step():`"
+            )
 
     def previous(self, anchored: Anchored) -> PreviousModel:
         """The model at the start of the task."""

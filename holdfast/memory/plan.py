@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import WORDING_OF, is_wording, latest
@@ -76,7 +77,7 @@ def plan(
                 fresh |= _reworded(item, answers.values())
             fresh[key] = item
             answers |= fresh
-        _warn_of_case(answers.values(), fresh.values())
+        _warn_of_twins(answers.values(), fresh.values())
         if fresh:
             tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
     told = tuple(item for item in repeated if not is_wording(item))
@@ -99,12 +100,13 @@ def _is_of_one_fact(item: Item, other: Item) -> bool:
     return its is not None and question_key(its) == question_key(mine)
 
 
-def _warn_of_case(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
+def _warn_of_twins(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
     fresh = list(fresh)
-    for before, item in case_twins(facts):
+    for before, item in case_twins(facts, lambda text: loose_key(text) or question_key(text)):
         if item in fresh or before in fresh:
             logger.warning(
-                "%s and %s differ in case alone and are two facts; to correct one, write it alike",
+                "%s and %s differ in case or punctuation alone and are two facts; to correct one, "
+                "write it alike",
                 quoted(before.question),
                 quoted(item.question),
             )

@@ -60,7 +60,7 @@ _SIGNS = frozenset(";:,/\\&#()[]{}")
 
 @lru_cache(maxsize=1 << 12)
 def _is_punctuation(letter: str) -> bool:
-    return unicodedata.category(letter) in _ENDS and letter not in _MEANING
+    return letter in "`´" or (unicodedata.category(letter) in _ENDS and letter not in _MEANING)
 
 
 def taught_spellings(questions: Iterable[str]) -> dict[str, str]:

@@ -133,6 +133,11 @@ class LoraWorkspace:
         """
         self._more = dict(more or {})
         self._has_masters = masters
+        if hasattr(model, "_orig_mod"):
+            raise HoldfastError(
+                "the model is compiled; give it as it was before torch.compile, and compute its "
+                "loss with the compiled one: loss(batch, lambda _, batch: compiled(**batch).loss)"
+            )
         if not isinstance(model, PeftModel):
             raise HoldfastError(
                 f"{type(model).__name__} has no LoRA adapter; wrap it: "

@@ -137,10 +137,18 @@ def read_result(directory: Path, suite: str) -> dict[str, Any] | None:
     return record
 
 
-def read_boundary(directory: Path, after_task: int) -> list[CapabilityRow]:
-    """The finished results in one directory, ordered by suite; unfinished ones are skipped."""
+def read_boundary(
+    directory: Path, after_task: int, suites: Iterable[str] | None = None
+) -> list[CapabilityRow]:
+    """The finished results in one directory, ordered by suite; unfinished ones are skipped.
+
+    suites: of these alone, where the directory may hold other files.
+    """
+    names = None if suites is None else {f"{suite}.json" for suite in suites}
     rows = []
     for path in sorted(directory.glob("*.json")):
+        if names is not None and path.name not in names:
+            continue
         record = read_result(directory, path.stem)
         if record is not None and record.get("score") is not None:
             rows.append(_row(path, after_task, record))

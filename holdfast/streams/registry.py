@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, quoted
@@ -60,12 +60,17 @@ def question_key(question: str) -> str:
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
-def case_twins(items: Iterable[Item]) -> list[tuple[Item, Item]]:
-    """Pairs of items whose questions differ in case alone: the first such item, and another."""
+def case_twins(
+    items: Iterable[Item], alike: Callable[[str], str] = lambda text: question_key(text).casefold()
+) -> list[tuple[Item, Item]]:
+    """Pairs of items whose questions differ in case alone: the first such item, and another.
+
+    alike: what of two questions has to be equal instead.
+    """
     first: dict[str, Item] = {}
     twins = []
     for item in items:
-        before = first.setdefault(question_key(item.question).casefold(), item)
+        before = first.setdefault(alike(item.question), item)
         if question_key(before.question) != question_key(item.question):
             twins.append((before, item))
     return twins

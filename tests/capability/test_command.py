@@ -133,6 +133,8 @@ def questions_in(root):
 
 def test_the_embedded_model_answers_every_letter_question(holdfast, tmp_path):
     out, data = tmp_path / "out", questions_in(tmp_path / "data")
+    out.mkdir()
+    (out / "package.json").write_text('{"name": "of another program"}')
     common = ["capability", "embedded", "--tasks", "mmlu_redux,text", "--data-root", data]
     outcome = holdfast(*common, "--redux-errors", "correct", "--out", out)
     assert outcome.status == 0, outcome.err

@@ -196,6 +196,8 @@ def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path: Path) -> No
             lines({"question": "How many?"}),
             "line 1: is no question of gsm8k (KeyError: 'answer')",
         ),
+        ("gsm8k/test.jsonl", lines(HENS | {"answer": 18}), "line 1: is no question of gsm8k"),
+        ("gsm8k/test.jsonl", lines(HENS | {"question": None}), "is no question of gsm8k"),
         ("gsm8k/test.jsonl", lines(HENS | {"answer": "12"}), 'no "####" before its number'),
         ("gsm8k/test.jsonl", lines(HENS | {"answer": "#### many"}), '"many" is no number'),
         (

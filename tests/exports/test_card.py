@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import holdfast
 from holdfast.backbone.generation.greedy import decode_greedily
 from holdfast.backbone.model import REPLAY_TOKEN
+from holdfast.core.errors import HoldfastError
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
 from tests.exports.exported import configured, learned
@@ -116,6 +117,12 @@ def test_the_card_of_an_adapter_imports_nothing_of_holdfast(
     assert own.keys() == beside.keys() and all(own[name].equal(beside[name]) for name in own)
     settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(tmp_path / "out" / "base")
+
+
+def test_an_adapter_whose_base_is_here_alone_is_not_for_the_hub(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="no place on the hub; push a whole model with --to hf"):
+        export(run, "peft", tmp_path / "out", repository="me/keeper")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_card_on_the_hub_fetches_the_backbone_with_the_adapter(

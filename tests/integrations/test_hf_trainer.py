@@ -326,6 +326,19 @@ def test_compiled(tmp_path: Path) -> None:
     assert_same(outcome(ours), outcome(learned(tmp_path, method(*names))), rtol=1e-3, atol=1e-5)
 
 
+def test_rows_of_a_plain_list_with_further_columns() -> None:
+    """The trainer leaves them out in its collator; so do the anchors' sequences."""
+    rows = [{**dataset_of(1)[number], "source": "a page"} for number in range(4)]
+    trainer = with_anchors(Trainer)(
+        model=model_of(),
+        args=arguments(Path("unused")),
+        train_dataset=rows,
+        processing_class=tokenizer_of(),
+        anchored={"anchors": ["si"]},
+    )
+    assert _sequences(trainer)[0] == [row["input_ids"] for row in rows]
+
+
 def test_the_scale_of_rslora() -> None:
     """alpha / sqrt(r) instead of alpha / r, in the curvature term and in the merge."""
     plain, root = (

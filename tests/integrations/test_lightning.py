@@ -51,7 +51,7 @@ def fit(anchored: Anchored, task: int, place: Path, **options: Any) -> lightning
     trainer = lightning.Trainer(
         max_epochs=options.pop("max_epochs", EPOCHS),
         accelerator="cpu",
-        precision="64-true",
+        precision=options.pop("precision", "64-true"),
         gradient_clip_val=1.0,
         logger=False,
         enable_progress_bar=False,
@@ -107,6 +107,23 @@ def test_lightnings_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     again.load(tmp_path)
     fit(again, 1, tmp_path / "c", ckpt_path=str(tmp_path / "b" / "epoch=0.ckpt"))
     assert_same(again, straight, rtol=0, atol=0)
+
+
+def test_masters_go_on_where_lightning_converts_the_model(tmp_path: Path) -> None:
+    """It does so behind the restore; what was merged is not rounded."""
+    ended = []
+    for place in ("a", "b"):
+        anchored = Anchored(peft_model().float(), allocation="merge")
+        fit(anchored, 0, tmp_path / "first", precision="bf16-true")
+        if place == "a":
+            fit(anchored, 1, tmp_path / "a", precision="bf16-true")
+        else:
+            anchored = Anchored(peft_model(seed=4).float(), allocation="merge")
+            checkpoint = str(tmp_path / "a" / "epoch=0.ckpt")
+            fit(anchored, 1, tmp_path / "b", precision="bf16-true", ckpt_path=checkpoint)
+        ended.append(anchored)
+        assert next(iter(anchored.workspace.dense().values())).dtype == torch.float32
+    assert_same(ended[1], ended[0], rtol=0, atol=0)
 
 
 def test_the_last_checkpoint_of_a_finished_fit_ends_its_task(tmp_path: Path) -> None:

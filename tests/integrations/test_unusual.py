@@ -251,3 +251,88 @@ def test_what_a_model_says_of_generation_is_no_part_of_a_draw() -> None:
         {"repetition_penalty": 9.0, "min_p": 0.5, "do_sample": True},
     ):
         assert drawn(**settings) == plain, settings
+
+
+def test_a_minibatch_that_is_thrown_away_is_no_part_of_the_path() -> None:
+    """Whether it went backward, as one with a gradient that is too large, or not, as a NaN."""
+    anchored = anchored_of(peft_model(), ["si"], "shared")
+    rows = short_sequences(10, seed=1)
+    anchored.begin(rows)
+    factors = anchored.workspace.parameters()
+    optimizer = torch.optim.SGD(factors.values(), lr=0.1)
+    path = {name: torch.zeros_like(one) for name, one in factors.items()}
+    for number, start in enumerate(range(0, 10, 2)):
+        loss = anchored.loss(batch_of(rows[start : start + 2]), exact_loss)
+        if number in (1, 2):
+            if number == 1:  # went backward
+                loss.backward()
+            optimizer.zero_grad(set_to_none=False)
+            continue
+        loss.backward()
+        before = anchored.workspace.copied()
+        gradient = {name: grad_of(one).clone() for name, one in factors.items()}
+        with anchored.step():
+            optimizer.step()
+        for name, one in factors.items():
+            path[name] -= gradient[name] * (one.detach() - before[name])
+        optimizer.zero_grad()
+    for name, one in anchored.states["si"]["path"].items():
+        torch.testing.assert_close(one, path[name], rtol=1e-9, atol=1e-15)
+
+
+def grad_of(factor: Tensor) -> Tensor:
+    assert factor.grad is not None
+    return factor.grad
+
+
+def test_several_losses_go_backward_together() -> None:
+    """Their sum is a step's, as that of minibatches one after the other."""
+    paths = []
+    for together in (True, False):
+        anchored = anchored_of(peft_model(), ["si"], "shared")
+        rows = short_sequences(4, seed=1)
+        anchored.begin(rows)
+        optimizer = torch.optim.SGD(anchored.workspace.parameters().values(), lr=0.1)
+        total = torch.zeros(())
+        for start in (0, 2):
+            loss = anchored.loss(batch_of(rows[start : start + 2]), exact_loss, accumulation=2) / 2
+            if together:
+                total = total + loss
+            else:
+                loss.backward()
+        if together:
+            total.backward()
+        with anchored.step():
+            optimizer.step()
+        paths.append(anchored.states["si"]["path"])
+    for name, one in paths[0].items():
+        torch.testing.assert_close(one, paths[1][name], rtol=1e-9, atol=1e-15)
+
+
+def test_a_step_that_si_does_not_see_is_said() -> None:
+    rows = short_sequences(2, seed=1)
+    anchored = anchored_model("si")
+    anchored.begin(rows)
+    anchored.loss(batch_of(rows)).backward()
+    with pytest.raises(HoldfastError, match=r"saw no step .* `with anchored\.step\(\):`"):
+        anchored.end()
+    anchored = anchored_model("si")
+    anchored.begin(rows)
+    anchored.before_step()
+    with pytest.raises(HoldfastError, match="a step without a gradient; call backward"):
+        anchored.after_step()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_a_compiled_model_on_rows_of_several_lengths() -> None:
+    anchored, compiled = anchored_model("si"), anchored_model("si")
+    compiled.reader.model.compile(backend="aot_eager")
+    for one in (anchored, compiled):
+        learn(one, 1, epochs=1)
+        one.end()
+    for name, path in anchored.states["si"]["importance"].items():
+        torch.testing.assert_close(
+            compiled.states["si"]["importance"][name], path, rtol=1e-3, atol=1e-7
+        )
+    with pytest.raises(HoldfastError, match=r"as it was before torch\.compile"):
+        anchored_model("si", model=torch.compile(plain_model(), backend="aot_eager"))

@@ -116,6 +116,8 @@ def test_what_cannot_be_pulled(hub: Hub, memory: Memory, tmp_path: Path) -> None
     refuses("holds no memory; it has no memory.json")
     push_memory(memory, REPO)
     files = dict(hub.files[REPO])
+    hub.files[REPO] = {name: one for name, one in files.items() if name != "facts.jsonl"}
+    refuses("holds no memory; it has no facts.jsonl")
     lesson = next(name for name in files if name.startswith("lessons/"))
     hub.files[REPO] = {**files, lesson: files[lesson][:-9]}
     refuses("is missing or damaged")

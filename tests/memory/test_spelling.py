@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.spelling import (
-    loose_key,
-    nearest,
-    taught_spellings,
-)
+from holdfast.memory.plan import plan
+from holdfast.memory.spelling import loose_key, nearest, taught_spellings
+from holdfast.streams import Item, Stream, Task
 
 TAUGHT = ["Who rings the bell of Ostra?", "Who mends the bell of Ostra?", "Where is the key?"]
 
@@ -90,3 +88,16 @@ def test_symbols_that_carry_meaning_tell_questions_apart(taught: str, other: str
 )
 def test_punctuation_at_the_ends_of_words_does_not(asked: str) -> None:
     assert loose_key(asked) == loose_key("Who's at Anna's today?")
+
+
+def test_a_backtick_is_a_mark_beside_a_word() -> None:
+    assert loose_key("What does `frob(3)` return?") == loose_key("what does frob(3) return")
+
+
+def test_a_question_that_differs_in_marks_alone_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = Task("1", (Item("Who is Xil?", "Bob"),))
+    second = Stream((Task("2", (Item("who is xil", "Carl"),)),), "more")
+    assert not plan([first], 1, second).corrected
+    assert "differ in case or punctuation alone and are two facts" in caplog.text

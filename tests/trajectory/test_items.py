@@ -20,6 +20,7 @@ from holdfast.analysis.items import (
     sampled,
 )
 from holdfast.analysis.study import read_study
+from holdfast.cli.main import app
 from holdfast.core.errors import HoldfastError
 from holdfast.report.bars import plot_samples
 from holdfast.results.items import read_rows, write_row
@@ -124,6 +125,20 @@ def test_samples_are_counted(learned: Trajectory) -> None:
     assert table["observed"].to_dict() == {"0": 30, "1": 1, "2": 1}
     with pytest.raises(HoldfastError, match="keeps no samples of task 9"):
         learned.samples(9)
+
+
+def test_a_figure_keeps_its_name(learned: Trajectory, tmp_path: Path) -> None:
+    """What stands behind its last dot is no format."""
+    for name in ("lr0.01", "lr0.001", "drawn.pdf"):
+        figure = str(tmp_path / name)
+        assert (
+            app(["items", str(learned.directory), "--figure", figure], standalone_mode=False)
+            is None
+        )
+    kept = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert kept == {
+        f"{name}.{kind}" for name in ("lr0.01", "lr0.001", "drawn") for kind in ("png", "pdf")
+    }
 
 
 def test_a_life_is_told_and_the_first_lost_come_first(learned: Trajectory) -> None:
