@@ -26,3 +26,9 @@ def stream(place: Path) -> Path:
 def run(place: Path, stream: Path, backbone_directory: Path) -> Path:
     """Two tasks, each merged, with replay; every boundary is kept."""
     return learned(place / "run", configured(backbone_directory, stream, "replay_merge"))
+
+
+@pytest.fixture(scope="package")
+def taught(place: Path, stream: Path) -> Path:
+    """One task on the embedded backbone, which lies beside its adapter."""
+    return learned(place / "embedded", configured("embedded", stream, "replay_merge"), 1)  # type: ignore[arg-type]

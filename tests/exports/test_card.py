@@ -17,7 +17,6 @@ from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
-from tests.exports.exported import configured, learned
 from tests.exports.test_export import held
 from tests.forked import forked
 
@@ -93,12 +92,6 @@ def test_any_name_is_shown_as_it_stands(
     text = (out / "README.md").read_text("utf-8")
     assert "\n# `` my `facts` \\| *all* # of them `` after 2 tasks\n" in text
     assert "| stream | `` my `facts` \\| *all* # of them `` |\n" in text
-
-
-@pytest.fixture(scope="module")
-def taught(stream: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("embedded") / "run"
-    return learned(place, configured("embedded", stream, "replay_merge"), 1)  # type: ignore[arg-type]
 
 
 def test_the_card_of_an_adapter_imports_nothing_of_holdfast(

@@ -47,16 +47,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("to", ["hf", "peft"])
 def test_every_file_arrives_and_the_card_names_the_repository(
-    to: str, holdfast: Any, hub: Hub, run: Path, tmp_path: Path
+    to: str, holdfast: Any, hub: Hub, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = holdfast("export", run, out, "--to", to, "--push", "me/keeper", "--private")
+    learned = request.getfixturevalue("run" if to == "hf" else "taught")
+    done = holdfast("export", learned, out, "--to", to, "--push", "me/keeper", "--private")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[1:] == [str(out), f"{hub.endpoint}/me/keeper"]
     assert hub.files == {"me/keeper": contents(out)} and len(contents(out)) > 5
     assert hub.created[0]["visibility"] == "private" and hub.tokens == {"Bearer hf_mine"}
     text = (out / "README.md").read_text()
-    assert 'from_pretrained("me/keeper"' in text and str(out) not in text
+    fetch = "from_pretrained" if to == "hf" else "snapshot_download"
+    assert f'{fetch}("me/keeper"' in text and str(out) not in text
 
 
 def test_a_repository_that_exists_is_written_to(hub: Hub, folder: Path) -> None:
