@@ -329,7 +329,8 @@ class Anchored:
         if task.before is None:
             return
         after = {name: one.detach() for name, one in self.workspace.parameters().items()}
-        if is_accumulating() and all(one.equal(task.before[name]) for name, one in after.items()):
+        without = is_accumulating() or not task.fit_gradient  # or a minibatch that is left out
+        if without and all(one.equal(task.before[name]) for name, one in after.items()):
             task.before = None
             return
         change = Change(task.step_gradient(), task.before, after)
@@ -344,9 +345,7 @@ class Anchored:
         """
         task = self._open()
         self.workspace.check_active()
-        task.check_steps()
-        sequences = task.sequences
-        assert sequences is not None
+        sequences = task.ended()
         draw = (self.seed, "own curvature labels", task.number)
         position_draw = (self.seed, "own positions labels", task.number)
         end = TaskEnd(

@@ -106,7 +106,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
             header["task"]["drawn"],
             header["task"].get("read", 0),
         )
-        anchored.task.stepped = True  # as far as is known
+        anchored.task.stepped = True  # perhaps; a state does not say
     if anchored.completed or anchored.task is not None:
         anchored.workspace.given_start_is_used()
 

@@ -128,12 +128,14 @@ class Task:
         self.stepped = True
         return self.fit_gradient
 
-    def check_steps(self) -> None:
-        """Raise HoldfastError where minibatches went backward and no step was seen."""
+    def ended(self) -> TaskSequences:
+        """Its sequences; HoldfastError where minibatches went backward and no step was seen."""
         if self.fit_gradient and not self.stepped:
             raise HoldfastError(
                 "si saw no step of this task; put optimizer.step() into `with anchored.step():`"
             )
+        assert self.sequences is not None
+        return self.sequences
 
     def previous(self, anchored: Anchored) -> PreviousModel:
         """The model at the start of the task."""

@@ -319,6 +319,10 @@ def test_a_step_that_si_does_not_see_is_said() -> None:
     anchored = anchored_model("si")
     anchored.begin(rows)
     anchored.before_step()
+    anchored.after_step()  # nothing went backward and nothing moved: a minibatch was left out
+    anchored.before_step()
+    with torch.no_grad():
+        next(iter(anchored.workspace.parameters().values())).add_(1)
     with pytest.raises(HoldfastError, match="a step without a gradient; call backward"):
         anchored.after_step()
 
@@ -334,5 +338,13 @@ def test_a_compiled_model_on_rows_of_several_lengths() -> None:
         torch.testing.assert_close(
             compiled.states["si"]["importance"][name], path, rtol=1e-3, atol=1e-7
         )
+    model = plain_model()
+    wrapped: Any = torch.compile(model, backend="aot_eager")
     with pytest.raises(HoldfastError, match=r"as it was before torch\.compile"):
-        anchored_model("si", model=torch.compile(plain_model(), backend="aot_eager"))
+        anchored_model("si", model=wrapped)
+    advised, plain = anchored_model("si", model=model), anchored_model("si")
+    rows = short_sequences(4, seed=1)
+    for one in (advised, plain):
+        one.begin(rows)
+    loss = advised.loss(batch_of(rows), lambda _, batch: wrapped(**batch).loss)
+    torch.testing.assert_close(loss, plain.loss(batch_of(rows)), rtol=1e-5, atol=1e-6)
