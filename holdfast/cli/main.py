@@ -12,7 +12,7 @@ from typing import Annotated
 
 # OpenMP's threads spin while they wait, which beside other programs keeps the thread that they wait
 # for from running. With this they sleep early. It is read when torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 try:
     import typer

@@ -66,8 +66,7 @@ class Engine:
         self.reader = PromptReader(model, self.form)
         self.limits = limits_of(self.form, model.config)
         self._lesson_shape = shape_for(self.reader, self.settings)
-        attach(model, self._lesson_shape)
-        self._attached: AdapterShape | None = self._lesson_shape
+        self._attached: AdapterShape | None = None  # until an adapter is used or trained
         self.tuning: GateTuning = prepared_tuning(self.reader, self.fingerprint, report)
         self._states: OrderedDict[str, State] = OrderedDict()
         self._looks: OrderedDict[str, QuestionLook] = OrderedDict()

@@ -23,7 +23,7 @@ _A, _B = ".lora_A", ".lora_B"
 class AdapterShape:
     """Where LoRA layers sit and how large they are.
 
-    modules: full names of the adapted maps; rank: r; alpha: the scale of an update is alpha / r;
+    modules: full names of the adapted maps, sorted; rank: r; alpha: an update's scale is alpha / r;
     transposed: whether the maps store their matrices as [d_in, d_out], as GPT-2's do.
     """
 
@@ -51,14 +51,14 @@ class AdapterShape:
 
 def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
     """The shape with all linear maps of a model's decoder layers, from layer ``first`` on."""
-    modules = maps_from(model, first)
+    modules = tuple(sorted(maps_from(model, first)))
     transposed = isinstance(_base_map(model, modules[0]), Conv1D)
     return AdapterShape(modules, rank, alpha, transposed)
 
 
 def shape_like(model: Any, state: State, scale: float) -> AdapterShape:
     """The shape of an adapter on a model whose state this is; scale: alpha / r."""
-    modules = tuple(name.removesuffix(_A) for name in state if name.endswith(_A))
+    modules = tuple(sorted(name.removesuffix(_A) for name in state if name.endswith(_A)))
     rank = len(state[f"{modules[0]}{_A}"])
     transposed = isinstance(_base_map(model, modules[0]), Conv1D)
     return AdapterShape(modules, rank, round(rank * scale), transposed)
