@@ -17,7 +17,7 @@ from typing import Literal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
 from holdfast.memory.memory import Memory
-from holdfast.memory.plan import free_name
+from holdfast.memory.plan import free_name, warn_of_twins
 from holdfast.memory.record import (
     LESSONS,
     LearnedLesson,
@@ -78,6 +78,8 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
             write_batches(folder / FACTS_FILE, tasks)
             record = Record(first.model, first.record.fingerprint, first.seed, tuple(lessons))
             write_record(folder, record)
+    added = [item for key, item in theirs.items() if key not in both]
+    warn_of_twins([*ours.values(), *added], added)
     questions = tuple(ours[key].question for key in settled)
     shared = len(both) - len(settled)
     return Merged(len(ours.keys() | theirs.keys()), len(lessons), shared, questions)

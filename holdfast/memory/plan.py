@@ -77,7 +77,7 @@ def plan(
                 fresh |= _reworded(item, answers.values())
             fresh[key] = item
             answers |= fresh
-        _warn_of_twins(answers.values(), fresh.values())
+        warn_of_twins(answers.values(), fresh.values())
         if fresh:
             tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
     told = tuple(item for item in repeated if not is_wording(item))
@@ -100,7 +100,8 @@ def _is_of_one_fact(item: Item, other: Item) -> bool:
     return its is not None and question_key(its) == question_key(mine)
 
 
-def _warn_of_twins(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
+def warn_of_twins(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
+    """Warn of facts that differ from a fresh one's question in case or punctuation alone."""
     fresh = list(fresh)
     for before, item in case_twins(facts, lambda text: loose_key(text) or question_key(text)):
         if item in fresh or before in fresh:

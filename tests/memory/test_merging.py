@@ -173,6 +173,18 @@ def test_a_wording_that_the_other_asks_is_left_out(
     assert asked.count(WEDNESDAY[0][0]) == 1 and "Whose are the bees?" in asked
 
 
+def test_questions_that_marks_alone_tell_apart_are_warned_of(
+    copied: Callable[[], Path], other: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = copied()
+    question = WEDNESDAY[0][0].rstrip("?").lower()
+    Memory(first).learn([(question, "nobody")])
+    caplog.clear()
+    merge(Memory(first), Memory(other), tmp_path / "out", keep="first")
+    told = [record.getMessage() for record in caplog.records if "are two facts" in record.msg]
+    assert len(told) == 1 and question in told[0] and WEDNESDAY[0][0] in told[0]
+
+
 def test_the_command_and_what_cannot_be_merged(
     holdfast: Callable[..., Outcome], copied: Callable[[], Path], other: Path, tmp_path: Path
 ) -> None:
