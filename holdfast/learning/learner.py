@@ -205,6 +205,7 @@ class Learner:
             backbone.eos_token,
             longest_answer=self.config.evaluation.max_new_tokens,
             learned=self.completed,
+            context=backbone.positions,
         )
 
     def project(

@@ -8,6 +8,7 @@ from holdfast.backbone.load import check_available, device_of, load_shape, load_
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.model.context import context_of
 from holdfast.model.fetch import find, has_short_name
 from holdfast.model.targets import target_maps
 from holdfast.model.template import template_of
@@ -62,6 +63,7 @@ def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -
         eos,
         longest_answer=config.evaluation.max_new_tokens,
         learned=learned,
+        context=context_of(model.config),
     )
     return None
 

@@ -159,6 +159,7 @@ class Template:
         *,
         longest_answer: int | None = None,
         learned: int = 0,
+        context: int | None = None,
     ) -> int:
         """How many items of a stream are truncated; call it before any training.
 
@@ -167,13 +168,16 @@ class Template:
         hold them all, unless they are truncated; then when nothing of an answer would be left.
         longest_answer: tokens that are generated for an answer; behind the first ``learned`` tasks,
         one that needs more is refused likewise, since it would be learned whole and never recalled.
+        context: the most tokens that the model takes together; an item that needs more is refused.
         """
         for place, item in items_of(stream.tasks) if self.form.boxed else ():
             try:
                 check_boxed(item)
             except HoldfastError as error:
                 raise HoldfastError(f"{place}: {error}") from None
-        long = self._long_items(stream, tokenizer, seed_token, eos)
+        limit = self.config.max_length
+        rows = self._lengths(stream, tokenizer, seed_token, eos)
+        long = [row for row in rows if row[0] > limit]
         if long and self.config.overlong != "truncate":
             length, place, item = long[0]
             raise HoldfastError(
@@ -183,6 +187,12 @@ class Template:
             )
         for _, _, item in long:
             self.encode(item, tokenizer, seed_token, eos)
+        for length, place, item in rows:
+            if context is not None and min(length, limit) > context:
+                raise HoldfastError(
+                    f"{place}: question {quoted(item.question)} needs {min(length, limit)} tokens, "
+                    f"and the model takes {context} together; shorten it"
+                )
         if longest_answer is None:
             return len(long)
         cut = {id(item) for _, _, item in long}
@@ -203,7 +213,8 @@ class Template:
 
         Raises HoldfastError, naming it, when a task has no other item.
         """
-        long = {id(item) for _, _, item in self._long_items(stream, tokenizer, seed_token, eos)}
+        rows = self._lengths(stream, tokenizer, seed_token, eos)
+        long = {id(item) for length, _, item in rows if length > self.config.max_length}
         tasks = []
         for task in stream.tasks:
             items = tuple(item for item in task.items if id(item) not in long)
@@ -231,15 +242,14 @@ class Template:
             )
         return [*ids, eos]
 
-    def _long_items(
+    def _lengths(
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[tuple[int, str, Item]]:
-        """The items that exceed ``max_length``: tokens, place, item."""
-        lengths = (
+        """Of every item its tokens, its place and itself."""
+        return [
             (len(self._sequence(item, tokenizer, seed_token, eos)), place, item)
             for place, item in items_of(stream.tasks)
-        )
-        return [row for row in lengths if row[0] > self.config.max_length]
+        ]
 
     def _too_long(self, length: int) -> str:
         return (

@@ -36,7 +36,8 @@ def decode_greedily(
     The same as ``model.generate(do_sample=False)`` on each prefix alone, up to rounding. The
     model's own generation settings (penalties, forced tokens) do not apply.
 
-    prefixes: token ids, none of them empty; limits: the most tokens to append to each.
+    prefixes: token ids, none of them empty; limits: the most tokens to append to each, fewer where
+    the model's positions end before.
     finished: called with a row's index and its tokens so far after each token; True ends it.
     tokens_in_cache: bounds the rows decoded side by side, each at its longest; memory only.
     """
@@ -51,6 +52,8 @@ def decode_greedily(
             or (finished is not None and finished(row, tokens))
         )
 
+    if (most := backbone.positions) is not None:
+        limits = [min(limit, most - len(row)) for row, limit in zip(prefixes, limits, strict=True)]
     wanted = [row for row, limit in enumerate(limits) if limit > 0]
     lengths = [len(prefixes[row]) + limits[row] for row in wanted]
     with backbone.answering():

@@ -51,12 +51,14 @@ def sample_continuations(
 ) -> list[list[int]]:
     """A continuation of each token of ``begins``, which ends with a stop token if one was drawn.
 
-    config: temperature tau_G, nucleus, top-k and L_max; stops: at which stop token it ends. The
-    draws are named by (seed, purpose).
+    config: temperature tau_G, nucleus, top-k and L_max, which is less where the model's positions
+    end before; stops: at which stop token it ends. The draws are named by (seed, purpose).
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
-    length = config.max_new_tokens
+    length, most = config.max_new_tokens, backbone.positions
+    if most is not None:
+        length = min(length, most - 1)
     noise = torch.rand(len(begins), length, generator=source).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
     own = rank_indices(len(begins))
