@@ -45,6 +45,7 @@ from holdfast.integrations.boundary import (
     sequence_gradient,
     stop_tokens,
     text_before,
+    written_by,
 )
 from holdfast.integrations.method import (
     Settings,
@@ -146,14 +147,14 @@ class Anchored:
         self.workspace.given_start_is_used()
         replay, general = samples_before(self, number)
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
-        written = [*(replay if self.needs("curvature") else ()), *general]
+        written = written_by(self, replay if self.needs("curvature") else [], general)
         curvature = positions = None
         if written and needs_general_curvature(self):
             draw = (self.seed, "curvature labels", number)
-            curvature = curvature_on(self, TaskSequences.of(written), draw)
+            curvature = curvature_on(self, written, draw)
         if general:
             draw = (self.seed, "positions labels", number)
-            positions = partial(positions_on, self, TaskSequences.of(general), draw)
+            positions = partial(positions_on, self, written_by(self, [], general), draw)
         start = TaskStart(
             number,
             task.start,
@@ -285,7 +286,7 @@ class Anchored:
             return None
         chosen = task.next_replay(self.seed, self.batch_size)
         teacher = torch.cat([task.replay_states(self)[index] for index in chosen])
-        return self.reader.written([task.replay[index] for index in chosen], teacher)
+        return self.reader.written([task.replay[i] for i in chosen], teacher, len(self.begin_with))
 
     def _general(self, task: Task) -> Projection | None:
         """The next minibatch of general text, if any is held."""

@@ -65,6 +65,17 @@ def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]
     return samples(anchored.reader, begins, anchored.sampling, anchored.stop_tokens, seed)
 
 
+def written_by(
+    anchored: Anchored, replay: Sequence[list[int]], general: Sequence[list[int]]
+) -> TaskSequences:
+    """Samples for replay and of general text; what they begin with is not trained on."""
+    lengths = [len(anchored.begin_with)] * len(replay)
+    lengths += [len(anchored.given_begin) + 1] * len(general)
+    rows = [*replay, *general]
+    labels = [[-100] * count + row[count:] for count, row in zip(lengths, rows, strict=True)]
+    return TaskSequences(rows, labels)
+
+
 def text_before(anchored: Anchored, count: int) -> Text:
     """General text of the untouched model with its states."""
     sequences = general_text(anchored, 1, count)

@@ -111,16 +111,26 @@ class Reader:
             for module, mode in modes:
                 module.training = mode
 
-    def written(self, sequences: Sequence[Sequence[int]], teacher: Tensor) -> Projection:
-        """What a model wrote, read by the student. teacher: its states at predicting positions."""
+    def written(
+        self, sequences: Sequence[Sequence[int]], teacher: Tensor, opening: int = 1
+    ) -> Projection:
+        """What a model wrote, read by the student.
+
+        teacher: its states at predicting positions; opening: tokens that every sequence begins with
+        and that it did not write.
+        """
         ids, mask = pad_right(sequences, 0, self.device)
-        states, predicting = self.hidden(ids, mask)[:, :-1], mask[:, 1:]
+        states, predicting = self.hidden(ids, mask)[:, :-1], mask[:, 1:].clone()
+        predicting[:, : opening - 1] = False
         return Projection(
             self, states[predicting], teacher.to(states.device), ids[:, 1:][predicting]
         )
 
-    def states_of(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
-        """The states [length - 1, d] at the predicting positions of each sequence, answering."""
+    def states_of(self, sequences: Sequence[Sequence[int]], opening: int = 1) -> list[Tensor]:
+        """The states [length - opening, d] that predict what each sequence goes on with, answering.
+
+        opening: as above, at least 1.
+        """
         states: list[Tensor] = [torch.empty(0)] * len(sequences)
         with self.answering(), torch.no_grad():
             lengths = [len(one) for one in sequences]
@@ -128,7 +138,7 @@ class Reader:
                 ids, mask = pad_right([sequences[index] for index in chosen], 0, self.device)
                 hidden = self.hidden(ids, mask)
                 for row, index in zip(hidden, chosen, strict=True):
-                    states[index] = row[: len(sequences[index]) - 1].clone()
+                    states[index] = row[opening - 1 : len(sequences[index]) - 1].clone()
         return states
 
 

@@ -144,10 +144,10 @@ class Task:
         return self._previous
 
     def replay_states(self, anchored: Anchored) -> list[Tensor]:
-        """The previous model's states [length - 1, d] on each replay sequence; asked once."""
+        """The previous model's states on what it wrote of each replay sequence; asked once."""
         if self._replay_states is None:
             with anchored.workspace.at(self.start):
-                states = anchored.reader.states_of(self.replay)
+                states = anchored.reader.states_of(self.replay, len(anchored.begin_with))
             self._replay_states = [one.cpu() for one in states]
         return self._replay_states
 

@@ -106,6 +106,12 @@ class LoraFactors:
         """rho: alpha / r, or alpha / sqrt(r) with rsLoRA."""
         return float(self.module.scaling[self.adapter])
 
+    def product(self) -> Tensor:
+        """``lora_B lora_A`` [d_out, d_in], in float32 at least, within an autocast too."""
+        wide = torch.promote_types(self.lora_B.dtype, torch.float32)
+        with torch.autocast(self.lora_B.device.type, enabled=False):
+            return self.lora_B.to(wide) @ self.lora_A.to(wide)
+
     @property
     def weight(self) -> Tensor:
         """The frozen matrix, [d_out, d_in], or [d_in, d_out] of GPT-2's layers; it is live."""
@@ -261,7 +267,7 @@ class LoraWorkspace:
         self.folded = True
         for name, layer in self.layers.items():
             weight = layer.weight
-            update = layer.scale * (layer.lora_B @ layer.lora_A)
+            update = layer.scale * layer.product()
             update = update.t() if getattr(layer.module, "fan_in_fan_out", False) else update
             if weight.element_size() < 4 and self._has_masters:
                 master = self._masters.get(name)

@@ -18,7 +18,8 @@ from holdfast.results.matrix import Entry, RecallMatrix
 
 # Two means that are equal as fractions differ by rounding, about 1e-16; unequal ones by 1e-6
 # or more on the paper's 100 tasks of 100 items.
-TIE = 1e-12
+DECIMALS = 12
+TIE = 10.0**-DECIMALS
 
 #: The metrics that are a single number, as tables show them.
 METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")

@@ -11,6 +11,7 @@ from pydantic import Field, PlainValidator, model_validator
 
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
+from holdfast.results.metrics import DECIMALS
 
 Name = TypeVar("Name")  # of a candidate: its name or its index
 
@@ -94,9 +95,12 @@ def rank(scores: Sequence[tuple[Name, float | None]]) -> list[tuple[Name, float 
     ties; a failed candidate has None or NaN and is ranked after all others.
     """
     # Sorting is stable, so equal candidates stay in the order of the space; NaN compares false with
-    # everything, so it must not be a key.
+    # everything, so it must not be a key. Equal means may differ by their rounding.
     return sorted(
-        scores, key=lambda pair: (True, 0.0) if _failed(pair[1]) else (False, -(pair[1] or 0.0))
+        scores,
+        key=lambda pair: (
+            (True, 0.0) if _failed(pair[1]) else (False, -round(pair[1] or 0.0, DECIMALS))
+        ),
     )
 
 

@@ -148,6 +148,22 @@ def test_small_updates_survive_merges_in_float32_alone(precision: str) -> None:
     assert (layer.weight == 1 + 2**-7).all()
 
 
+@pytest.mark.parametrize("within", ["autocast", "bfloat16 factors"])
+def test_a_product_is_merged_in_float32(within: str) -> None:
+    backbone = Backbone(tiny_llama(), exact_backbone().tokenizer)
+    workspace = adapted(backbone, ("q_proj",))
+    draw_factors(workspace.parameters(), std=0.2)
+    name, layer = next(iter(workspace.layers.items()))
+    if within == "bfloat16 factors":
+        layer.module.lora_A.bfloat16()
+        layer.module.lora_B.bfloat16()
+    exact = layer.scale * layer.lora_B.detach().double() @ layer.lora_A.detach().double()
+    exact += layer.weight.double()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=within == "autocast"):
+        workspace.fold()
+    torch.testing.assert_close(layer.weight.double(), exact, rtol=1e-6, atol=1e-6)
+
+
 def test_inputs_are_averaged_batch_by_batch() -> None:
     backbone = exact_backbone()
     workspace = adapted(backbone, ("q_proj", "v_proj", "down_proj"))

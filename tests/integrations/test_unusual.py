@@ -79,6 +79,36 @@ def test_under_autocast_the_student_is_where_it_went(anchor: str) -> None:
     assert float(anchored.terms[anchor]) > 1e-4
 
 
+def test_what_a_sample_begins_with_is_not_distilled() -> None:
+    """Source: eq. app-replay-mask, eq. app-replay-loss: only what was written counts."""
+    opening = [3, 4, 5, 6, 7]
+    anchored = anchored_model("replay", "kfac", begin_with=opening)
+    learn(anchored, 1)
+    anchored.end()
+    anchored.begin(short_sequences(4, seed=2))
+    with torch.no_grad():
+        for factor in anchored.workspace.parameters().values():
+            factor.add_(0.05)
+    anchored.loss(batch_of(short_sequences(2, seed=9)))
+    (samples := anchored._open().replay)
+    assert all(sample[:5] == opening and len(sample) > 5 for sample in samples)
+    torch.manual_seed(0)
+    order = anchored._open()
+    order.drawn -= 1
+    chosen = [samples[place] for place in order.next_replay(anchored.seed, 2)]
+    temperature, losses = anchored.replay.temperature, []
+    for sample in chosen:
+        ids = torch.tensor([sample])
+        with torch.no_grad(), anchored.reader.answering():
+            student = anchored.reader.model(ids).logits[0, 4:-1]
+            with anchored.workspace.at(order.start):
+                teacher = anchored.reader.model(ids).logits[0, 4:-1]
+        before, now = ((one / temperature).log_softmax(-1) for one in (teacher, student))
+        losses.append((before.exp() * (before - now)).sum(-1))
+    expected = float(torch.cat(losses).mean()) * temperature**2
+    assert float(anchored.terms["replay"]) == pytest.approx(expected, rel=1e-4)
+
+
 def test_accelerates_idiom_gives_the_path_of_whole_steps() -> None:
     """Its optimiser steps on every fourth minibatch, whatever is called on the others."""
 

@@ -22,7 +22,13 @@ FACTS = (Item("red", "7"), Item("blue", "9"))
 def directory(tmp_path: Path) -> Path:
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
-    size = {"vocab_size": len(tokenizer), "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": POSITIONS}
+    size = {
+        "vocab_size": len(tokenizer),
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": POSITIONS,
+    }
     size |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
     GPT2LMHeadModel(GPT2Config(**size)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")

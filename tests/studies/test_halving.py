@@ -78,6 +78,9 @@ def test_ties_and_failures() -> None:
     assert survivors(scores, 2) == ["c", "a"]
     assert survivors(scores, 5) == ["c", "a", "e", "f"]
     assert survivors([("a", None), ("b", math.nan)], 1) == []
+    # 653 of 1,000 in two orders of summing.
+    ties = [("first", 0.6529999999999999), ("second", 0.653)]
+    assert survivors(ties, 1) == ["first"]
 
 
 @given(SCORES)

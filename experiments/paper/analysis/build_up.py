@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments.paper.analysis.ranks import DECIMALS
 from experiments.paper.analysis.replicates import by_dataset, replicates
 from holdfast.analysis.composition import FACTORS, composition
+from holdfast.results.metrics import DECIMALS
 
 
 def build_up(cells: pd.DataFrame, factors: Sequence[str] = FACTORS) -> pd.DataFrame:

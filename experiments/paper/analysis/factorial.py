@@ -17,6 +17,7 @@ from scipy import stats
 from experiments.paper.analysis.replicates import by_dataset, one_dataset, replicates
 from holdfast.analysis.composition import FACTORS, composition, compositions
 from holdfast.core.mechanisms import VANILLA
+from holdfast.results.metrics import DECIMALS
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,16 @@ def factorial(
     ]
     contrasts = np.stack([signs[:, chosen].prod(axis=1) for chosen in places])  # [terms, 2^k]
     effect = contrasts @ values.mean(axis=1) / (len(levels) / 2)
+    rounding = 10.0**-DECIMALS * np.abs(values).max()
+    effect[np.abs(effect) < rounding] = 0.0
     squares = values.size / 4 * effect**2
-    residual = float(((values - values.mean(axis=1, keepdims=True)) ** 2).sum())
+    apart = values - values.mean(axis=1, keepdims=True)
+    apart[np.abs(apart) < rounding] = 0.0
+    residual = float((apart**2).sum())
     error_df = values.size - len(levels)
     mean_square = residual / error_df if error_df else math.nan
-    # A response without spread divides by zero: infinite F where there is an effect, else NaN.
+    # A response without spread divides by zero: infinite F where there is an effect, else NaN. What
+    # is smaller than the rounding of a mean is none.
     with np.errstate(divide="ignore", invalid="ignore"):
         share = squares / (squares.sum() + residual)
         f = squares / np.float64(mean_square)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from holdfast.results.metrics import DECIMALS
+
 
 def percentiles(trace: pd.DataFrame) -> pd.DataFrame:
     """The percentile rank of every method of one search, averaged over its variants.
@@ -18,7 +20,8 @@ def percentiles(trace: pd.DataFrame) -> pd.DataFrame:
     Source: fig:sho-results.
     """
     pool = trace.groupby("horizon")["candidate"].transform("size")
-    place = trace.groupby("horizon")["score"].rank(ascending=False, na_option="bottom")
+    scores = trace.assign(score=trace["score"].round(DECIMALS)).groupby("horizon")["score"]
+    place = scores.rank(ascending=False, na_option="bottom")
     others = (pool - 1).where(pool > 1)
     ranked = trace.assign(percentile=(pool - place) / others)
     groups = ranked.groupby(["horizon", "method"], sort=False)["percentile"]

@@ -9,9 +9,7 @@ import pandas as pd
 from experiments.paper.analysis.replicates import by_dataset, replicates
 from holdfast.analysis.composition import compositions, tag_of
 from holdfast.core.errors import HoldfastError
-
-# Two means that are equal as fractions differ by rounding, about 1e-16.
-DECIMALS = 12
+from holdfast.results.metrics import DECIMALS
 
 
 def ranks(cells: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.paper.analysis.ranks import DECIMALS
 from experiments.paper.analysis.replicates import one_dataset, replicates
 from holdfast.analysis.composition import tag_of
 from holdfast.analysis.study import at_horizon
 from holdfast.core.errors import HoldfastError
+from holdfast.results.metrics import DECIMALS
 
 _TOP = 3
 

@@ -114,6 +114,22 @@ def refused(table: pd.DataFrame, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_rounding_is_no_effect(seeds: int) -> None:
+    """Gains that add up exactly have no interaction, whatever their sums round to."""
+    gains = {"si": 0.03, "sd": 0.07, "replay": 0.2, "merge": 0.05}
+    means = {
+        tag: 0.1 + sum(gain for name, gain in gains.items() if name in tag.split("_"))
+        for tag in compositions(FACTORS)
+    }
+    found = factorial(cells({tag: [mean] * seeds for tag, mean in means.items()})).effects
+    alone = found.set_index("term").loc[list(gains)]
+    np.testing.assert_allclose(alone["effect"], list(gains.values()), rtol=1e-9)
+    assert np.isinf(alone["f"]).all() and (alone["p"] == 0).all()
+    rest = found[found["term"].str.contains(":")]
+    assert len(rest) == 11 and (rest["effect"] == 0).all() and rest["f"].isna().all()
+
+
 def test_what_is_not_balanced_is_refused_by_name() -> None:
     table = random_cells(FACTORS, 3, 3)
     refused(without(table, "si_sd_merge", 2), "here: si_sd_merge has no cell with seed 2;")

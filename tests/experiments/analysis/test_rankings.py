@@ -181,7 +181,13 @@ def test_the_share_of_the_others_below_averaged_over_variants() -> None:
 
 def test_equal_scores_share_and_failures_are_last() -> None:
     found = percentiles(
-        trace((1, "a", 0.5), (1, "b", 0.5), (1, "c", 0.0), (1, "d", math.nan), (1, "e", math.nan))
+        trace(
+            (1, "a", 0.1 + 0.4),
+            (1, "b", 0.6 - 0.1),
+            (1, "c", 0.0),
+            (1, "d", math.nan),
+            (1, "e", math.nan),
+        )
     )
     # a and b: 3 below and half of one; c: the two that failed; d and e: half of each other.
     expected = {"a": 3.5 / 4, "b": 3.5 / 4, "c": 0.5, "d": 0.125, "e": 0.125}
