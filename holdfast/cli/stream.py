@@ -45,7 +45,9 @@ def symbol_qa(
 
 
 def convert(
-    source: Annotated[Path, Argument(metavar="IN", help="A stream in any format.")],
+    source: Annotated[
+        Path, Argument(metavar="IN", help="A stream in any format, or a generated one's name.")
+    ],
     out: Annotated[Path, Argument(metavar="OUT", help="Where to write it.")],
     to: Annotated[
         Layout | None,
@@ -61,8 +63,7 @@ def convert(
     answer_column: AnswerColumn = None,
 ) -> None:
     """Convert between the published layout, JSON lines, tables and a saved Hugging Face dataset."""
-    from holdfast.streams import QuestionRegistry, read_stream
-    from holdfast.streams.rows import Columns
+    from holdfast.streams import QuestionRegistry, load_stream
     from holdfast.streams.stream import items_of
     from holdfast.streams.tables import TABLES
 
@@ -76,7 +77,12 @@ def convert(
         raise HoldfastError(f"{out}: a file of JSON lines ends with .jsonl; name it so")
     elif to not in ("jsonl", "table") and suffix in (".jsonl", *TABLES):
         raise HoldfastError(f"{out}: --to {to} writes a directory; name one, or leave it out")
-    stream = read_stream(source, items_per_task, Columns(question_column, answer_column))
+    stream = load_stream(
+        source,
+        items_per_task=items_per_task,
+        question_column=question_column,
+        answer_column=answer_column,
+    )
     if to != "released":
         # Readers of these formats refuse repeated questions, so name their places now.
         questions = QuestionRegistry()
@@ -122,14 +128,16 @@ def inspect(
 
 def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
     """Print lengths, aliases and repeated questions."""
+    from holdfast.model.quiet import quiet
     from holdfast.streams import Template
 
     if not items:
         return
     template = Template()
-    lengths = sorted(
-        len(tokenizer(template.text(item), add_special_tokens=False)["input_ids"]) for item in items
-    )
+    with quiet():  # what is longer than the model's context is told below
+        texts = [template.text(item) for item in items]
+        rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    lengths = sorted(map(len, rows))
     limit = template.config.max_length
     longer = sum(length > limit for length in lengths) or "none"
     middle = lengths[len(lengths) // 2]

@@ -211,6 +211,10 @@ def given_settings(values: Mapping[str, V]) -> dict[str, V]:
     Tells each former name once, on standard error. Raises HoldfastError when a section is there
     under both names.
     """
+    if not isinstance(values, Mapping):
+        raise HoldfastError(
+            f'{values!r:.60} is no configuration; give nested values, such as {{"seed": 3}}'
+        )
     sections = {_section(key) for key in values}
     for former, now in FORMER.items():
         if former in sections:
@@ -228,6 +232,10 @@ def given_overrides(overrides: Iterable[str]) -> list[str]:
 
     Tells and raises as :func:`given_settings`.
     """
+    if isinstance(overrides, (str, Mapping)):
+        raise HoldfastError(
+            f'{overrides!r:.60} is no list of overrides; give texts KEY=VALUE, such as ["seed=3"]'
+        )
     lines = list(overrides)
     given_settings({line.partition("=")[0]: line for line in lines if "=" in line})
     return [_renamed(line) if "=" in line else line for line in lines]

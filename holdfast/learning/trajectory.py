@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from holdfast.backbone.load import load_backbone
@@ -67,6 +69,10 @@ class Trajectory:
         Raises HoldfastError when the directory belongs to another configuration (naming every
         field that differs), holds other files but no trajectory, or is damaged.
         """
+        if not isinstance(config, RunConfig):
+            raise HoldfastError(f"{config!r:.60} is no configuration; give a RunConfig")
+        if not isinstance(stream, (Stream, NoneType)):
+            raise HoldfastError(f"{stream!r:.60} is no stream; give what load_stream returns")
         self.directory = Path(directory)
         self.config = config = decided(config, self.directory)
         whole = stream if stream is not None else load_stream(config.stream)
@@ -125,7 +131,7 @@ class Trajectory:
         the stream, a second writer, a full disk, or an answer that truncation would cut.
         """
         target = len(self.stream.tasks) if horizon is None else horizon
-        if not 1 <= target <= len(self.stream.tasks):
+        if not (isinstance(target, Integral) and 1 <= target <= len(self.stream.tasks)):
             raise HoldfastError(
                 f"horizon {target} is not within the stream, which has {len(self.stream.tasks)} "
                 f"tasks; give --tasks from 1 to {len(self.stream.tasks)}, or raise stream.tasks"

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory
 from holdfast.streams.rows import KEYS, Columns, details_of, stream_of, values_of
 from holdfast.streams.stream import Stream
+from holdfast.streams.tables import plain
 
 
 def is_dataset(path: Path) -> bool:
@@ -50,7 +51,8 @@ def stream_of_dataset(
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in values.items() if value is not None}
+    cells = {key: plain(value) for key, value in values.items()}
+    given = {key: value for key, value in cells.items() if value is not None}
     if isinstance(given.get("details"), str):
         given["details"] = details_of(given["details"])
     return given

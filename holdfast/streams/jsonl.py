@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import quoted
-from holdfast.streams.rows import Columns, stream_of, values_of
+from holdfast.streams.rows import Columns, stream_of, values_of, without_null
 from holdfast.streams.stream import Stream
 
 EXAMPLE = '{"question": "...", "answer": "..."}'
@@ -89,7 +89,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
         raise HoldfastError(f"is no JSON ({reason}); write one {EXAMPLE} a line") from None
     if not isinstance(values, dict):
         raise HoldfastError(f"is no JSON object; write one {EXAMPLE} a line")
-    return values
+    return without_null(values)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

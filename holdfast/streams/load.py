@@ -44,8 +44,8 @@ class StreamConfig(Config):
     """Which stream, and how much of it.
 
     name: a built-in (``symbol_qa``), a source that an installed package adds, or the path of a
-    ``.jsonl`` file, of a directory in the published layout, or of a saved Hugging Face dataset; a
-    whole number, as YAML reads the name ``2024``, counts as text.
+    ``.jsonl`` file, of a table, of a directory in the published layout, or of a saved Hugging Face
+    dataset; a whole number, as YAML reads the name ``2024``, counts as text.
     tasks: how many tasks to take, from the first; None takes all (100 of Symbol-QA).
     items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
     meaning that the file is one task.
@@ -67,7 +67,7 @@ class StreamConfig(Config):
 
 
 def load_stream(
-    source: StreamConfig | str | Path | Facts = "symbol_qa",
+    source: StreamConfig | Stream | str | Path | Facts = "symbol_qa",
     *,
     tasks: int | None = None,
     items_per_task: int | None = None,
@@ -80,7 +80,7 @@ def load_stream(
 
     source: a built-in's name, a path, or a configuration, whose values the keywords replace; or
     facts of Python: a pandas DataFrame, what ``datasets`` has loaded, or pairs (question,
-    answer), mappings or items.
+    answer), mappings or items; or a stream, of which ``order_seed`` and ``tasks`` take a part.
     question_column, answer_column: which of their columns or keys, or those of a file, hold
     them; the other keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its
     full 100 tasks (or over ``tasks``, when that is more), so shorter streams stay prefixes.
@@ -98,8 +98,11 @@ def load_stream(
     values = source.model_dump() if isinstance(source, StreamConfig) else {}
     values |= {key: value for key, value in given.items() if value is not None}
     config = build(StreamConfig, values, source="stream")
-    columns = Columns(question_column, answer_column)
-    if isinstance(source, (str, Path, StreamConfig)):
+    named = (None if name is None else str(name) for name in (question_column, answer_column))
+    columns = Columns(*named)
+    if isinstance(source, Stream):
+        found = source
+    elif isinstance(source, (str, Path, StreamConfig)):
         found = _whole(config, columns)
     else:
         found = facts_of_python(source, config.items_per_task, columns)

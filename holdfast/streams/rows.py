@@ -264,6 +264,12 @@ def details_of(text: str) -> Any:
         raise HoldfastError('"details" is no JSON; write an object as text') from None
 
 
+def without_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of JSON without the known keys that have no value, as a cell without one."""
+    known = {*KEYS, PARAPHRASES}
+    return {key: value for key, value in values.items() if value is not None or key not in known}
+
+
 def values_of(task: Task, item: Item) -> dict[str, Any]:
     """The values that :func:`row_of` reads, without the optional ones that the item lacks."""
     values: dict[str, Any] = {"task": task.name, "question": item.question, "answer": item.answer}

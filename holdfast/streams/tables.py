@@ -27,6 +27,7 @@ from holdfast.streams.rows import (
     known_names,
     stream_of,
     values_of,
+    without_null,
 )
 from holdfast.streams.stream import Stream
 
@@ -219,7 +220,7 @@ def _read_json(path: Path) -> tuple[Records, Parse]:
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise HoldfastError(f"is {value!r:.60}, no object; write a question and an answer")
-    return value
+    return without_null(value)
 
 
 def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
@@ -333,7 +334,7 @@ def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]
     """The filled cells of a row: texts stripped, numbers as text, lists and objects as they are."""
     known = {*KEYS, PARAPHRASES, *needed}
     heads = itertools.chain(names, itertools.repeat(""))
-    values = [_plain(cell, shown=name in known) for name, cell in zip(heads, row, strict=False)]
+    values = [plain(cell, shown=name in known) for name, cell in zip(heads, row, strict=False)]
     values = [value.strip() if isinstance(value, str) else value for value in values]
     if all(value is None or value == "" for value in values):
         return {}
@@ -370,10 +371,10 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
     return value
 
 
-def _plain(cell: Any, *, shown: bool = False) -> Any:
+def plain(cell: Any, *, shown: bool = False) -> Any:
     """A cell as a JSON value; None where it is empty. shown: of a sheet, what it shows."""
     if hasattr(cell, "number_format"):
-        return _shown(cell) if shown else _plain(cell.value)
+        return _shown(cell) if shown else plain(cell.value)
     if isinstance(cell, bytes):
         try:
             return cell.decode()
@@ -382,9 +383,9 @@ def _plain(cell: Any, *, shown: bool = False) -> Any:
     if hasattr(cell, "tolist"):  # numpy's scalars and arrays
         cell = cell.tolist()
     if isinstance(cell, Mapping):
-        return {str(key): _plain(value) for key, value in cell.items()}
+        return {str(key): plain(value) for key, value in cell.items()}
     if isinstance(cell, (list, tuple)):
-        return [_plain(value) for value in cell]
+        return [plain(value) for value in cell]
     if cell is None or isinstance(cell, (str, int)):
         return cell
     if str(cell) in ("nan", "NaT", "<NA>"):

@@ -153,7 +153,7 @@ def test_a_product_is_merged_in_float32(within: str) -> None:
     backbone = Backbone(tiny_llama(), exact_backbone().tokenizer)
     workspace = adapted(backbone, ("q_proj",))
     draw_factors(workspace.parameters(), std=0.2)
-    name, layer = next(iter(workspace.layers.items()))
+    layer = next(iter(workspace.layers.values()))
     if within == "bfloat16 factors":
         layer.module.lora_A.bfloat16()
         layer.module.lora_B.bfloat16()

@@ -30,6 +30,12 @@ def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path, layou
     assert load_stream(back).fingerprint == expected
 
 
+def test_a_generated_stream_is_converted_by_its_name(holdfast, tmp_path: Path) -> None:
+    made = holdfast("stream", "convert", "symbol_qa", tmp_path / "s.csv", "--items-per-task", 2)
+    assert made.status == 0, made.err
+    assert load_stream(tmp_path / "s.csv").tasks == symbol_qa(100, 2).tasks
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "parquet", "xlsx"])
 def test_converting_to_a_table_and_back(holdfast, tmp_path: Path, suffix: str) -> None:
     lines, table, back = tmp_path / "a.jsonl", tmp_path / f"b.{suffix}", tmp_path / "c.jsonl"

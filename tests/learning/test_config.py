@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.identity import Identity
 from holdfast.learning.method import anchor_kinds, known_allocations
+from holdfast.learning.trajectory import Trajectory
 from holdfast.streams import Item, Stream, Task
 
 SECTION = {
@@ -31,6 +33,8 @@ SECTION = {
     "osrm": "osrm.sequences=3",
 }
 EVERYTHING = "si_online_ewc_sd_replay"
+OF: Any = RunConfig.of
+RUN: Any = Trajectory
 
 
 def changed(method: str, override: str) -> list[str]:
@@ -274,3 +278,22 @@ def test_what_pairs_reads_of_the_curvature_is_part_of_its_run() -> None:
 def test_no_layers_are_none_to_adapt() -> None:
     with pytest.raises(HoldfastError, match=r"lora\.layers"):
         RunConfig.of({"lora": {"layers": []}})
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda place: OF("lasting"), "'lasting' is no configuration; give nested"),
+        (lambda place: OF({}, {"seed": 3}), "is no list of overrides; give texts"),
+        (lambda place: OF({}, "seed=3"), "'seed=3' is no list of overrides"),
+        (lambda place: RUN("lasting", place), "is no configuration; give a RunConfig"),
+        (lambda place: RUN(RunConfig(), place, stream=[("Q", "a")]), "give what load_stream"),
+        (lambda place: RUN(RunConfig(), place).advance(1.5), "horizon 1.5 is not within"),
+        (lambda place: RUN(RunConfig(), place).advance("1"), "horizon 1 is not within"),
+    ],
+)
+def test_arguments_of_another_type_are_told(
+    made: Callable[[Path], object], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(HoldfastError, match=told):
+        made(tmp_path / "run")
