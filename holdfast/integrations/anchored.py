@@ -149,7 +149,7 @@ class Anchored:
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
         written = written_by(self, replay if self.needs("curvature") else [], general)
         curvature = positions = None
-        if written and needs_general_curvature(self):
+        if written.ids and needs_general_curvature(self):
             draw = (self.seed, "curvature labels", number)
             curvature = curvature_on(self, written, draw)
         if general:

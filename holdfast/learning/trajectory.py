@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -131,7 +130,7 @@ class Trajectory:
         the stream, a second writer, a full disk, or an answer that truncation would cut.
         """
         target = len(self.stream.tasks) if horizon is None else horizon
-        if not (isinstance(target, Integral) and 1 <= target <= len(self.stream.tasks)):
+        if not (hasattr(target, "__index__") and 1 <= target <= len(self.stream.tasks)):
             raise HoldfastError(
                 f"horizon {target} is not within the stream, which has {len(self.stream.tasks)} "
                 f"tasks; give --tasks from 1 to {len(self.stream.tasks)}, or raise stream.tasks"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.memory.gate_tuning import GateTuning, QuestionLook, Vectors
-from holdfast.memory.words import NAMED, Names, agreement, index_keys
+from holdfast.memory.words import NAMED, Names, agreement, index_keys, names_other_number
 
 _CANDIDATES = 64
 # Of the taught question's naming weight, less what the asked one names beside it; below, another
@@ -73,8 +73,9 @@ class Gate:
         return max(filter(None, scored), key=lambda match: match.score, default=None)
 
     def _match(self, row: int, asked: QuestionLook) -> Match | None:
-        covered, extra = agreement(self._looks[row].names, asked.names)
-        if covered - extra < _LEAST_AGREED:
+        taught = self._looks[row].names
+        covered, extra = agreement(taught, asked.names)
+        if covered - extra < _LEAST_AGREED or names_other_number(taught, asked.names):
             return None
         likeness = float(self._looks[row].vector @ asked.vector)
         return Match(self._owners[row], self._tuning.score(likeness, covered, extra))

@@ -131,6 +131,31 @@ def agreement(taught: Names, asked: Names) -> tuple[float, float]:
     return 1 - missing / total, extra / asked_total
 
 
+def names_other_number(taught: Names, asked: Names) -> bool:
+    """Whether each of two questions has a number in its name that the other lacks.
+
+    They name two things, then, however much of the name they share (``3 May`` and ``5 May``).
+    """
+    ours, theirs = ({_number(word) for word in names} - {""} for names in (taught, asked))
+    return bool(ours - theirs) and bool(theirs - ours)
+
+
+def _number(word: str) -> str:
+    """The digits of a word, or the number that it is; empty where it is none."""
+    return "".join(filter(str.isdigit, word)) or _NUMBERS.get(word, "")
+
+
+_NUMBERS = {
+    word: str(number)
+    for row in (
+        "one two three four five six seven eight nine ten eleven twelve",
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
+        "- ii iii iv - vi vii viii ix - xi xii",  # a letter alone may be something else
+    )
+    for number, word in enumerate(row.split(), start=1)
+}
+
+
 def _partner(word: str, others: Iterable[str]) -> str | None:
     if word in (others := list(others)):
         return word
