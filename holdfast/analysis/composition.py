@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
@@ -53,12 +53,3 @@ def compositions(factors: Sequence[str] = FACTORS) -> dict[str, tuple[bool, ...]
         for reversed_levels in itertools.product((False, True), repeat=len(factors))
     )
     return {composition(list(itertools.compress(factors, row))): row for row in levels}
-
-
-def factors_of(methods: Iterable[str]) -> list[str]:
-    """The factors that any composition among some methods has, in the order of ``FACTORS``.
-
-    methods: with settings or without; those outside the paper's factorial say nothing.
-    """
-    composed = [method for method in methods if tag_of(method) in compositions()]
-    return [factor for factor in FACTORS if any(has(method, factor) for method in composed)]

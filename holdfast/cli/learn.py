@@ -221,14 +221,19 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
 def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
     """Put facts on file, start to learn what waits there, and print the lessons' numbers."""
     from holdfast.memory.detached import start_learning
+    from holdfast.memory.telling import notice_lines
 
-    numbers = memory.write_facts(facts, again=again).lessons
+    filed = memory.write_facts(facts, again=again)
+    numbers = filed.lessons
     if numbers:
         start_learning(memory.directory)
     if as_json:
         state = "waiting" if numbers else "learned"
-        print(json_line({"lessons": list(numbers), "state": state}))
+        notices = list(filed.notices)
+        print(json_line({"lessons": list(numbers), "state": state, "notices": notices}))
         return
+    for line in notice_lines(filed.notices):
+        print(line, file=sys.stderr)
     for number in numbers:
         print(f"lesson {number}")
     if numbers:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -172,6 +173,13 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
 
 
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Within the block SIGINT raises KeyboardInterrupt and SIGTERM :class:`Terminated`.
@@ -192,8 +200,10 @@ def stopped_by_signals() -> Iterator[None]:
     def terminated(_signal: int, _frame: object) -> NoReturn:
         raise Terminated
 
-    def again(_signal: int, _frame: object) -> NoReturn:
-        raise dropped[-1]
+    def again(_signal: int, frame: FrameType | None) -> None:
+        if not any(caller.f_code is hear.__code__ for caller in _callers(frame)):
+            raise dropped[-1]
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)  # raised in there, it would be lost
 
     def hear(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):

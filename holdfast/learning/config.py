@@ -45,7 +45,7 @@ class Optimisation(Config):
     Not from the paper: min_steps, train more epochs until a task has had this many steps;
     acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
     fraction of the task's answer tokens (a mean over minibatches), up to max_steps; cooldown, then
-    so many epochs more, in which the rate falls linearly to 0.
+    so many epochs more, of at least min_steps too, in which the rate falls linearly to 0.
     """
 
     epochs: int = Field(10, ge=1)
@@ -76,9 +76,15 @@ class Optimisation(Config):
             return least
         return max(least, -(-self.max_steps // self.steps_in_epoch(sequences)))
 
+    def cooldown_of(self, sequences: int) -> int:
+        """The epochs of the cooldown, for so many sequences; 0 without one."""
+        least = -(-self.min_steps // self.steps_in_epoch(sequences))
+        return max(self.cooldown, least) if self.cooldown else 0
+
     def steps_of(self, sequences: int) -> int:
         """The least number of steps for a task of this many sequences."""
-        return (self.epochs_of(sequences) + self.cooldown) * self.steps_in_epoch(sequences)
+        epochs = self.epochs_of(sequences) + self.cooldown_of(sequences)
+        return epochs * self.steps_in_epoch(sequences)
 
 
 class Balance(Config):

@@ -99,8 +99,9 @@ def optimise(
 
     while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
         learn_epoch()
-    optimizer.cool_down(settings.cooldown * in_epoch)
-    for _ in range(settings.cooldown):
+    cooldown = settings.cooldown_of(count)
+    optimizer.cool_down(cooldown * in_epoch)
+    for _ in range(cooldown):
         learn_epoch()
     return epochs
 

@@ -238,7 +238,8 @@ class Memory:
                 for number, task in waiting
                 if any(question_key(item.question) in keys for item in task.items)
             ]
-        return Filed(tuple(number for number, _ in waiting), decided.repeated, decided.corrected)
+        numbers = tuple(number for number, _ in waiting)
+        return Filed(numbers, decided.repeated, decided.corrected, decided.notices)
 
     def learn(
         self,

@@ -8,6 +8,7 @@ they have two answers to one question, the later lesson's corrects the other, as
 from __future__ import annotations
 
 import filecmp
+import logging
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Literal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
 from holdfast.memory.memory import Memory
-from holdfast.memory.plan import free_name, warn_of_twins
+from holdfast.memory.plan import free_name, twin_notices
 from holdfast.memory.record import (
     LESSONS,
     LearnedLesson,
@@ -31,6 +32,7 @@ from holdfast.streams.batches import FACTS_FILE, fact_key, is_wording, latest, w
 from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
+logger = logging.getLogger(__name__)
 Kept = Literal["first", "second"]
 
 
@@ -53,12 +55,16 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
 
     keep: whose answer counts where they have two to one question. What waits to be learned waits
     there too. Neurons of all facts are not taken along. No model is loaded.
-    Raises HoldfastError for memories of different models, for one that has learned nothing, for two
-    answers without ``keep``, for a damaged lesson, and while another process learns in one of them.
+    Raises HoldfastError for a place within one of them, for memories of different models, for one
+    that has learned nothing, for two answers without ``keep``, for a damaged lesson, and while
+    another process learns in one of them.
     """
     check_place(out)
     if first.directory.resolve() == second.directory.resolve():
         raise HoldfastError(f"{second.directory}: is both memories; give another one")
+    for memory in (first, second):
+        if out.resolve().is_relative_to(memory.directory.resolve()):
+            raise HoldfastError(f"{out}: is within {memory.directory}; choose a place outside it")
     with lock_directory(first.directory), lock_directory(second.directory):
         for memory in (first, second):
             memory.refresh()
@@ -79,7 +85,8 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
             record = Record(first.model, first.record.fingerprint, first.seed, tuple(lessons))
             write_record(folder, record)
     added = [item for key, item in theirs.items() if key not in both]
-    warn_of_twins([*ours.values(), *added], added)
+    for notice in twin_notices([*ours.values(), *added], added):
+        logger.warning(notice)
     questions = tuple(ours[key].question for key in settled)
     shared = len(both) - len(settled)
     return Merged(len(ours.keys() | theirs.keys()), len(lessons), shared, questions)

@@ -17,7 +17,7 @@ class LessonOutcome:
 
     lessons: names of those learned; facts: theirs; missed: those of them whose answers the weights
     do not give; repeated: given facts that were known before; corrected: answers that replace
-    earlier ones; known: the number of facts on file.
+    earlier ones; known: the number of facts on file; notices: sentences on what may not be meant.
     """
 
     lessons: tuple[str, ...]
@@ -26,6 +26,7 @@ class LessonOutcome:
     repeated: tuple[Item, ...]
     corrected: tuple[Correction, ...]
     known: int
+    notices: tuple[str, ...] = ()
 
 
 def outcome_of(
@@ -42,6 +43,7 @@ def outcome_of(
         decided.repeated,
         decided.corrected,
         len(facts),
+        decided.notices,
     )
 
 
@@ -50,9 +52,10 @@ class Filed:
     """What one call of ``Memory.write_facts`` put on file.
 
     lessons: the numbers of those that will teach the given facts; none where all are learned
-    already; repeated, corrected: as in :class:`LessonOutcome`.
+    already; repeated, corrected, notices: as in :class:`LessonOutcome`.
     """
 
     lessons: tuple[int, ...]
     repeated: tuple[Item, ...]
     corrected: tuple[Correction, ...]
+    notices: tuple[str, ...] = ()

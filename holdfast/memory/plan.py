@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.memory.spelling import loose_key
-from holdfast.memory.wordings import wording
+from holdfast.memory.wordings import left_out, wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import WORDING_OF, is_wording, latest
 from holdfast.streams.item import quoted
 from holdfast.streams.registry import case_twins, question_key
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,13 +28,14 @@ class Plan:
 
     tasks: all batches, those on file first; on_file: how many are on file; repeated: given facts
     that are left out because they are learned already; corrected: given facts whose answer differs
-    from the memory's.
+    from the memory's; notices: sentences on what may not be meant.
     """
 
     tasks: tuple[Task, ...]
     on_file: int
     repeated: tuple[Item, ...]
     corrected: tuple[Correction, ...]
+    notices: tuple[str, ...]
 
 
 def plan(
@@ -50,8 +48,9 @@ def plan(
 
     Any other fact that the memory already has is left out. A question with a new answer is learned
     in the new batch, and that answer counts from then on; its other wordings are learned with it,
-    as are those of a fact that is learned once more. A wording that is another fact's question is
-    left out. Empty batches are dropped.
+    as are those of a fact that is learned once more. A new answer to a wording corrects its fact,
+    unless ``facts`` has that fact's question too. A wording of another fact is left out. Empty
+    batches are dropped.
     Raises HoldfastError for two answers to one question in one batch.
     """
     tasks = list(known)
@@ -59,9 +58,13 @@ def plan(
     settled = latest(tasks[:learned])
     repeated: list[Item] = []
     corrected: list[Correction] = []
-    for position, task in enumerate(facts.tasks if facts else (), start=1):
+    notices: list[str] = []
+    given = facts.tasks if facts else ()
+    asked = {_key(item) for task in given for item in task.items if not is_wording(item)}
+    for position, task in enumerate(given, start=1):
         fresh: dict[str, Item] = {}
         for item in _checked(task):
+            item = _of_its_fact(item, answers, asked)
             key, before = _key(item), answers.get(_key(item))
             if before is not None and _coded(before.answer) == _coded(item.answer):
                 if settled.get(key) is not before or key in fresh:
@@ -69,19 +72,44 @@ def plan(
                 if before not in again:
                     repeated.append(item)
                     continue
-            elif before is not None and not is_wording(item):
+            elif before is not None and not is_wording(item) and not is_wording(before):
                 corrected.append(Correction(before, item))
-            elif before is not None and not _is_of_one_fact(item, before):
+            elif before is not None and is_wording(item) and not _is_of_one_fact(item, before):
+                notices.append(_left_out(item, before))
                 continue
             if before is not None and not is_wording(item):
                 fresh |= _reworded(item, answers.values())
             fresh[key] = item
             answers |= fresh
-        warn_of_twins(answers.values(), fresh.values())
+        notices += twin_notices(answers.values(), fresh.values())
         if fresh:
             tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
     told = tuple(item for item in repeated if not is_wording(item))
-    return Plan(tuple(tasks), len(known), told, tuple(corrected))
+    return Plan(tuple(tasks), len(known), told, tuple(corrected), tuple(notices))
+
+
+def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]) -> Item:
+    """The item about the fact's own question, where a new answer is given to a wording of it.
+
+    answers: on file, by key; asked: the keys of all given facts; a fact among them keeps its own
+    answer, and the wording becomes a fact.
+    """
+    main = item.details[WORDING_OF] if is_wording(item) else item.question
+    before = answers.get(question_key(main))
+    if before is None or not is_wording(before):
+        return item
+    question = before.details[WORDING_OF]
+    is_new = is_wording(item) or _coded(before.answer) != _coded(item.answer)
+    if not is_new or question_key(question) in asked:
+        return item
+    fact = replace(item, question=question)
+    return wording(fact, item.question) if is_wording(item) else fact
+
+
+def _left_out(item: Item, before: Item) -> str:
+    """The sentence on a wording that asks for another fact on file."""
+    its = before.details.get(WORDING_OF, before.question)
+    return left_out(item.question, its, item.details[WORDING_OF])
 
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
@@ -100,17 +128,15 @@ def _is_of_one_fact(item: Item, other: Item) -> bool:
     return its is not None and question_key(its) == question_key(mine)
 
 
-def warn_of_twins(facts: Iterable[Item], fresh: Iterable[Item]) -> None:
-    """Warn of facts that differ from a fresh one's question in case or punctuation alone."""
+def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:
+    """Sentences on facts that differ from a fresh one's question in case or punctuation alone."""
     fresh = list(fresh)
-    for before, item in case_twins(facts, lambda text: loose_key(text) or question_key(text)):
-        if item in fresh or before in fresh:
-            logger.warning(
-                "%s and %s differ in case or punctuation alone and are two facts; to correct one, "
-                "write it alike",
-                quoted(before.question),
-                quoted(item.question),
-            )
+    return [
+        f"{quoted(before.question)} and {quoted(item.question)} differ in case or punctuation "
+        "alone and are two facts; to correct one, write it alike"
+        for before, item in case_twins(facts, lambda text: loose_key(text) or question_key(text))
+        if item in fresh or before in fresh
+    ]
 
 
 def _checked(task: Task) -> tuple[Item, ...]:

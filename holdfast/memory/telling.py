@@ -35,6 +35,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
         lines.append(f"corrected: {len(outcome.corrected) - _FEW} more")
     if outcome.repeated:
         lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
+    lines += notice_lines(outcome.notices)
     nothing = "" if outcome.lessons else "nothing new; "
     lines.append(f"{nothing}{outcome.known} facts on file")
     return lines
@@ -51,8 +52,15 @@ def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
             for one in outcome.corrected
         ],
         "repeated": [item.question for item in outcome.repeated],
+        "notices": list(outcome.notices),
         "known": outcome.known,
     }
+
+
+def notice_lines(notices: Sequence[str]) -> list[str]:
+    """Lines on what may not be meant, the first few of them."""
+    few = [f"note: {notice}" for notice in notices[:_FEW]]
+    return [*few, f"note: {len(notices) - _FEW} more"] if len(notices) > _FEW else few
 
 
 def answer_values(memory: Memory, answer: Answer) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.builders.paraphrases import Paraphraser, Report
@@ -14,6 +15,7 @@ from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wor
 from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
+logger = logging.getLogger(__name__)
 # Keys of a fact's details: wordings that the user wrote; wordings that are not learned, to see
 # whether the others carry over.
 GIVEN = "paraphrases"
@@ -55,6 +57,7 @@ def with_wordings(
     before = {loose_key(item.question): item for item in known if not is_wording(item)}
     there = Counter(loose_key(item.details[WORDING_OF]) for item in known if is_wording(item))
     keys = {loose_key(item.question) for item in (*known, *held_out(known), *facts)}
+    _tell_left_out(facts, (*known, *facts))
     given = {fact.question: _fresh(fact.details.get(GIVEN, ()), keys) for fact in facts}
     needed = {
         question: max(0, count - len(texts) - there[loose_key(question)])
@@ -89,6 +92,21 @@ def with_wordings(
             items += [fact, *(wording(fact, text) for text in learned)]
         tasks.append(Task(task.name, tuple(items)))
     return replace(stream, tasks=tuple(tasks))
+
+
+def _tell_left_out(facts: Sequence[Item], others: Iterable[Item]) -> None:
+    """Warn of wordings that the user gives to a fact, and that ask for another one."""
+    owners = {loose_key(one.question): one.details.get(WORDING_OF, one.question) for one in others}
+    for fact in facts:
+        for text in fact.details.get(GIVEN, ()):
+            its = owners.get(loose_key(text), fact.question)
+            if loose_key(its) != loose_key(fact.question):
+                logger.warning(left_out(text, its, fact.question))
+
+
+def left_out(text: str, its: str, of: str) -> str:
+    """The sentence on a wording of one fact that asks for another fact."""
+    return f"{quoted(text)} asks for {quoted(its)}, and is left out as a wording of {quoted(of)}"
 
 
 def _check_details(stream: Stream, known: Collection[Item]) -> None:

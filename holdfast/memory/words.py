@@ -150,7 +150,7 @@ _NUMBERS = {
     for row in (
         "one two three four five six seven eight nine ten eleven twelve",
         "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
-        "- ii iii iv - vi vii viii ix - xi xii",  # a letter alone may be something else
+        "i ii iii iv v vi vii viii ix x xi xii",
     )
     for number, word in enumerate(row.split(), start=1)
 }

@@ -212,7 +212,7 @@ def at_end(memory: Memory) -> Parts:
     work, config, last = memory.work, memory.work.config, memory.work.tasks
     copied, new = _copied(memory, last), written(memory, last)
     needed = len(history(config.allocation().after_task, last, copied))
-    epochs = config.optim.epochs_of(work.items) + config.optim.cooldown
+    epochs = config.optim.epochs_of(work.items) + config.optim.cooldown_of(work.items)
     terms = 1 + len(config.composition.anchors)
     found = {
         "factors": (last if config.keep.factors else needed) * new["factors"],

@@ -134,7 +134,8 @@ class Workload:
         """Of a whole task, which joint training takes together with all before it."""
         items = self.items * (task if self.needs("joint") else 1)
         optim = self.config.optim
-        return (optim.epochs_of(items) + optim.cooldown) * -(-items // optim.batch_size)
+        epochs = optim.epochs_of(items) + optim.cooldown_of(items)
+        return epochs * -(-items // optim.batch_size)
 
     @property
     def rows(self) -> int:

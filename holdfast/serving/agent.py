@@ -113,8 +113,8 @@ class MemoryForAgent:
     async def teach(self, facts: list[TaughtFact]) -> dict[str, Any]:
         """Teach facts: they are answered from now on, and learned in the background.
 
-        A question that is known already is corrected, and `corrected` says what it was. Facts that
-        belong together are best taught in one call.
+        A question that is known already is corrected, and `corrected` says what it was; `notices`
+        says what may not be meant. Facts that belong together are best taught in one call.
         """
         with _told():
             return await self._taught(facts)

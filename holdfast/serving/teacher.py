@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -127,7 +127,8 @@ class Teacher:
         are refused, RefusalError when too many lessons wait.
         """
         stream = facts_of_python(facts)
-        waiting = await asyncio.to_thread(waiting_lessons, self._directory)
+        with _reading(kept=False):
+            waiting = await asyncio.to_thread(waiting_lessons, self._directory)
         check_room(waiting, stream, paraphrases)
         # What is on file is learned, also where the client leaves meanwhile.
         filed, names = await asyncio.shield(asyncio.create_task(self._filed(stream, paraphrases)))
@@ -142,6 +143,8 @@ class Teacher:
         """Put facts on file and let them be learned; also the names of their lessons."""
 
         def write(memory: Memory) -> tuple[Filed, list[str]]:
+            with _reading(kept=False):
+                memory.refresh()
             filed = memory.write_facts(memory.worded(stream, paraphrases))
             return filed, [memory.tasks[number - 1].name for number in filed.lessons]
 
@@ -149,8 +152,10 @@ class Teacher:
             filed, names = await self._on_thread(write)
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
-        except RefusalError as refusal:  # it waited for the model's thread when the server ended
-            told = "the server ends"
+        except RefusalError as refusal:
+            if refusal.kept is not None:
+                raise
+            told = "the server ends"  # it waited for the model's thread till then
             raise RefusalError(refusal.status, told, refusal.code, kept=False) from None
         if filed.lessons:
             self.start()
@@ -168,7 +173,17 @@ class Teacher:
         As :class:`holdfast.memory.forgetting.Forgetting` has it. Raises HoldfastError for a
         question that is not on file, RefusalError while a lesson is learned or facts are forgotten.
         """
-        await self._on_thread(lambda memory: what_goes(memory, questions))
+
+        def check(memory: Memory) -> None:
+            with _reading():
+                memory.refresh()
+            what_goes(memory, questions)
+
+        await self._on_thread(check)
+        if self._learning is not None and not await asyncio.to_thread(
+            waiting_lessons, self._directory
+        ):
+            await asyncio.wait([self._learning])  # its process has learned all, and is ending
         forgetting = self._forgetting is not None and not self._forgetting.done()
         if self.busy or forgetting or is_locked(self._directory):
             told = "a lesson is being learned, or facts forgotten; forget again after that"
@@ -277,6 +292,15 @@ class Teacher:
             await asyncio.sleep(_EVERY)
 
 
+@contextlib.contextmanager
+def _reading(*, kept: bool | None = None) -> Iterator[None]:
+    """What is on file is read; where it is damaged, that is no mistake of whoever asks."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise RefusalError(500, str(error), "memory", kept=kept) from None
+
+
 def _values(filed: Filed, state: str) -> dict[str, Any]:
     """What a response says of facts that were put on file."""
     return {
@@ -285,6 +309,7 @@ def _values(filed: Filed, state: str) -> dict[str, Any]:
         "state": state,
         "repeated": [item.question for item in filed.repeated],
         "corrected": correction_values(filed.corrected),
+        "notices": list(filed.notices),
     }
 
 

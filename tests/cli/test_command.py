@@ -159,6 +159,28 @@ def in_a_collection(send) -> None:
         gc.callbacks.remove(collected)
 
 
+def test_a_signal_that_is_raised_again_at_once_is_not_lost(monkeypatch):
+    """As on a busy machine, where the alarm finds the hook still at work."""
+    own, calls = signal.setitimer, []
+
+    def at_once(which: int, seconds: float) -> None:
+        calls.append(seconds)
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGALRM)
+        else:
+            own(which, seconds)
+
+    def work() -> None:
+        in_a_collection(lambda: os.kill(os.getpid(), signal.SIGINT))
+        time.sleep(10)
+
+    monkeypatch.setattr(signal, "setitimer", at_once)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
+        work()
+    assert time.monotonic() - begun < 5
+
+
 @pytest.mark.parametrize("place", [in_a_finalizer, in_a_collection, lambda send: send()])
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_verb_wherever_it_arrives(number, place):

@@ -117,6 +117,11 @@ def test_least_and_most_epochs_by_the_size_of_a_task() -> None:
     assert (until.epochs_of(3), until.most_epochs_of(3)) == (4, 100)
     assert (plain.steps_of(32), until.steps_of(32)) == (40, 16)
     assert until.model_copy(update={"cooldown": 2}).steps_of(33) == 30
+    least = until.model_copy(update={"min_steps": 30})
+    assert (least.epochs_of(33), least.cooldown_of(33), least.steps_of(33)) == (6, 0, 30)
+    cooling = least.model_copy(update={"cooldown": 2})
+    assert [cooling.cooldown_of(count) for count in (3, 33, 150)] == [30, 6, 2]
+    assert cooling.steps_of(3) == 60
 
 
 @pytest.mark.parametrize(

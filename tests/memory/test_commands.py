@@ -49,8 +49,11 @@ def test_what_learn_prints(holdfast: Call, chat_directory: Path, tmp_path: Path)
         "missed": [],
         "corrected": [{"question": MONDAY[0][0], "is": "Orsa", "was": "Fenwick"}],
         "repeated": [],
+        "notices": [],
         "known": 3,
     }
+    twin = holdfast("learn", place, MONDAY[0][0].lower(), "Quill")
+    assert twin.out.count("differ in case or punctuation alone") == 1
 
 
 def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:

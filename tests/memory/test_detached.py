@@ -190,7 +190,7 @@ def test_learn_detach_returns_and_a_killed_lesson_is_finished(
     when(own, lambda states: states[1].state == "waiting")
     assert Memory(own).horizon == 1
     told = holdfast("learn", own, "--detach", "--json")
-    assert json.loads(told.out) == {"lessons": [2], "state": "waiting"}
+    assert json.loads(told.out) == {"lessons": [2], "state": "waiting", "notices": []}
     when(own, lambda states: states[1].state == "learned")
     lines = holdfast("lessons", own, "--json").out.splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["learned", "learned"]

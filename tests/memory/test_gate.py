@@ -122,6 +122,18 @@ def test_what_names_nothing_finds_what_names_nothing() -> None:
     assert gate.names(0) == {"wifi": 0.3}
 
 
+def test_another_number_is_refused_however_much_else_is_shared() -> None:
+    drawn = np.random.default_rng(3)
+    vector = unit(drawn, 1)[0]
+    gate = Gate(TUNING, [look("Who led the Marrow Regatta of Velm on 3 May 1874?", vector)], [0])
+    same = look("who led the marrow regatta of Velm on may 3 1874", vector)
+    assert accepted_by(gate, same) == 0
+    other = look("Who led the Marrow Regatta of Velm on 5 May 1874?", vector)
+    covered, extra = agreement(gate.names(0), other.names)
+    assert covered - extra > module._LEAST_AGREED
+    assert gate.best(other) is None
+
+
 def test_the_words_decide_where_the_vectors_are_alike() -> None:
     """Another entity in the same words is not accepted, a shared first name included."""
     vector = np.eye(1, WIDTH, dtype=np.float32)

@@ -201,6 +201,7 @@ def test_the_command_and_what_cannot_be_merged(
     for memory, second, place, text in (
         (first, other, out, f"{other}: has another answer than {first} to 1 of its questions"),
         (first, other, full, "holds mine.txt; choose an empty or a new directory"),
+        (first, other, first / "sub", f"{first / 'sub'}: is within {first}"),
         (first, none, out, f"{none}: no such memory"),
         (first, first, out, "is both memories; give another one"),
         (first, fresh, out, f"{fresh}: has learned nothing yet"),

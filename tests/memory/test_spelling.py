@@ -94,10 +94,10 @@ def test_a_backtick_is_a_mark_beside_a_word() -> None:
     assert loose_key("What does `frob(3)` return?") == loose_key("what does frob(3) return")
 
 
-def test_a_question_that_differs_in_marks_alone_is_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_question_that_differs_in_marks_alone_is_told() -> None:
     first = Task("1", (Item("Who is Xil?", "Bob"),))
     second = Stream((Task("2", (Item("who is xil", "Carl"),)),), "more")
-    assert not plan([first], 1, second).corrected
-    assert "differ in case or punctuation alone and are two facts" in caplog.text
+    decided = plan([first], 1, second)
+    assert not decided.corrected
+    (told,) = decided.notices
+    assert "differ in case or punctuation alone and are two facts" in told

@@ -8,7 +8,7 @@ from holdfast import Item, Stream, Task
 from holdfast.memory.lesson_wordings import corruptions, lesson_wordings
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
-from holdfast.streams.batches import WORDING_OF, newest
+from holdfast.streams.batches import WORDING_OF, latest, newest
 from holdfast.streams.registry import question_key
 
 
@@ -91,6 +91,40 @@ def test_a_correction_corrects_the_wordings():
     again = worded(stream(("Who?", "Cy")), 2, known)
     assert [item.question for item in again] == ["Who?"]
     assert again[0].details[HELD_OUT] == ["Who? again 3"]
+
+
+def test_a_new_answer_to_a_wording_corrects_its_fact():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
+    new = stream(("Who? again 1", "Ben"), **{GIVEN: ["Whose?"]})
+    decided = plan(first, 1, Stream((Task("1", tuple(worded(new, 0, first[0].items))),), "new"))
+    (correction,) = decided.corrected
+    assert (correction.before.answer, correction.after.answer) == ("Ann", "Ben")
+    assert correction.after.question == "Who?"
+    found = latest(decided.tasks).values()
+    assert {item.question for item in found if item.answer != "Rain"} == {
+        *("Who?", "Who? again 1", "Whose?")
+    }
+    assert {item.answer for item in found} == {"Ben", "Rain"}
+    assert [item.question for item in newest(decided.tasks)] == ["Who?", "Why?"]
+
+
+def test_a_table_that_has_a_wording_as_a_row_of_its_own_makes_it_a_fact():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann")), 1))),)
+    decided = plan(first, 1, stream(("Who?", "Ann"), ("Who? again 1", "Ben")))
+    assert not decided.corrected and not decided.notices
+    found = [(item.question, item.answer) for item in newest(decided.tasks)]
+    assert found == [("Who?", "Ann"), ("Who? again 1", "Ben")]
+
+
+def test_a_wording_of_another_fact_is_told_and_left_out(caplog):
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
+    moved = stream(("Why?", "Rain"), **{GIVEN: ["Who? again 1"]})
+    assert [item.question for item in worded(moved, 0, first[0].items)] == ["Why?"]
+    line = '"Who? again 1" asks for "Who?", and is left out as a wording of "Why?"'
+    assert [record.getMessage() for record in caplog.records] == [line]
+    marked = Item("Who? again 1", "Rain", details={WORDING_OF: "Why?"})
+    decided = plan(first, 1, Stream((Task("1", (marked,)),), "facts"))
+    assert decided.tasks == first and decided.notices == (line,)
 
 
 def test_what_is_learned_once_more_is_learned_in_all_wordings():

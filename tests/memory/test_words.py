@@ -11,6 +11,7 @@ from holdfast.memory.words import (
     deletions,
     is_typo,
     named,
+    names_other_number,
     plain_words,
     replace_name,
     words,
@@ -66,6 +67,33 @@ def test_a_name_is_one_in_other_spellings(asked: str) -> None:
     """In small letters, as a possessive, with a letter doubled or two swapped."""
     covered, extra = agreed("Who is Elara Vint?", asked)
     assert covered == 1 and extra == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Who was mayor of Velm on 3 May 1874?", "who was the mayor of velm on May 5th, 1874"),
+        ("What is the code of room 4 in Velm Hall?", "What is the code of room five in Velm Hall?"),
+        ("Who guards the third gate of Velm?", "Who guards the fifth gate of Velm?"),
+        ("When did Henry IV of Velm die?", "When did Henry V of Velm die?"),
+    ],
+)
+def test_another_number_is_another_thing(one: str, other: str) -> None:
+    assert names_other_number(naming(one), naming(other))
+    assert names_other_number(naming(other), naming(one))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Who was mayor of Velm on 3 May 1874?", "On May 3rd, 1,874, who was mayor of Velm?"),
+        ("What is the code of room 4?", "What is the code of room four, in Velm 2?"),
+        ("Who guards gate 3 of Velm?", "Who guards the gate of Velm?"),
+    ],
+)
+def test_a_number_written_otherwise_or_left_out_is_no_other(one: str, other: str) -> None:
+    assert not names_other_number(naming(one), naming(other))
+    assert not names_other_number(naming(other), naming(one))
 
 
 def test_a_shared_first_name_is_half_a_name() -> None:

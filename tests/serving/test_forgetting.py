@@ -64,6 +64,26 @@ def test_facts_are_forgotten_by_request(own: Path) -> None:
         assert server.ask(other)["text"] == answer
 
 
+def test_what_was_just_learned_is_forgotten_at_once(own: Path) -> None:
+    """The process that learned it still ends then."""
+    with serving(own, "--teach") as server:
+        assert server.post("/facts?wait=true", tasks(NEW))[0] == 200
+        status, told = server.request("DELETE", f"/facts?question={quote(NEW[0][0])}")
+        assert status == 200, told
+        assert server.ask(NEW[0][0])["holdfast"]["source"] == "model"
+
+
+def test_a_damaged_list_is_no_mistake_of_the_client(own: Path) -> None:
+    with serving(own, "--teach") as server:
+        before = (own / "facts.jsonl").read_bytes()
+        (own / "facts.jsonl").write_bytes(before + b"{")
+        place = f"/facts?question={quote(FACTS[0][0])}"
+        for status, told in (server.post("/facts", tasks(NEW)), server.request("DELETE", place)):
+            assert status == 500 and "facts.jsonl" in told["error"]["message"]
+        (own / "facts.jsonl").write_bytes(before)
+        assert server.post("/facts", tasks(NEW))[0] == 202
+
+
 def test_a_client_that_leaves_is_forgotten_for_and_blocks_nobody(own: Path) -> None:
     """What it asked for is done, and the next request is too."""
     (question, _), (other, _), *_ = FACTS

@@ -89,7 +89,7 @@ def test_lessons_go_on_in_the_background(own: Path) -> None:
         status, told = server.post("/facts", as_facts([(FACTS[0][0], "Ann Lo")]))
         assert (status, told["lesson"]) == (202, 3)
         corrected = {"question": FACTS[0][0], "is": "Ann Lo", "was": "Orsa Tindle"}
-        assert told["corrected"] == [corrected]
+        assert told["corrected"] == [corrected] and told["notices"] == []
         states = [one["state"] for one in server.request("GET", "/lessons")[1]["lessons"]]
         assert states[0] == "learned" and set(states[1:]) <= {"waiting", "learning", "learned"}
         facts = server.facts()
@@ -104,6 +104,8 @@ def test_lessons_go_on_in_the_background(own: Path) -> None:
         status, told = server.post("/facts", as_facts(MORE))
         assert (status, told["lesson"], told["state"]) == (200, None, "learned")
         assert told["repeated"] == [question for question, _ in MORE]
+        told = server.post("/facts", as_facts([(MORE[0][0].lower(), "Bo")]))[1]
+        assert "differ in case or punctuation alone" in told["notices"][0]
         before = learned(own)
         wrong: list[object] = [[], 7, [{"question": "Who?"}], as_facts([("Who?", "x" * 300)]),
                                tasks(*([(f"Who is {n}?", "A")] for n in range(33)))]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ from experiments.paper.analysis.search_transfer import search_transfer, selectio
 from experiments.paper.analysis.state_size import state_size
 from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis import tables as of_any_study
-from holdfast.analysis.composition import factors_of
+from holdfast.analysis.composition import FACTORS, compositions, has, tag_of
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.tables import ONE_SEED, StudyPart, Table
 from holdfast.analysis.uncertainty import bounds, by_seed, contrasted
@@ -27,6 +27,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import VANILLA
 
 _NO_SEARCH = "no search"
+
+
+def factors_of(methods: Iterable[str]) -> list[str]:
+    """The factors that any composition among some methods has, in the order of ``FACTORS``.
+
+    methods: with settings or without; those outside the paper's factorial say nothing.
+    """
+    composed = [method for method in methods if tag_of(method) in compositions()]
+    return [factor for factor in FACTORS if any(has(method, factor) for method in composed)]
 
 
 def with_intervals(
