@@ -183,7 +183,7 @@ class StudyContents:
             lacking = [name for name in columns if name not in table]
             if lacking:
                 raise ValueError(f"it has no column {lacking[0]}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             self.missing.append(
                 f"{path}: is no table of a study ({_first_line(error)}); it may be damaged"
             )
@@ -237,7 +237,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
         raise HoldfastError(f"{path / CONFIG_FILE}: is no trajectory's configuration") from None
     except OverflowError:
         raise HoldfastError(
-            f"{path / CONFIG_FILE}: has a seed of more than 64 bits, which no table holds"
+            f"{path / CONFIG_FILE}: has a seed of 64 bits or more, which no table holds"
         ) from None
     matrix = read_matrix(path)
     row["learned"] = read_commit(path).get("tasks", []) if commit_file(path).exists() else []

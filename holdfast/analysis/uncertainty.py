@@ -177,7 +177,8 @@ class Lifetime:
     """The half-life of the mean curve of some seeds, and in each draw of them and of the tasks.
 
     seeds: of :func:`recall_by_age`, each [tasks, ages]. ages: the horizon; it stands for a
-    half-life that is not within it, or not known.
+    half-life that is not within it, or not known. learned: whether anything was, at age 0; what was
+    never there has no half-life.
     """
 
     def __init__(self, seeds: Sequence[NDArray[np.float64]]) -> None:
@@ -185,6 +186,7 @@ class Lifetime:
         tasks, self.ages = seeds[0].shape
         once = np.full((1, len(seeds)), 1 / len(seeds)), np.full((1, tasks), 1 / tasks)
         self.value = float(_half_lives(seeds, *once)[1][0])
+        self.learned = any(np.nanmax(values[:, 0]) > TIE for values in seeds)
 
     @cached_property
     def drawn(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -196,8 +198,8 @@ class Lifetime:
         return _half_lives(self._seeds, *draws(len(self._seeds), len(self._seeds[0])))
 
     def bounds(self) -> tuple[float, float]:
-        """The 95% interval, in whole tasks; NaN with fewer than two seeds."""
-        if len(self._seeds) < 2:
+        """The 95% interval, in whole tasks; NaN with fewer than two seeds, or nothing learned."""
+        if len(self._seeds) < 2 or not self.learned:
             return math.nan, math.nan
         least, most = self.drawn
         return percentiles(least, whole=True)[0], percentiles(most, whole=True)[1]
@@ -222,7 +224,7 @@ def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float,
 
     curves: of :func:`recall_by_age` by method and seed. Yields the method with the longer one, the
     other, the difference, its bounds, and the number of seeds; nothing for two that do not halve
-    within the horizon, or without two seeds in common.
+    within the horizon, for one that learned nothing, or without two seeds in common.
     """
 
     @cache
@@ -236,7 +238,7 @@ def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float,
         if len(seeds) < 2:
             continue
         one, other = lifetime(first, seeds), lifetime(second, seeds)
-        if min(one.value, other.value) < one.ages:
+        if one.learned and other.learned and min(one.value, other.value) < one.ages:
             (least, most), (other_least, other_most) = one.drawn, other.drawn
             low, _ = percentiles(least - other_most, whole=True)
             _, high = percentiles(most - other_least, whole=True)

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig
 
 _WIDTH = 17  # of the longest name, and a space
-_UNITS = {"": 2**30, "g": 2**30, "gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
+_UNITS = {"": 2**30} | {
+    f"{letter}{unit}": base ** (place + 2)
+    for place, letter in enumerate("mgt")
+    for unit, base in (("", 2**10), ("ib", 2**10), ("b", 10**3))
+}
+# What makes a phase smaller; of the others, what makes a step smaller.
+_SMALLER = {
+    "evaluation": "a smaller evaluation.tokens_in_cache or evaluation.tokens_per_batch",
+    "sampling": "a smaller sampling.batch",
+}
 _CUDA = 512 * 2**20  # bytes that CUDA itself takes, assumed
 _SLACK = 0.1  # what an allocator holds beyond the tensors, as a share of them, assumed
 
@@ -300,8 +309,10 @@ def _print_numbers(found: dict[str, Any]) -> None:
         _say("fits", "say --memory of that device, such as 24GiB")
     else:
         answer = f"into {_size(found['available'])}"
-        smaller = "try backbone.checkpointing=true, a smaller optim.batch_size"
-        _say("fits", f"yes, {answer}" if fits else f"NO, not {answer}; {smaller}")
+        sums = {phase: sum(parts.values()) for phase, parts in found["memory"].items()}
+        largest = max(sums, key=lambda phase: sums[phase])
+        smaller = _SMALLER.get(largest, "backbone.checkpointing=true, a smaller optim.batch_size")
+        _say("fits", f"yes, {answer}" if fits else f"NO, not {answer}; try {smaller}")
     if time is None:
         here = "it does not fit" if fits is False else f"no {device} is here"
         _say("time", f"not said: {here}, and seconds are measured, not modelled")

@@ -26,6 +26,7 @@ from holdfast.core.own import regular
 from holdfast.core.processes import is_rank_zero
 
 FORMAT = 2  # of config.json and study.json; the first was that of commit 6a3d55a and before
+_LONGEST = 100  # characters of a value in a message
 _SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
 # What sections of a configuration were called, and are called now.
 FORMER = {"data": "replay", "function": "sd", "o_lora": "olora", "sequential_osrm": "osrm"}
@@ -162,7 +163,13 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
             for key in sorted(old.keys() | new.keys())
             for line in differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
         ]
-    return [] if old == new else [f"{path}: {json.dumps(old)} -> {json.dumps(new)}"]
+    return [] if old == new else [f"{path}: {_shortened(old)} -> {_shortened(new)}"]
+
+
+def _shortened(value: Any) -> str:
+    """A value as JSON, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def read_format(path: Path) -> Any:

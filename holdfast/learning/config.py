@@ -130,7 +130,7 @@ class RunConfig(Config):
     """All settings of one trajectory; the defaults are the paper's."""
 
     method: str = "vanilla"
-    seed: int = Field(42, ge=0)
+    seed: int = Field(42, ge=0, lt=2**63)
     stream: StreamConfig = StreamConfig()
     template: Template.Config = Template.Config()
     backbone: Backbone.Config = Backbone.Config()

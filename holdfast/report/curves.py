@@ -35,8 +35,8 @@ def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> 
     Raises HoldfastError when the table is empty, or a method is in no dataset.
     Source: sec:res-time, fig:survival.
     """
-    style.refuse_empty(len(bands), "survival curves")
     chosen = list(dict.fromkeys(bands["method"] if methods is None else methods))
+    style.refuse_empty(min(len(bands), len(chosen)), "survival curves")
     absent = sorted(set(chosen) - set(bands["method"]))
     if absent:
         raise HoldfastError(

@@ -241,9 +241,15 @@ def plot_noise(table: pd.DataFrame) -> Figure:
                 axes.text(x, y, text, ha="center", va="center", fontsize=5, color=colour)
         axes.imshow(cells, interpolation="none")
         labels = [names.method_name(method) for method in methods]
-        axes.set_xticks(range(1, len(methods)), labels[1:], rotation=45, ha="right", fontsize=6)
-        axes.set_yticks(range(len(methods) - 1), labels[:-1], fontsize=6)
-        axes.set(xlim=(0.5, len(methods) - 0.5), ylim=(len(methods) - 1.5, -0.5))
+        # Where pairs lack seeds in common, one that is better may stand below the other.
+        pairs = zip(rows["method"], rows["other"], strict=True)
+        left = int(all(methods.index(one) < methods.index(other) for one, other in pairs))
+        count = len(methods) - left
+        axes.set_xticks(
+            range(left, len(methods)), labels[left:], rotation=45, ha="right", fontsize=6
+        )
+        axes.set_yticks(range(count), labels[:count], fontsize=6)
+        axes.set(xlim=(left - 0.5, len(methods) - 0.5), ylim=(count - 0.5, -0.5))
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         style.title(axes, names.dataset_name(dataset), "left")

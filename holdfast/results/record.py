@@ -165,10 +165,10 @@ class RunRecord:
     def open(cls, path: Path | str) -> RunRecord:
         """Read a trajectory's directory.
 
-        Raises HoldfastError if it has no config.json or a file in it is damaged.
+        Raises HoldfastError if it has no config.json, is a study, or a file in it is damaged.
         """
         path = Path(path)
-        if not is_described(path):
+        if not is_trajectory(path):
             raise HoldfastError(
                 f"{path}: not a trajectory (no config.json); "
                 "give a directory that `holdfast run --out` wrote"

@@ -57,8 +57,8 @@ class StreamConfig(Config):
     name: str = "symbol_qa"
     tasks: int | None = Field(default=None, gt=0)
     items_per_task: int | None = Field(default=None, gt=0)
-    seed: int = Field(default=42, ge=0)
-    order_seed: int | None = Field(default=None, ge=0)
+    seed: int = Field(default=42, ge=0, lt=2**63)
+    order_seed: int | None = Field(default=None, ge=0, lt=2**63)
 
     @field_validator("name", mode="before")
     @classmethod

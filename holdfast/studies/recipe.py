@@ -40,8 +40,9 @@ def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 _Settings = Annotated[dict[str, Any], checked(_settings)]
 _Methods = Annotated[tuple[str, ...], checked(_tags)]
-_Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), checked(_distinct)]
-_OrderSeed = Annotated[int | None, Field(ge=0)]
+_Seed = Annotated[int, Field(ge=0, lt=2**63)]
+_Seeds = Annotated[tuple[_Seed, ...], Field(min_length=1), checked(_distinct)]
+_OrderSeed = _Seed | None
 
 
 class SearchRecipe(Config):

@@ -15,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory, write_json, write_text_atomically
 from holdfast.learning.trajectory import Trajectory
 from holdfast.results import RecallMatrix
+from holdfast.results.record import Description, completed_in
 from holdfast.streams import Stream
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import Executor, Watch
@@ -63,25 +64,44 @@ def advance(
     """Yield the outcome of every cell, beginning with those that have reached their horizon.
 
     stream: of all the cells, with at least as many tasks as their horizons; since: the horizon
-    to which they were advanced before. Raises HoldfastError, before anything is learned, when a
-    directory of the store holds a trajectory with other settings or other tasks than its cell.
+    to which they were advanced before. A cell whose files are damaged has failed. Raises
+    HoldfastError, before anything is learned, when a directory of the store holds a trajectory with
+    other settings or other tasks than its cell.
     """
-    opened = [Trajectory(cell.config, cell.directory(store), stream=stream) for cell in cells]
-    missing = [max(0, cell.horizon - one.horizon) for cell, one in zip(cells, opened, strict=True)]
+    opened = [_opened(cell, stream, store) for cell in cells]
+    missing = [
+        0 if isinstance(one, str) else max(0, cell.horizon - one.horizon)
+        for cell, one in zip(cells, opened, strict=True)
+    ]
     watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
     waiting = []
     for cell, one, tasks in zip(cells, opened, missing, strict=True):
         if tasks:
             waiting.append(cell)
             continue
-        one.advance(cell.horizon)  # writes tables that a killed process may have left out
-        outcome = Outcome(cell, learned=0, seconds=0.0)
+        outcome = Outcome(cell, 0, 0.0, one if isinstance(one, str) else None)
+        if not isinstance(one, str):
+            one.advance(cell.horizon)  # writes tables that a killed process may have left out
         watch.finished(outcome)
         yield outcome
     if waiting:
         for outcome in executor.map(waiting, store, watch):
             watch.finished(outcome)
             yield outcome
+
+
+def _opened(cell: Cell, stream: Stream, store: Path) -> Trajectory | str:
+    """A cell's trajectory, or why it cannot be read."""
+    place = cell.directory(store)
+    try:
+        return Trajectory(cell.config, place, stream=stream)
+    except HoldfastError as error:
+        try:
+            Description.read(place)
+            completed_in(place)
+        except HoldfastError:
+            return f"{error}; or remove {place}, and the cell is learned anew"
+        raise
 
 
 def measured(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +29,7 @@ class Run:
 
     directory: the trajectory's; identity: the same for the same run, so that a continued run
     continues in the tracker too; settings: nested; name: that the tracker shows; group: the name
-    of its study, if it is of one.
+    of its study, if it is of one; steps: of the tasks that are learned already.
     """
 
     directory: Path
@@ -36,6 +37,7 @@ class Run:
     settings: Mapping[str, Any]
     name: str
     group: str | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ def _tensorboard(run: Run) -> Client:
     # Its page names a run by its folder, and shows those of a group by a part of that name.
     parts = [] if run.group is None else [run.group, run.name]
     folders = [part.replace("/", "_").strip(".") or "_" for part in parts]
-    writer = SummaryWriter(str(run.directory.joinpath("tensorboard", *folders)))
+    # What a killed process has drawn of the task in progress is drawn anew.
+    place = str(run.directory.joinpath("tensorboard", *folders))
+    writer = SummaryWriter(place, purge_step=run.steps + 1)
     lines = [f"    {name}: {value}" for name, value in _dotted(run.settings)]
     writer.add_text("settings", "\n".join(lines))
 
@@ -118,16 +122,21 @@ def _trackio(run: Run) -> Client:
     import trackio
 
     name = f"{run.name}-{run.identity[:8]}"  # a run is known by its name
-    opened = trackio.init(
-        project=PROJECT,
-        name=name,
-        group=run.group,
-        resume="allow",
-        config=dict(run.settings),
-        embed=False,
-    )
+    with redirect_stdout(sys.stderr):  # which it prints on
+        opened = trackio.init(
+            project=PROJECT,
+            name=name,
+            group=run.group,
+            resume="allow",
+            config=dict(run.settings),
+            embed=False,
+        )
 
-    return Client(lambda numbers, place: opened.log(dict(numbers), step=place), opened.finish)
+    def close() -> None:
+        with redirect_stdout(sys.stderr):
+            opened.finish()  # type: ignore[no-untyped-call]
+
+    return Client(lambda numbers, place: opened.log(dict(numbers), step=place), close)
 
 
 def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -172,9 +181,9 @@ def tracked(
         return
     identity = sha256_of([config.numbers(), str(directory.absolute())])[:16]
     settings = config.model_dump(mode="json")
-    run = Run(directory, identity, settings, name or directory.resolve().name, group)
     events = (event for event in read_events(directory) if event.get("event") == "task")
     steps = sum(one.get("steps", 0) for one in events if one["task"] <= horizon)
+    run = Run(directory, identity, settings, name or directory.resolve().name, group, steps)
     tracking = Tracking(tracker, run, shown.event, steps=steps)
     try:
         yield Several(shown, tracking)

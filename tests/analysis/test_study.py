@@ -298,7 +298,7 @@ def test_a_trajectory_that_a_suite_and_a_search_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"seed": 10**20}, "a seed of more than 64 bits"),
+        ({"seed": 10**20}, "a seed of 64 bits or more"),
         ({"stream": {"name": "symbol_qa", "order_seed": "x"}}, "is no trajectory's configuration"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from holdfast.analysis import Study, analyse, read_study
@@ -160,6 +161,19 @@ def test_the_figure_greys_what_may_be_noise(study: Study) -> None:
     assert grey.sum() == finals["noise"].sum() > 0
 
 
+def test_a_better_one_that_stands_below_is_drawn_too() -> None:
+    """One that wins fewer pairs, since it has fewer seeds in common with others."""
+    pairs = [("merge", "vanilla"), ("merge", "si"), ("si", "vanilla"), ("replay", "merge")]
+    columns = {"dataset": "symbol_qa", "metric": "final", "difference": 0.2, "noise": False}
+    table = pd.DataFrame([{"method": one, "other": other, **columns} for one, other in pairs])
+    (axes,) = plot_noise(table).axes
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    assert len(axes.texts) == 4
+    for text in axes.texts:
+        x, y = text.get_position()
+        assert left < x < right and high < y < low
+
+
 def made(random: np.random.Generator, tasks: int, life: float, spread: float) -> np.ndarray:
     """Recall by task and age, each task with a life of its own, with the noise of 20 items."""
     lives = life * np.exp(spread * random.normal(size=(tasks, 1)))
@@ -260,6 +274,15 @@ def test_a_curve_that_may_not_halve_has_no_upper_bound(tmp_path: Path) -> None:
     assert np.isnan(Lifetime([seeds[1]]).bounds()).all()
     apart = list(lives_apart({"a": seeds, "b": {1: seeds[1], 3: seeds[2]}}))
     assert apart == []  # one seed in common
+
+
+def test_what_was_never_learned_has_no_half_life() -> None:
+    random = np.random.default_rng(3)
+    seeds = {seed: made(random, 20, 5.0, 0.3) for seed in (1, 2)}
+    nothing = {seed: 0.0 * values for seed, values in seeds.items()}
+    life = Lifetime(list(nothing.values()))
+    assert np.isnan(life.known(life.value)) and np.isnan(life.bounds()).all()
+    assert list(lives_apart({"a": seeds, "b": nothing})) == []
 
 
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:

@@ -176,6 +176,13 @@ def test_a_run_of_the_embedded_model(holdfast):
         assert lines[what]
 
 
+def test_the_advice_is_for_the_largest_phase(holdfast):
+    asked = ("demo", "stream.tasks=5", "--method", "vanilla", "--memory", "8MiB")
+    assert "try a smaller evaluation.tokens_in_cache" in holdfast("doctor", *asked).out
+    small = ("evaluation.tokens_in_cache=1", "evaluation.tokens_per_batch=1")
+    assert "try backbone.checkpointing=true" in holdfast("doctor", *asked, *small).out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -194,7 +201,15 @@ def test_what_a_run_would_refuse_is_refused(holdfast, words, said):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("24GiB", 24 * 2**30), ("80gb", 80e9), ("1.5", 1.5 * 2**30), ("8 MiB", 2**23)],
+    [
+        ("24GiB", 24 * 2**30),
+        ("80gb", 80e9),
+        ("1.5", 1.5 * 2**30),
+        ("8 MiB", 2**23),
+        ("1TB", 10**12),
+        ("2t", 2**41),
+        ("24000M", 24000 * 2**20),
+    ],
 )
 def test_sizes(text, size):
     assert verb.bytes_of(text) == size

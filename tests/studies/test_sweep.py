@@ -106,6 +106,22 @@ def test_a_cell_that_failed_is_named_with_its_settings(base, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("file", ["config.json", "state/commit.json"])
+def test_a_damaged_cell_fails_alone(base, tmp_path: Path, file: str) -> None:
+    first = suite(base, tmp_path, {}, seeds=(1,))
+    first.run(Inline())
+    damaged = next(cell for cell in first.cells if cell.candidate == "si").directory(first.store)
+    (damaged / file).write_text("{}")
+    second = Inline()
+    more = suite(base, tmp_path, {}, seeds=(1, 3))
+    more.run(second)
+    assert len(second.learned) == 2 * 2  # of another seed, two methods, two tasks
+    rows = json.loads((tmp_path / "cells.json").read_text())
+    (told,) = [row["error"] for row in rows if row["error"]]
+    assert f"or remove {damaged}, and the cell is learned anew" in told
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -167,6 +167,23 @@ def test_a_continued_run_is_the_same_one_and_counts_what_is_committed(
     assert sent == 2 * [row, step]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_steps_of_a_task_that_was_killed_are_drawn_once(tmp_path: Path) -> None:
+    for steps, last in ((0, 9), (5, 7)):
+        run = Run(tmp_path / "cells" / "run", "x", {}, "run", steps=steps)
+        client = tracking.CLIENTS["tensorboard"](run)
+        for step in range(steps + 1, last + 1):
+            client.log({"step/rate": 1.0}, step)
+        if not steps:
+            client.log({"task/recall_of_all": 1.0}, 1)
+        client.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    files = EventAccumulator(str(tmp_path / "cells" / "run" / "tensorboard")).Reload()
+    assert [event.step for event in files.Scalars("step/rate")] == list(range(1, 8))
+    assert [event.step for event in files.Scalars("task/recall_of_all")] == [1]
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fails", ["open", "log", "close"])
 def test_a_tracker_that_fails_never_stops_a_cell(
