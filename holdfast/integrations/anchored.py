@@ -103,7 +103,7 @@ class Anchored:
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
         self.states: dict[str, State] = {name: {} for name in self.anchors}
-        check_settings(self.sampling, self.replay)
+        check_settings(self.sampling, self.anchors)
         if self.needs("fit_gradient"):
             keep_buffers()
         if self.allocation.after_task != "keep":

@@ -60,14 +60,17 @@ def changes_gradient(rule: Allocation) -> bool:
     return given and bool(getattr(rule.config, "project_gradient", True))
 
 
-def check_settings(sampling: Sampling, replay: Config | None) -> None:
+def check_settings(sampling: Sampling, anchors: Mapping[str, Anchor]) -> None:
     """Raise HoldfastError for a setting that only ``holdfast run`` obeys."""
     unused: list[tuple[str, Config, str]] = [
         ("sampling", sampling, name) for name in ("keep", "batch")
     ]
-    if replay is not None:
-        names = ("minibatches_per_step", "trainable_seed_row")
-        unused += [("anchors.replay", replay, name) for name in names]
+    names = ("minibatches_per_step", "trainable_seed_row")
+    unused += [
+        (f"anchors.{anchor}", given.config, name)
+        for anchor, given in anchors.items()
+        for name in names
+    ]
     for section, settings, name in unused:
         known = type(settings).model_fields
         if name in known and getattr(settings, name) != known[name].default:

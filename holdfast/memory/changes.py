@@ -23,6 +23,7 @@ from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
 from holdfast.streams.answers import says
 from holdfast.streams.batches import fact_key, newest
+from holdfast.streams.item import same_answer
 
 Told = Callable[[str, int, int], None]
 
@@ -174,7 +175,7 @@ def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
     earlier = {fact_key(item): item for item in before}
     later = {fact_key(item): item for item in after}
     both = [(earlier[key], item) for key, item in later.items() if key in earlier]
-    corrected = tuple((was, is_now) for was, is_now in both if was.answer != is_now.answer)
+    corrected = tuple((was, is_now) for was, is_now in both if not same_answer(was, is_now))
     return FactChanges(
         added=tuple(item for key, item in later.items() if key not in earlier),
         corrected=corrected,

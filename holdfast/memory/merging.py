@@ -29,7 +29,7 @@ from holdfast.memory.record import (
 )
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, is_wording, latest, write_batches
-from holdfast.streams.item import quoted
+from holdfast.streams.item import quoted, same_answer
 from holdfast.streams.registry import question_key
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) ->
         _check(first, second)
         ours, theirs = _answers(first), _answers(second)
         both = ours.keys() & theirs.keys()
-        settled = [key for key in ours if key in both and not _same(ours[key], theirs[key])]
+        settled = [key for key in ours if key in both and not same_answer(ours[key], theirs[key])]
         if settled and keep is None:
             raise HoldfastError(
                 f"{second.directory}: has another answer than {first.directory} to "
@@ -106,10 +106,6 @@ def _check(first: Memory, second: Memory) -> None:
 
 def _answers(memory: Memory) -> dict[str, Item]:
     return {fact_key(item): item for item in memory.facts}
-
-
-def _same(one: Item, other: Item) -> bool:
-    return one.answer == other.answer
 
 
 def _united(
@@ -168,7 +164,7 @@ def _is_there(
     """Whether a lesson with these facts and this file is there, and nothing corrects it."""
     now = latest(learned)
     return all(
-        (item := now.get(question_key(one.question))) is not None and _same(item, one)
+        (item := now.get(question_key(one.question))) is not None and same_answer(item, one)
         for one in task.items
     ) and any(
         lesson.fingerprint == task.fingerprint

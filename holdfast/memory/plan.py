@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import left_out, wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import WORDING_OF, is_wording, latest
-from holdfast.streams.item import quoted
+from holdfast.streams.item import quoted, same_answer
 from holdfast.streams.registry import case_twins, question_key
 
 
@@ -66,7 +65,7 @@ def plan(
         for item in _checked(task):
             item = _of_its_fact(item, answers, asked)
             key, before = _key(item), answers.get(_key(item))
-            if before is not None and _coded(before.answer) == _coded(item.answer):
+            if before is not None and same_answer(before, item):
                 if settled.get(key) is not before or key in fresh:
                     continue  # on file but not learned yet, so it is learned now
                 if before not in again:
@@ -99,7 +98,7 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
     if before is None or not is_wording(before):
         return item
     question = before.details[WORDING_OF]
-    is_new = is_wording(item) or _coded(before.answer) != _coded(item.answer)
+    is_new = is_wording(item) or not same_answer(before, item)
     if not is_new or question_key(question) in asked:
         return item
     fact = replace(item, question=question)
@@ -166,8 +165,3 @@ def free_name(name: str, tasks: Iterable[Task]) -> str:
 
 def _key(item: Item) -> str:
     return question_key(item.question)
-
-
-def _coded(text: str) -> str:
-    """A text in the Unicode normal form in which answers are compared."""
-    return unicodedata.normalize("NFC", text)

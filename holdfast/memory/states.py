@@ -20,6 +20,7 @@ from holdfast.memory.plan import Correction
 from holdfast.memory.record import LearnedLesson, is_memory, listed_tasks, read_record
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
+from holdfast.streams.item import same_answer
 from holdfast.streams.registry import question_key
 
 PROGRESS_FILE = "progress.json"
@@ -110,7 +111,7 @@ def corrections_of(task: Task, answers: dict[str, Item]) -> tuple[Correction, ..
         if is_wording(item):
             continue
         before = answers.get(question_key(item.question))
-        if before is not None and before.answer != item.answer:
+        if before is not None and not same_answer(before, item):
             corrections.append(Correction(before, item))
         answers[question_key(item.question)] = item
     return tuple(corrections)

@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wording, latest
-from holdfast.streams.item import quoted
+from holdfast.streams.item import quoted, same_answer
 from holdfast.streams.registry import question_key
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def wording(of: Item, question: str) -> Item:
 def has_fact(item: Item, known: Mapping[str, Item]) -> bool:
     """Whether the fact that a wording asks for is among items by key, with the same answer."""
     fact = known.get(fact_key(item))
-    return fact is not None and not is_wording(fact) and fact.answer == item.answer
+    return fact is not None and not is_wording(fact) and same_answer(fact, item)
 
 
 def held_out(facts: Iterable[Item]) -> list[Item]:

@@ -87,6 +87,12 @@ def _check_details(details: Mapping[str, Any]) -> None:
         ) from None
 
 
+def same_answer(one: Item, other: Item) -> bool:
+    """Whether two items have one answer, in whatever Unicode normal form it is written."""
+    first, second = (unicodedata.normalize("NFC", item.answer) for item in (one, other))
+    return first == second
+
+
 def quoted(value: object, longest: int = 60) -> str:
     """``value`` in quotes for an error: on one line, printable, at most ``longest`` symbols."""
     flat = " ".join(str(value).split()).encode("utf-8", "backslashreplace").decode()

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.item import Item, quoted
+from holdfast.streams.item import Item, quoted, same_answer
 
 
 class QuestionRegistry:
@@ -39,7 +39,7 @@ class QuestionRegistry:
         question = quoted(item.question)
         if first.question != item.question:
             question += " (but for spacing or invisible characters)"
-        if first.answer == item.answer:
+        if same_answer(first, item):
             raise HoldfastError(
                 f"{place}: question {question} already stands at {first_place} with the same "
                 "answer; remove one of them"

@@ -141,3 +141,23 @@ def test_repeated_features_are_no_trouble() -> None:
     H = features(1, 16).expand(5, -1)
     directions = quiet_directions(H, RANK, torch.Generator().manual_seed(0))
     assert (directions @ H.T).abs().max() < 1e-13
+
+
+def test_directions_are_drawn_anew_for_every_task() -> None:
+    """The length of the rows, which differs by the Kaiming draw, is left out."""
+    first, other = (
+        {name: one.lora_A / one.lora_A.norm() for name, one in workspace.layers.items()}
+        for workspace in (start("isotropic", 5, task)[1] for task in (9, 10))
+    )
+    assert all((first[name] - other[name]).abs().max() > 0.01 for name in first)
+
+
+def test_maps_with_the_same_past_have_directions_of_their_own() -> None:
+    backbone = exact_backbone()
+    backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=TARGETS))
+    layers = backbone.workspace.layers
+    state = {name: features(5, one.lora_A.shape[1]) for name, one in layers.items()}
+    SequentialOSRM(SequentialOSRM.Config()).begin(state, backbone.workspace, Opening(9, seed=4))
+    rows = [one.lora_A / one.lora_A.norm() for one in layers.values() if one.lora_A.shape[1] == 16]
+    assert len(rows) > 1
+    assert all((one - rows[0]).abs().max() > 0.01 for one in rows[1:])

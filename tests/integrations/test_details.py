@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,10 +269,11 @@ def test_what_is_refused() -> None:
     anchored = anchored_of(peft_model(), ("sd",), "shared")
     refused("output layer is adapted", lambda: Anchored(adapted_head()))
     refused("sampling.keep = True", lambda: Anchored(peft_model(), sampling={"keep": True}))
-    refused(
-        "anchors.replay.minibatches_per_step = 3",
-        lambda: Anchored(peft_model(), anchors={"replay": {"minibatches_per_step": 3}}),
-    )
+    for name, given in (("general", {"texts": 8}), ("replay", {})):
+        refused(
+            f"anchors.{name}.minibatches_per_step = 3",
+            partial(Anchored, peft_model(), anchors={name: {**given, "minibatches_per_step": 3}}),
+        )
     refused("is quantized to torch.float8", LoraWorkspace(in_float8()).check_mergeable)
     refused("no task is begun", lambda: anchored.loss(batch_of(short_sequences(2))))
     refused("no task is begun", anchored.end)

@@ -354,3 +354,12 @@ def test_the_scale_of_rslora() -> None:
         expected = layer.weight + scale * layer.lora_B @ layer.lora_A
         one.workspace.fold()
         torch.testing.assert_close(layer.weight, expected.detach())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_log_is_of_the_steps_since_the_one_before(tmp_path: Path) -> None:
+    trainer = learned(tmp_path, method(), tasks=1, num_train_epochs=4)
+    logs = [one for one in trainer.state.log_history if "loss" in one]
+    assert len(logs) == 8 and logs[0]["loss"] - logs[-1]["loss"] > 0.01
+    for one in logs:
+        assert one["anchors/own_loss"] == pytest.approx(one["loss"], abs=1e-3)

@@ -157,3 +157,15 @@ def test_accelerate_is_the_bare_loop() -> None:
                     optimizer.zero_grad()
         anchored.end()
     assert_same(anchored, by_hand(2))
+
+
+def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:
+    """The next fit goes on with the task, and not with the gradient that was left."""
+    anchored = anchored_of(peft_model(), ("si",), "shared")
+    nothing: Any = None
+    callback = AnchorCallback(anchored, TASKS[0])
+    callback.on_train_start(nothing, nothing)
+    anchored.loss(batch_of(TASKS[0][:2]), exact_loss).backward()
+    assert anchored.task is not None and anchored.task.fit_gradient
+    callback.on_train_start(nothing, nothing)
+    assert anchored.task.fit_gradient == {}

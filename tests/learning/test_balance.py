@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
+from holdfast.learning import learner as module
 from holdfast.learning.boundary import ask_previous_model, learn_task
 from holdfast.learning.config import Optimisation, RunConfig
 from holdfast.learning.learner import Learner, Lesson
@@ -207,3 +208,32 @@ def test_the_stop_token_is_replayed_where_the_template_trains_on_it(append_eos: 
     stopped = [one for one in replay if one[-1] in learner.backbone.stop_tokens]
     assert len(stopped) < len(replay)
     assert bool(stopped) == append_eos
+
+
+def test_masks_are_named_by_task_and_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither two steps nor two tasks drop the same."""
+    learner, seeds = learner_of("merge"), list[int]()
+    project = learner.project
+
+    def spied(*parts: Any, mask_seeds: Any = ()) -> Any:
+        seeds.extend(mask_seeds)
+        return project(*parts, mask_seeds=mask_seeds)
+
+    monkeypatch.setattr(learner, "project", spied)
+    for _ in range(2):
+        learn_task(learner, lesson_of(learner), Progress())
+    assert len(seeds) == len(set(seeds)) == 2 * 2 * 3  # tasks, epochs, minibatches
+
+
+def test_draws_of_curvature_are_named_by_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, draws = learner_of("kfac_merge"), list[tuple[int, str, int]]()
+    real = module.curvature_of
+
+    def spied(data: Any) -> Any:
+        draws.append(data.draw)
+        return real(data)
+
+    monkeypatch.setattr(module, "curvature_of", spied)
+    for _ in range(2):
+        learn_task(learner, lesson_of(learner), Progress())
+    assert draws == [(learner.config.seed, "own curvature labels", task) for task in (1, 2)]

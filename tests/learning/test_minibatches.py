@@ -54,3 +54,11 @@ def test_passes_and_epochs_are_shuffled_anew() -> None:
 
 def test_replay_is_not_ordered_as_the_task_is() -> None:
     assert next(replay_minibatches(1, 2, 0, 50, 50, 1)) != current_minibatches(1, 2, 0, 50, 50)[0]
+
+
+def test_replay_orders_are_named_by_seed_task_and_epoch() -> None:
+    def order(*name: int) -> list[int]:
+        return next(replay_minibatches(*name, 50, 50, 1))
+
+    different = [order(1, 2, 3), order(2, 2, 3), order(1, 3, 3), order(1, 2, 4), order(3, 2, 1)]
+    assert len({str(one) for one in different}) == len(different)

@@ -15,7 +15,7 @@ import pytest
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.memory import Memory
 from holdfast.memory.queue import cancel_lessons
-from holdfast.memory.states import PROGRESS_FILE, lesson_states
+from holdfast.memory.states import PROGRESS_FILE, LessonProgress, lesson_states
 from tests.cli.conftest import Outcome
 from tests.serving.chat_memories import (
     FACTS,
@@ -199,3 +199,15 @@ def test_learn_detach_returns_and_a_killed_lesson_is_finished(
     assert learned(own) == learned(straight)
     told = holdfast("learn", own, facts, "--detach")
     assert (told.status, told.out) == (0, "nothing new; all facts are learned already\n")
+
+
+def test_what_stands_behind_a_failed_lesson_waits_once_that_is_cancelled(own: Path) -> None:
+    """It takes its number, and not its failure."""
+    for facts in ([("Who sold the tar?", "Ann")], [("Who sold the rope?", "Ben")]):
+        Memory(own).write_facts(facts)
+    progress = LessonProgress(own)
+    progress.begin(2)
+    progress.failed("the disk is full")
+    assert [one.state for one in lesson_states(own)] == ["learned", "failed", "waiting"]
+    assert [one.state for one in cancel_lessons(own, [2])] == ["failed"]
+    assert [one.state for one in lesson_states(own)] == ["learned", "waiting"]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
 
 from holdfast import HoldfastError
 from holdfast.memory.facts import stream_from
-from holdfast.streams import Item, load_stream, write_jsonl, write_released
+from holdfast.memory.plan import plan
+from holdfast.memory.wordings import has_fact
+from holdfast.streams import Item, Stream, Task, load_stream, write_jsonl, write_released
+from holdfast.streams.batches import WORDING_OF, latest
 
 ITEMS = [
     Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
@@ -111,3 +115,14 @@ def test_pairs_items_and_mappings_are_one_batch():
     ((name, items),) = items_of(stream_from(fact for fact in facts))
     assert name == "1"
     assert items == [ITEMS[0], Item("Who?", "Lum"), Item("What?", "rye", id="7")]
+
+
+def test_an_answer_in_another_encoding_is_the_same() -> None:
+    """As a Mac writes it in names of files, say."""
+    fact = Item("Where do they meet?", "caf\N{LATIN SMALL LETTER E WITH ACUTE}")
+    same = Item(fact.question, unicodedata.normalize("NFD", fact.answer))
+    given = Stream((Task("again", (same,)),), "given")
+    worded = Item("Their place?", same.answer, details={WORDING_OF: fact.question})
+    assert has_fact(worded, latest([Task("1", (fact,))]))
+    found = plan([Task("1", (fact,))], 1, given)
+    assert (found.repeated, found.corrected, len(found.tasks)) == ((same,), (), 1)

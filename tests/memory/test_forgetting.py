@@ -228,3 +228,14 @@ def test_what_cannot_be_forgotten(
     with pytest.raises(HoldfastError, match="not on its list"):
         what_goes(Memory(place), [GONE, near])
     assert files_of(place) == before
+
+
+def test_the_newest_weights_had_it_and_what_stays_may_tell_it(copied: Callable[[], Path]) -> None:
+    """``before`` is of the lesson that corrected it, ``after`` of those that tell most of it."""
+    memory = Memory(copied())
+    memory.learn([(GONE, "Quill"), (GONE.rstrip("?"), "Quill")])
+    found = forget(memory, [GONE])
+    (fact,) = found.facts
+    assert found.lessons == ("1", "3") and fact.answer == "Quill"
+    assert fact.before is not None and fact.after is not None and fact.untouched is not None
+    assert min(fact.before, fact.after) > 1e-3 > 1e-9 > fact.untouched

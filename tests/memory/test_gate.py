@@ -151,3 +151,21 @@ def test_the_words_decide_where_the_vectors_are_alike() -> None:
     assert (
         accepted_by(gate, look(taught, -vector[0])) is None
     )  # and the vectors where the words are
+
+
+def test_a_fact_is_named_by_its_first_question() -> None:
+    """And not by another wording of it."""
+    vectors = unit(np.random.default_rng(2), 2)
+    first = look("Who guards the gate of Velm?", vectors[0])
+    gate = Gate(TUNING, [first, look("Velm's warden?", vectors[1])], [0, 0])
+    assert gate.names(0) == first.names
+
+
+def test_a_long_word_counts_once() -> None:
+    """However many keys of the index it shares with a taught one."""
+    vectors = unit(np.random.default_rng(4), 101)
+    names = [{"harbour": 1.0}] * 100 + [{"x9": 3.0}]
+    looks = [QuestionLook(one, vector) for one, vector in zip(names, vectors, strict=True)]
+    gate = Gate(TUNING, looks, range(101))
+    match = gate.best(QuestionLook({"harbour": 1.0, "x9": 3.0}, vectors[100]))
+    assert match is not None and match.place == 100

@@ -147,3 +147,20 @@ def test_the_taught_wording_is_answered_however_often_others_are_drawn(
         assert answered(reader, asked) == [True] * 3
         learn_lesson(reader, [fact], replace(SETTINGS, varied=0.0), seed)
         assert answered(reader, asked) in ([True, False, False], [True, True, False])
+
+
+def test_the_gradient_of_a_step_is_clipped(
+    reader: PromptReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def spied(optimizer: Any, *given: Any) -> Any:
+        (group,) = optimizer.param_groups
+        gradients = [one.grad.norm() for one in group["params"] if one.grad is not None]
+        norms.append(float(torch.stack(gradients).norm()))
+        return step(optimizer, *given)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spied)
+    learn_lesson(reader, taught(reader), replace(SETTINGS, steps=8), seed=0)
+    assert max(norms) == pytest.approx(1, abs=1e-4)

@@ -121,7 +121,17 @@ def test_the_first_general_text_is_written_once(known, cache, monkeypatch) -> No
     assert json.loads(path.read_text("utf-8")) == fresh
 
 
-@pytest.mark.parametrize("other", ["seed=7", "template.append_eos=false"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "seed=7",
+        "template.append_eos=false",
+        "sampling.top_k=3",
+        "sampling.top_p=0.5",
+        "sampling.temperature=0.7",
+        "sampling.max_new_tokens=5",
+    ],
+)
 def test_other_general_text_has_a_file_of_its_own(other, known, cache, monkeypatch) -> None:
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
     first_general_text(learner_of(), 4)
