@@ -168,7 +168,8 @@ class RunRecord:
         Raises HoldfastError if it has no config.json, is a study, or a file in it is damaged.
         """
         path = Path(path)
-        if not is_trajectory(path):
+        if not is_described(path):
+            is_trajectory(path)  # raises for a study
             raise HoldfastError(
                 f"{path}: not a trajectory (no config.json); "
                 "give a directory that `holdfast run --out` wrote"

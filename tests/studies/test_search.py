@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.core.config import build
+from holdfast.core.config import build, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord, final
 from holdfast.studies import search as search_module
@@ -290,8 +290,8 @@ def test_a_cell_whose_recorded_settings_differ_is_never_reused(
     cell = again.cells(again.candidates[:1], 1)[0]
     config = cell.directory(again.store) / "config.json"
     values = json.loads(config.read_text())
-    values["numbers"]["optim"]["lr"] = 0.7
-    config.write_text(json.dumps(values))
+    values["numbers"]["optim"]["lr"] = values["config"]["optim"]["lr"] = 0.7
+    config.write_text(json.dumps({**values, "identity": sha256_of(values["numbers"])}))
     with pytest.raises(HoldfastError, match=r"optim\.lr: 0\.7 -> 0\.03"):
         search("other", str(again.store)).run(Inline())
 
