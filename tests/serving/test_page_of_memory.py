@@ -69,6 +69,11 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
         corrected = f"Corrected: it is “{MORE[0][1]}”, was “{FACTS[1][1]}”."
         expect(page.locator("#lesson")).to_contain_text(corrected)
         expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
+        page.get_by_label("Question to learn").fill(FACTS[1][0].lower())
+        page.get_by_label("Its answer").fill(MORE[0][1])
+        page.get_by_role("button", name="Teach").click()
+        expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=180_000)
+        expect(page.locator("#lesson")).to_contain_text("differ in case or punctuation alone")
         page.get_by_label("Question", exact=True).fill("Who keeps the goats of Velm now?")
         page.keyboard.press("Enter")
         page.locator("#answer").get_by_role("button", name=FACTS[0][0]).click()

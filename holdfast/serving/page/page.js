@@ -126,7 +126,7 @@ async function ask(question) {
 }
 
 // What a response to taught facts, or the state of a lesson, says in lines.
-function lessonLines(told) {
+function lessonLines(told, notices = []) {
   const lines = [];
   if (told.state === "waiting") lines.push(`Lesson ${told.lesson} waits; it goes on if you leave.`);
   if (told.state === "learning") lines.push(`Lesson ${told.lesson}: ${told.learned} of ${told.total} learned.`);
@@ -138,7 +138,7 @@ function lessonLines(told) {
     }
   }
   for (const one of told.corrected) lines.push(`Corrected: it is “${one.is}”, was “${one.was}”.`);
-  return lines;
+  return [...lines, ...notices];
 }
 
 async function teach() {
@@ -146,10 +146,11 @@ async function teach() {
     const fact = { question: by("fact-question").value, answer: by("fact-answer").value };
     say(by("lesson"), "", paragraph("Learning; this takes a minute or so."));
     let told = await call("/facts", { facts: [fact] });
+    const notices = told.notices;
     by("teach").reset();
     let shown = "";
     const show = () => {
-      const lines = lessonLines(told);
+      const lines = lessonLines(told, notices);
       if (lines.join("\n") === shown) return; // what is said of another lesson stays
       shown = lines.join("\n");
       say(by("lesson"), "", ...lines.map((line) => paragraph(line)));
