@@ -66,7 +66,7 @@ def plan(
             item = _of_its_fact(item, answers, asked)
             key, before = _key(item), answers.get(_key(item))
             if before is not None and same_answer(before, item):
-                if settled.get(key) is not before or key in fresh:
+                if settled.get(key) is not before:
                     continue  # on file but not learned yet, so it is learned now
                 if before not in again:
                     repeated.append(item)

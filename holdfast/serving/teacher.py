@@ -143,8 +143,6 @@ class Teacher:
         """Put facts on file and let them be learned; also the names of their lessons."""
 
         def write(memory: Memory) -> tuple[Filed, list[str]]:
-            with _reading(kept=False):
-                memory.refresh()
             filed = memory.write_facts(memory.worded(stream, paraphrases))
             return filed, [memory.tasks[number - 1].name for number in filed.lessons]
 
@@ -152,10 +150,8 @@ class Teacher:
             filed, names = await self._on_thread(write)
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
-        except RefusalError as refusal:
-            if refusal.kept is not None:
-                raise
-            told = "the server ends"  # it waited for the model's thread till then
+        except RefusalError as refusal:  # it waited for the model's thread when the server ended
+            told = "the server ends"
             raise RefusalError(refusal.status, told, refusal.code, kept=False) from None
         if filed.lessons:
             self.start()
@@ -173,16 +169,10 @@ class Teacher:
         As :class:`holdfast.memory.forgetting.Forgetting` has it. Raises HoldfastError for a
         question that is not on file, RefusalError while a lesson is learned or facts are forgotten.
         """
-
-        def check(memory: Memory) -> None:
-            with _reading():
-                memory.refresh()
-            what_goes(memory, questions)
-
-        await self._on_thread(check)
-        if self._learning is not None and not await asyncio.to_thread(
-            waiting_lessons, self._directory
-        ):
+        with _reading():
+            waiting = await asyncio.to_thread(waiting_lessons, self._directory)
+        await self._on_thread(lambda memory: what_goes(memory, questions))
+        if self._learning is not None and not waiting:
             await asyncio.wait([self._learning])  # its process has learned all, and is ending
         forgetting = self._forgetting is not None and not self._forgetting.done()
         if self.busy or forgetting or is_locked(self._directory):
