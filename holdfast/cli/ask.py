@@ -55,9 +55,9 @@ def ask(
     What was not taught is answered by the untouched model, and standard error says so; with
     --taught-only it is not answered and the exit status is 3.
     """
+    require_memory(memory)
     with loading():
         from holdfast.memory.memory import Memory
-    require_memory(memory)
     with loading("loading the model"):
         opened = Memory(memory)
         opened.load()

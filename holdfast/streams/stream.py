@@ -25,7 +25,7 @@ class Task:
     """Items that arrive at once, in training order (before any shuffling by an epoch).
 
     name: unique in its stream; it stays with the task when the stream is reordered.
-    Raises HoldfastError when the name is blank or there is no item.
+    Raises HoldfastError when the name is blank, there is no item, or one that is no Item.
     """
 
     name: str
@@ -34,6 +34,10 @@ class Task:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", clean("task", self.name))
         object.__setattr__(self, "items", tuple(self.items))
+        if any(not isinstance(item, Item) for item in self.items):
+            raise HoldfastError(
+                f"task {quoted(self.name)} has something else than items; give Item(question, answer)"
+            )
         if not self.items:
             raise HoldfastError(f"task {quoted(self.name)} has no items; a task needs at least one")
 

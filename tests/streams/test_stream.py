@@ -81,6 +81,10 @@ def test_case_makes_another_question() -> None:
     [
         (lambda: Stream((), "s"), 'stream "s" has no tasks; it needs at least one'),
         (lambda: Task("a", ()), 'task "a" has no items; a task needs at least one'),
+        (
+            lambda: Task("a", (("Q?", "A"),)),
+            'task "a" has something else than items; give Item(question, answer)',
+        ),
         (lambda: Task(" ", (FRANCE,)), '"task" is empty; fill it or leave it out'),
         (
             lambda: Stream((Task("a", (FRANCE,)), Task("a", (SPAIN,))), "s"),
