@@ -36,7 +36,8 @@ class Task:
         object.__setattr__(self, "items", tuple(self.items))
         if any(not isinstance(item, Item) for item in self.items):
             raise HoldfastError(
-                f"task {quoted(self.name)} has something else than items; give Item(question, answer)"
+                f"task {quoted(self.name)} has something else than items; "
+                "give Item(question, answer)"
             )
         if not self.items:
             raise HoldfastError(f"task {quoted(self.name)} has no items; a task needs at least one")
