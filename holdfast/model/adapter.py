@@ -12,7 +12,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from transformers.pytorch_utils import Conv1D
 
-from holdfast.model.load import maps_of_layers
+from holdfast.model.load import layer_of, maps_of_layers
 
 State = dict[str, torch.Tensor]  # "<module>.lora_A" [r, d_in], "<module>.lora_B" [d_out, r]
 _NAME = "default"
@@ -51,7 +51,7 @@ class AdapterShape:
 
 def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
     """The shape with all linear maps of a model's decoder layers, from layer ``first`` on."""
-    modules = tuple(sorted(maps_from(model, first)))
+    modules = tuple(sorted(name for name in maps_of_layers(model) if layer_of(name) >= first))
     transposed = isinstance(_base_map(model, modules[0]), Conv1D)
     return AdapterShape(modules, rank, alpha, transposed)
 
@@ -70,14 +70,6 @@ def _base_map(model: Any, name: str) -> Any:
     return module.get_base_layer() if isinstance(module, LoraLayer) else module
 
 
-def maps_from(model: Any, first: int) -> tuple[str, ...]:
-    """The names of all linear maps in the decoder's layers, from layer ``first`` on."""
-    maps = maps_of_layers(model)
-    stack = maps[0].split(".")
-    place = next(number for number, part in enumerate(stack) if part.isdigit())
-    return tuple(name for name in maps if int(name.split(".")[place]) >= first)
-
-
 def attach(model: Any, shape: AdapterShape) -> None:
     """Put LoRA layers on a model without any, disabled."""
     inject_adapter_in_model(shape.config(), model, _NAME)
@@ -88,8 +80,8 @@ def detach(model: Any) -> None:
     """Take the LoRA layers off again; the maps are the same objects as before."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLayer):
-            parent = model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], module.get_base_layer())
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, module.get_base_layer())
     with contextlib.suppress(AttributeError):  # where PEFT notes what it has put there
         del model.peft_config
 
@@ -113,13 +105,13 @@ def _switch(model: Any, *, on: bool) -> None:
 
 def factors(model: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """``lora_A`` [r, d_in] and ``lora_B`` [d_out, r] of every adapted map, by its name."""
-    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    weights: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
             lora_a: Any = module.lora_A[_NAME]
             lora_b: Any = module.lora_B[_NAME]
-            found[name] = lora_a.weight, lora_b.weight
-    return found
+            weights[name] = lora_a.weight, lora_b.weight
+    return weights
 
 
 def reset(model: Any, generator: torch.Generator) -> None:

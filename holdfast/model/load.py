@@ -32,23 +32,16 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             check_directory(Path(name))  # says what is missing
         raise HoldfastError(f"{name}: is not here; `holdfast fetch {name}` makes it ready")
     check_directory(directory)
-    try:
-        with quiet():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                directory,
-                dtype=torch.float32,
-                use_safetensors=True,
-                local_files_only=True,
-                ignore_mismatched_sizes=True,  # and named below
-                output_loading_info=True,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise HoldfastError(
-            f"{directory}: no causal language model could be loaded ({reason}); name a directory "
-            "written by save_pretrained"
-        ) from error
+    with _loading("causal language model", directory):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # and named below
+            output_loading_info=True,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     model, info = loaded
     check_all_read(directory, info)
     if not maps_of_layers(model):
@@ -62,13 +55,20 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a model's directory alone. Raises HoldfastError as :func:`load_model`."""
     check_directory(directory)
+    with _loading("tokenizer", directory):
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+
+
+@contextlib.contextmanager
+def _loading(part: str, directory: Path) -> Iterator[None]:
+    """Keep transformers quiet, and turn what it raises into one line."""
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HoldfastError(
-            f"{directory}: no tokenizer could be loaded ({reason}); name a directory written by "
+            f"{directory}: no {part} could be loaded ({reason}); name a directory written by "
             "save_pretrained"
         ) from error
 
@@ -81,15 +81,21 @@ def load_config(directory: Path) -> Any:
 
 def maps_of_layers(model: Any) -> list[str]:
     """The names of the linear maps in a model's decoder layers, in the model's order."""
+    name, layers = _decoder_layers(model)
+    return [
+        f"{name}.{inner}"
+        for inner, module in layers.named_modules()
+        if isinstance(module, nn.Linear | Conv1D)
+    ]
+
+
+def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
+    """The name of a model's list of decoder layers, and the list; an empty one if there is none."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-    for name, stack in model.named_modules():
-        if isinstance(stack, nn.ModuleList) and len(stack) == count:
-            return [
-                f"{name}.{inner}"
-                for inner, module in stack.named_modules()
-                if isinstance(module, nn.Linear | Conv1D)
-            ]
-    return []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return name, module
+    return "", nn.ModuleList()
 
 
 def layer_of(name: str) -> int:
@@ -100,11 +106,11 @@ def layer_of(name: str) -> int:
 @contextlib.contextmanager
 def shallow(model: Any, count: int) -> Iterator[None]:
     """Within the block the model has only its first ``count`` decoder layers."""
-    name = maps_of_layers(model)[0]
-    path = name.split(".")[: next(n for n, part in enumerate(name.split(".")) if part.isdigit())]
-    parent, stack = model.get_submodule(".".join(path[:-1])), model.get_submodule(".".join(path))
-    setattr(parent, path[-1], stack[:count])
+    name, layers = _decoder_layers(model)
+    parent_name, _, attribute = name.rpartition(".")
+    parent = model.get_submodule(parent_name)
+    setattr(parent, attribute, layers[:count])
     try:
         yield
     finally:
-        setattr(parent, path[-1], stack)
+        setattr(parent, attribute, layers)
