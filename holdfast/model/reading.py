@@ -63,25 +63,21 @@ class PromptReader:
         prompts: Sequence[Sequence[int]],
         depths: Sequence[int] = (),
         batch: int = 32,
-        report: Callable[[int, int], None] = lambda *_: None,
     ) -> list[Reading]:
         """Read prompts, each the tokens of :meth:`ChatForm.question`.
 
         depths: numbers of hidden states to keep, 0 the embeddings, n the output of layer n.
         """
-        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
         readings: dict[int, Reading] = {}
-        for begin in range(0, len(order), batch):
-            places = order[begin : begin + batch]
+        for places in _batches_by_length(list(map(len, prompts)), batch):
             group = self._read([prompts[place] for place in places], depths)
             readings |= dict(zip(places, group, strict=True))
-            report(len(readings), len(prompts))
         return [readings[place] for place in range(len(prompts))]
 
     def _read(self, prompts: Sequence[Sequence[int]], depths: Sequence[int]) -> list[Reading]:
         start = len(self.form.prefix)
         ids, present = _right_padded(prompts, self._device)
-        cache = self._cache([None] * len(prompts))
+        cache = self._cache([UNREAD] * len(prompts))
         mask = torch.cat([present.new_ones(len(prompts), start), present], 1)
         out = self.model.base_model(
             ids, past_key_values=cache, attention_mask=mask, output_hidden_states=bool(depths)
@@ -114,17 +110,15 @@ class PromptReader:
         Only the user's text is read, and by the layers below the deepest.
         """
         prompts = [prompt[: len(prompt) - len(self.form.user_end)] for prompt in prompts]
-        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-        found: dict[int, torch.Tensor] = {}
+        states: dict[int, torch.Tensor] = {}
         self._ensure_prefix()  # of all layers
         with shallow(self.model, max(depths) + 1):
-            for begin in range(0, len(order), batch):
-                places = order[begin : begin + batch]
+            for places in _batches_by_length(list(map(len, prompts)), batch):
                 hidden = self._hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
-                    found[place] = _states_at(depths, hidden, row, len(prompts[place]))
-                report(len(found), len(prompts))
-        return [found[place] for place in range(len(prompts))]
+                    states[place] = _states_at(depths, hidden, row, len(prompts[place]))
+                report(len(states), len(prompts))
+        return [states[place] for place in range(len(prompts))]
 
     def _hidden(
         self, texts: Sequence[Sequence[int]], *, alone: bool = False
@@ -136,7 +130,7 @@ class PromptReader:
         ids, mask = _right_padded(texts, self._device)
         cache = None
         if not alone:
-            cache = self._cache([None] * len(texts))
+            cache = self._cache([UNREAD] * len(texts))
             mask = torch.cat([mask.new_ones(len(texts), len(self.form.prefix)), mask], 1)
         hidden: Sequence[torch.Tensor] = self.model.base_model(
             ids, past_key_values=cache, attention_mask=mask, output_hidden_states=True
@@ -161,26 +155,23 @@ class PromptReader:
         computed.
         """
         layer = 1 + max(map(layer_of, mlps))
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         self._ensure_prefix()  # of all layers
         modules = {self.model.get_submodule(name): name for name in mlps}
         read: dict[str, torch.Tensor] = {}
 
-        def keep(module: Any, given: tuple[torch.Tensor, ...]) -> None:
-            read[modules[module]] = given[0]
+        def keep(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+            read[modules[module]] = inputs[0]
 
         with contextlib.ExitStack() as stack:
             for module in modules:
                 stack.callback(module.register_forward_pre_hook(keep).remove)
             stack.enter_context(shallow(self.model, layer + 1))
-            for begin in range(0, len(order), batch):
-                places = order[begin : begin + batch]
-                group = [texts[place] for place in places]
-                stream = self._hidden(group, alone=alone)[layer]
+            for places in _batches_by_length(list(map(len, texts)), batch):
+                stream = self._hidden([texts[place] for place in places], alone=alone)[layer]
                 for row, place in enumerate(places):
-                    here = slice(len(texts[place]))
-                    inputs = {name: x[row, here] for name, x in read.items()}
-                    take(place, inputs, stream[row, here])
+                    tokens = slice(len(texts[place]))
+                    inputs = {name: x[row, tokens] for name, x in read.items()}
+                    take(place, inputs, stream[row, tokens])
 
     def answer_logits(
         self,
@@ -221,25 +212,12 @@ class PromptReader:
 
         choose: the next tokens [batch] from logits [batch, vocabulary] and the step's number.
         """
-        order = sorted(range(len(readings)), key=lambda place: readings[place].length)
-        found: dict[int, list[int]] = {}
-        for begin in range(0, len(order), batch):
-            places = order[begin : begin + batch]
-            group = self._decode([readings[place] for place in places], limit, choose)
-            found |= dict(zip(places, group, strict=True))
-        return [found[place] for place in range(len(readings))]
-
-    def _decode(
-        self,
-        readings: Sequence[Reading],
-        limit: int,
-        choose: Callable[[torch.Tensor, int], torch.Tensor],
-    ) -> list[list[int]]:
         decoded: list[list[int]] = [[] for _ in readings]
-        for tokens in self.steps(readings, limit, choose):
-            for row, token in zip(decoded, tokens, strict=True):
-                if token is not None:
-                    row.append(token)
+        for places in _batches_by_length([reading.length for reading in readings], batch):
+            for tokens in self.steps([readings[place] for place in places], limit, choose):
+                for place, token in zip(places, tokens, strict=True):
+                    if token is not None:
+                        decoded[place].append(token)
         return decoded
 
     @torch.no_grad()
@@ -290,31 +268,30 @@ class PromptReader:
         padded = torch.arange(longest, device=ids.device) >= (longest - lengths)[:, None]
         prefix = present.new_ones(len(readings), start)
         mask = torch.cat([prefix, padded.to(present.dtype), present], 1)
-        here = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
+        place = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
         with logits_at(self.model, *places):
             logits: torch.Tensor = self.model(
                 ids,
                 past_key_values=cache,
                 attention_mask=mask,
-                position_ids=start + lengths[:, None] + here,
+                position_ids=start + lengths[:, None] + place,
             ).logits
         return logits[0]
 
-    def _cache(self, readings: Sequence[Reading | None]) -> DynamicCache:
+    def _cache(self, readings: Sequence[Reading]) -> DynamicCache:
         """A cache that holds the prefix and, padded on the left, each prompt."""
-        longest = max((reading.length for reading in readings if reading), default=0)
+        longest = max(reading.length for reading in readings)
         cache = DynamicCache()
         for number, (keys, values) in enumerate(self._ensure_prefix()):
             sides = []
             for side, shared in enumerate((keys, values)):
                 whole = shared.expand(len(readings), -1, -1, -1)
                 if longest:
-                    own = [
+                    padded = [
                         F.pad(reading.layers[number][side], (0, 0, longest - reading.length, 0))
                         for reading in readings
-                        if reading
                     ]
-                    whole = torch.cat([whole, torch.stack(own)], 2)
+                    whole = torch.cat([whole, torch.stack(padded)], 2)
                 sides.append(whole)
             cache.update(sides[0], sides[1], number)
         return cache
@@ -340,13 +317,13 @@ class PromptReader:
         """
         with torch.enable_grad():
             read = self._read_prefix()
-        cut = tuple((k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in read)
-        untouched, self._prefix = self._prefix, cut
+        leaves = tuple((k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in read)
+        untouched, self._prefix = self._prefix, leaves
         try:
             yield
         finally:
             self._prefix = untouched
-        pairs = zip(chain.from_iterable(read), chain.from_iterable(cut), strict=True)
+        pairs = zip(chain.from_iterable(read), chain.from_iterable(leaves), strict=True)
         reached = [
             (side, leaf) for side, leaf in pairs if side.requires_grad and leaf.grad is not None
         ]
@@ -365,6 +342,13 @@ class PromptReader:
         # transformers hooks the layers that it finds when states are first asked for: all now.
         self.model.base_model(ids, past_key_values=cache, output_hidden_states=True)
         return _layers(cache)
+
+
+def _batches_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
+    """The places of rows of these lengths, the shortest first, ``batch`` at once."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for begin in range(0, len(order), batch):
+        yield order[begin : begin + batch]
 
 
 def _layers(cache: Any) -> tuple[Layer, ...]:
