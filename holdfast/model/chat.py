@@ -120,7 +120,7 @@ def _spans(tokenizer: Any, text: str) -> list[tuple[int, int]]:
             text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
         )
         return list(encoded.offset_mapping)
-    ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+    ids = _text_ids(tokenizer, text)
     ends = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
     return list(pairwise(ends))
 
@@ -133,17 +133,16 @@ def chat_form(tokenizer: Any) -> ChatForm:
     """
     if not getattr(tokenizer, "chat_template", None):
         return _paper_form(tokenizer)
-    bare, asked, said = _rendered(tokenizer)
+    texts = bare, asked, answered = _rendered(tokenizer)
     before, user_end = bare.split(_QUESTION)
     invocation = asked[len(bare) :]
-    after = said.split(_ANSWER)[1]
+    after = answered.split(_ANSWER)[1]
     if not before:
         raise HoldfastError(
             "the model's chat template begins with the user's text, so nothing marks a question; "
             "use a model with an ordinary template, or remove it to be asked in the paper's form"
         )
     ending = _ids(tokenizer, after)
-    texts = (bare, asked, said)
     pieces = _pieces(tokenizer, texts, _ANSWER, ("", " ")) or _Pieces(
         tuple(_ids(tokenizer, before)),
         tuple(_ids(tokenizer, user_end)),
@@ -158,14 +157,14 @@ def chat_form(tokenizer: Any) -> ChatForm:
     end = ending[0] if ending and ending[0] in stops else min(stops)
     return ChatForm(
         tokenizer,
-        pieces.prefix,
-        pieces.user_end,
-        pieces.invocation,
-        end,
-        stops,
-        False,
-        pieces.question,
-        pieces.answer,
+        prefix=pieces.prefix,
+        user_end=pieces.user_end,
+        invocation=pieces.invocation,
+        end=end,
+        stops=stops,
+        boxed=False,
+        question_place=pieces.question_place,
+        answer_place=pieces.answer_place,
     )
 
 
@@ -175,9 +174,9 @@ def turns(tokenizer: Any) -> tuple[str, str, str]:
     The blank is what the template writes before an answer when it is there; often none. Raises
     HoldfastError as :func:`chat_form` does.
     """
-    _, asked, said = _rendered(tokenizer)
+    _, asked, answered = _rendered(tokenizer)
     before, between = asked.split(_QUESTION)
-    blank = said.removeprefix(asked).partition(_ANSWER)[0]
+    blank = answered.removeprefix(asked).partition(_ANSWER)[0]
     return before, between, "" if blank.strip() else blank
 
 
@@ -212,17 +211,17 @@ def _rendered(tokenizer: Any) -> tuple[str, str, str]:
     template = _written(tokenizer)
     _refuse_growth(template)
     template = with_one_date(template)
-    user = [{"role": "user", "content": _QUESTION}]
-    answered = [*user, {"role": "assistant", "content": _ANSWER}]
-    asked = _render(tokenizer, template, user, begin=True)
-    bare = _render(tokenizer, template, user, begin=False)
-    said = _render(tokenizer, template, answered, begin=False)
-    if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in said:
+    user = {"role": "user", "content": _QUESTION}
+    assistant = {"role": "assistant", "content": _ANSWER}
+    asked = _render(tokenizer, template, [user], begin=True)
+    bare = _render(tokenizer, template, [user], begin=False)
+    answered = _render(tokenizer, template, [user, assistant], begin=False)
+    if asked.count(_QUESTION) != 1 or not asked.startswith(bare) or _ANSWER not in answered:
         raise HoldfastError(
             "the model's chat template does not put the user's text before the answer's beginning; "
             "use a model with an ordinary template, or remove it to be asked in the paper's form"
         )
-    return bare, asked, said
+    return bare, asked, answered
 
 
 @dataclass(frozen=True)
@@ -232,8 +231,8 @@ class _Pieces:
     prefix: tuple[int, ...]
     user_end: tuple[int, ...]
     invocation: tuple[int, ...]
-    question: Place = Place()
-    answer: Place = Place()
+    question_place: Place = Place()
+    answer_place: Place = Place()
 
 
 def _pieces(
@@ -244,30 +243,34 @@ def _pieces(
     texts: with a question, with the beginning of an answer behind it, and with ``answer`` behind
     that; leads: in the order in which they are tried.
     """
-    bare, asked, said = (_ids(tokenizer, text) for text in texts)
+    bare, asked, answered = (_ids(tokenizer, text) for text in texts)
     places = [Place(before, lead) for lead in leads for before in ("", "\n")]
     if asked[: len(bare)] != bare:
         return None
     for place in places:
-        own = _placed(tokenizer, _QUESTION, place)
-        starts = [n for n in range(1, len(bare)) if bare[n : n + len(own)] == own]
+        question = _placed(tokenizer, _QUESTION, place)
+        starts = [n for n in range(1, len(bare)) if bare[n : n + len(question)] == question]
         if len(starts) == 1:
-            start, end = starts[0], starts[0] + len(own)
-            first = Place(lead=leads[0])  # where a template ends otherwise behind an answer
-            fits = (one for one in places if _stands(tokenizer, asked, said, answer, one))
+            start, end = starts[0], starts[0] + len(question)
             return _Pieces(
                 tuple(bare[:start]),
                 tuple(bare[end:]),
                 tuple(asked[len(bare) :]),
                 place,
-                next(fits, first),
+                _answer_place(tokenizer, asked, answered, answer, places),
             )
     return None
 
 
-def _stands(tokenizer: Any, asked: list[int], said: list[int], answer: str, place: Place) -> bool:
-    whole = [*asked, *_placed(tokenizer, answer, place)]
-    return said[: len(whole)] == whole
+def _answer_place(
+    tokenizer: Any, asked: list[int], answered: list[int], answer: str, places: list[Place]
+) -> Place:
+    """The first place at which the answer's tokens are those of the whole text."""
+    for place in places:
+        whole = [*asked, *_placed(tokenizer, answer, place)]
+        if answered[: len(whole)] == whole:
+            return place
+    return places[0]  # where a template ends otherwise behind an answer
 
 
 def _paper_form(tokenizer: Any) -> ChatForm:
@@ -291,24 +294,24 @@ def _paper_form(tokenizer: Any) -> ChatForm:
     )
     return ChatForm(
         tokenizer,
-        (*begin, *pieces.prefix),
-        pieces.user_end,
-        pieces.invocation,
-        min(stops),
-        stops,
-        True,
-        pieces.question,
-        pieces.answer,
+        prefix=(*begin, *pieces.prefix),
+        user_end=pieces.user_end,
+        invocation=pieces.invocation,
+        end=min(stops),
+        stops=stops,
+        boxed=True,
+        question_place=pieces.question_place,
+        answer_place=pieces.answer_place,
     )
 
 
 def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:
     """The end of a turn in the template, if it is a special token, and the end of a sequence."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    found = {token for token in ending if token in special}
+    stops = special & set(ending)
     if tokenizer.eos_token_id is not None:
-        found.add(tokenizer.eos_token_id)
-    return frozenset(found)
+        stops.add(tokenizer.eos_token_id)
+    return frozenset(stops)
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
@@ -322,7 +325,7 @@ def _refuse_growth(template: str) -> None:
     A thread in such a product is not left: nothing else runs in the process meanwhile.
     """
     try:
-        tokens = [one for one in Environment().lex(template) if one[1] != "whitespace"]
+        tokens = [token for token in Environment().lex(template) if token[1] != "whitespace"]
     except TemplateSyntaxError:
         return  # rendering says what is wrong
     for place, (line, kind, text) in enumerate(tokens):
