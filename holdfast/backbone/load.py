@@ -21,7 +21,7 @@ from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
-from holdfast.model.check import check_all_read, check_weights, refuse_pipes
+from holdfast.model.check import check_all_read, check_tokenizer, check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
 
 _PROBES = 5  # products in each precision; a tenth of a second where one is slow
@@ -46,12 +46,12 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         torch.use_deterministic_algorithms(True)
     tokenizer = load_tokenizer(config.name, config.revision)
     _check_local(config.name)
-    chosen: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     attention = None if config.attention == "auto" else config.attention
     if attention is not None:
-        chosen["attn_implementation"] = attention
+        options["attn_implementation"] = attention
     if config.quantization != "none":
-        chosen |= {"quantization_config": _quantized(config, dtype), "device_map": {"": device}}
+        options |= {"quantization_config": _quantized(config, dtype), "device_map": {"": device}}
     with _reading(config.name, config.revision, attention):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             _source(config.name),
@@ -61,7 +61,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             ignore_mismatched_sizes=True,  # and named below
             output_loading_info=True,
             **_revision(config.name, config.revision),
-            **chosen,
+            **options,
         )
     model, info = loaded
     if getattr(model, "_hf_peft_config_loaded", False):
@@ -136,11 +136,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
     """
     source = _source(name)
-    if not has_short_name(name) and Path(source).is_dir() and not _has_tokenizer(Path(source)):
-        raise HoldfastError(
-            f"{source}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
-            "save the model's tokenizer there too"
-        )
+    if not has_short_name(name) and Path(source).is_dir():
+        check_tokenizer(source)
     with _reading(name, revision):
         return AutoTokenizer.from_pretrained(
             source, trust_remote_code=False, **_revision(name, revision)
@@ -159,9 +156,9 @@ def _revision(name: str, revision: str | None) -> dict[str, str]:
     if revision is None:
         return {}
     if has_short_name(name) or Path(name).is_dir():
-        what = f"the model {name}" if has_short_name(name) else f"{name}, a directory,"
+        model = f"the model {name}" if has_short_name(name) else f"{name}, a directory,"
         raise HoldfastError(
-            f"backbone.revision = {revision}: {what} has no revisions, as only models of the hub "
+            f"backbone.revision = {revision}: {model} has no revisions, as only models of the hub "
             "have; leave it out"
         )
     return {"revision": revision}
@@ -176,16 +173,16 @@ def check_available(config: Backbone.Config) -> None:
         )
     if config.attention != "flash_attention_2":
         return
-    said = f"backbone.attention = {config.attention}"
+    setting = f"backbone.attention = {config.attention}"
     if device_of(config).type != "cuda":
-        raise HoldfastError(f"{said}: runs on a GPU only; leave it out, or use sdpa")
+        raise HoldfastError(f"{setting}: runs on a GPU only; leave it out, or use sdpa")
     if find_spec("flash_attn") is None:
         raise HoldfastError(
-            f"{said}: its package is not installed; pip install flash-attn, or use sdpa, which has "
-            "such kernels too"
+            f"{setting}: its package is not installed; pip install flash-attn, or use sdpa, which "
+            "has such kernels too"
         )
     if resolved_precision(config) != "bfloat16":
-        raise HoldfastError(f"{said}: computes in bfloat16; set backbone.precision=bfloat16")
+        raise HoldfastError(f"{setting}: computes in bfloat16; set backbone.precision=bfloat16")
 
 
 @contextlib.contextmanager
@@ -196,8 +193,8 @@ def _reading(
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    here = Path(_source(name)).is_dir()
-    hub = contextlib.nullcontext(True) if here else hub_or_cache()
+    is_local = Path(_source(name)).is_dir()
+    hub = contextlib.nullcontext(True) if is_local else hub_or_cache()
     reachable = True
     try:
         with hub as reachable, nothing_to_collect():
@@ -220,11 +217,6 @@ def _reading(
         transformers_logging.set_verbosity(verbosity)
 
 
-def _has_tokenizer(directory: Path) -> bool:
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    return any((directory / name).exists() for name in names)
-
-
 def device_of(config: Backbone.Config) -> torch.device:
     """The device of a configuration on this machine: auto is CUDA where there is one.
 
@@ -233,7 +225,7 @@ def device_of(config: Backbone.Config) -> torch.device:
     """
     name = config.device
     if name == "auto":
-        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return _of_this_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -241,10 +233,10 @@ def device_of(config: Backbone.Config) -> torch.device:
         raise HoldfastError(
             f"backbone.device = {name}: not available here; use cpu or auto"
         ) from error
-    return _own(device)
+    return _of_this_process(device)
 
 
-def _own(device: torch.device) -> torch.device:
+def _of_this_process(device: torch.device) -> torch.device:
     """The GPU of this process, where several share a run on GPUs; else the device itself."""
     place, gpus = local_rank(), torch.cuda.device_count()
     if place is None or device.type != "cuda":
@@ -272,8 +264,8 @@ def resolved_precision(config: Backbone.Config) -> str:
         return config.precision
     if device_of(config).type == "cuda":
         return "bfloat16"
-    quick = config.precision == "fastest" and bfloat16_time() < _WORTH_IT
-    return "bfloat16" if quick else "float32"
+    is_faster = config.precision == "fastest" and bfloat16_time() < _WORTH_IT
+    return "bfloat16" if is_faster else "float32"
 
 
 @cache
@@ -284,7 +276,7 @@ def bfloat16_time() -> float:
     matrices have the shapes of a batch and a map of SmolLM2-135M; the best of some repetitions
     counts, as other work disturbs the others.
     """
-    taken = {}
+    best = {}
     for dtype in (torch.float32, torch.bfloat16):
         states, weight = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
         seconds = []
@@ -292,5 +284,5 @@ def bfloat16_time() -> float:
             begun = time.perf_counter()
             torch.nn.functional.linear(states, weight)
             seconds.append(time.perf_counter() - begun)
-        taken[dtype] = min(seconds)
-    return taken[torch.bfloat16] / taken[torch.float32]
+        best[dtype] = min(seconds)
+    return best[torch.bfloat16] / best[torch.float32]

@@ -27,7 +27,6 @@ from holdfast.core.own import refuse_links, regular, remove_folder
 
 FORMAT = 1  # of the cache's directories and manifests
 MANIFEST = "holdfast.json"
-_BLOCK = 1 << 20  # bytes
 # What `save_pretrained` writes of a model and its tokenizer, and the manifest.
 _OF_A_MODEL = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors|model\.safetensors\.index\.json|"
@@ -107,11 +106,11 @@ def remove_incomplete(directory: Path) -> None:
 
 def _refuse_foreign(directory: Path) -> None:
     """Raise HoldfastError where a file is there that is not of a model made here."""
-    named: set[str] = set()
+    listed: set[str] = set()
     with suppress(OSError, ValueError, KeyError, TypeError):
-        named = set(json.loads(regular(directory / MANIFEST).read_text("utf-8"))["files"])
+        listed = set(json.loads(regular(directory / MANIFEST).read_text("utf-8"))["files"])
     for path in sorted(directory.iterdir()):
-        if path.is_dir() or not (path.name in named or _OF_A_MODEL.fullmatch(path.name)):
+        if path.is_dir() or not (path.name in listed or _OF_A_MODEL.fullmatch(path.name)):
             raise HoldfastError(
                 f"{directory}: holds {path.name} and is no model that was made here; move it "
                 "elsewhere, or name another cache in HOLDFAST_CACHE"
@@ -167,14 +166,11 @@ def check_space(needed: int) -> None:
 
 def sha256_of_file(path: Path) -> str:
     """The sha256 of a file's bytes, in hex. Raises HoldfastError when it cannot be read."""
-    digest = hashlib.sha256()
     try:
         with regular(path).open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    return digest.hexdigest()
 
 
 def remembered_sha256(path: Path, compute: bool = True) -> str | None:
@@ -188,18 +184,18 @@ def remembered_sha256(path: Path, compute: bool = True) -> str | None:
         status = real.stat()
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    seen = {"path": str(real), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    state = {"path": str(real), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
-    record = cache_directory() / "digests" / f"{name}.json"
+    record_path = cache_directory() / "digests" / f"{name}.json"
     try:
-        known = json.loads(regular(record).read_text(encoding="utf-8"))
-        if {key: known[key] for key in seen} == seen:
-            return str(known["sha256"])
+        record = json.loads(regular(record_path).read_text(encoding="utf-8"))
+        if {key: record[key] for key in state} == state:
+            return str(record["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # unknown, or damaged: computed again
     if not compute:
         return None
     digest = sha256_of_file(real)
     with suppress(HoldfastError):
-        write_json(record, {**seen, "sha256": digest}, parents=True)
+        write_json(record_path, {**state, "sha256": digest}, parents=True)
     return digest

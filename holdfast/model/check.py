@@ -48,7 +48,12 @@ def check_directory(directory: Path) -> None:
     if names and not any(word in name for name in names for word in _CAUSAL):
         raise HoldfastError(f"{directory}: is a {names[0]}, which is no causal language model")
     check_weights(directory)
-    if not any((directory / name).is_file() for name in _TOKENIZERS):
+    check_tokenizer(directory)
+
+
+def check_tokenizer(directory: str | Path) -> None:
+    """Raise HoldfastError where a directory holds no tokenizer."""
+    if not any((Path(directory) / name).is_file() for name in _TOKENIZERS):
         raise HoldfastError(
             f"{directory}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
             "save the model's tokenizer there too"
@@ -67,9 +72,9 @@ def check_all_read(name: str | Path, info: Mapping[str, Any]) -> None:
             "random; save the whole causal language model with save_pretrained"
         )
     if info["mismatched_keys"]:
-        weight, found, wanted = min(info["mismatched_keys"])
+        weight, shape, wanted = min(info["mismatched_keys"])
         raise HoldfastError(
-            f"{name}: {weight} has the shape {tuple(found)} in its files and {tuple(wanted)} by "
+            f"{name}: {weight} has the shape {tuple(shape)} in its files and {tuple(wanted)} by "
             "its config.json; save both again with save_pretrained"
         )
 
@@ -85,9 +90,9 @@ def check_weights(directory: Path) -> None:
     """Raise HoldfastError where weights are missing or are not safetensors."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        listed = read_json(index)
-        mapped = listed.get("weight_map") if isinstance(listed, dict) else None
-        shards = set(mapped.values()) if isinstance(mapped, dict) else {"its shards"}
+        content = read_json(index)
+        shard_of = content.get("weight_map") if isinstance(content, dict) else None
+        shards = set(shard_of.values()) if isinstance(shard_of, dict) else {"its shards"}
         missing = sorted(str(name) for name in shards if not (directory / str(name)).is_file())
         if missing:
             raise HoldfastError(f"{directory}: {missing[0]} is missing; copy the model again")
