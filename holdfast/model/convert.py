@@ -80,7 +80,7 @@ def _without_quantization(model: Any) -> Any:
 def _narrowest(state: dict[str, torch.Tensor]) -> torch.dtype:
     """The first of bfloat16, float16, float32 in which every weight is exact."""
     for dtype in (torch.bfloat16, torch.float16):
-        if all(torch.equal(one, one.to(dtype).to(one.dtype)) for one in state.values()):
+        if all(torch.equal(weight, weight.to(dtype).to(weight.dtype)) for weight in state.values()):
             return dtype
     return torch.float32
 
@@ -100,16 +100,15 @@ def _alone_in_a_folder(gguf: Path) -> Iterator[Path]:
 @contextmanager
 def _no_bar_of_tensors() -> Iterator[None]:
     """Let transformers draw no bar while it reads a GGUF file, which no setting of it does."""
-    name, missing = "tqdm", object()
-    bar = getattr(modeling_gguf_pytorch_utils, name, missing)
-    if bar is missing:
+    if not hasattr(modeling_gguf_pytorch_utils, "tqdm"):
         yield
         return
-    setattr(modeling_gguf_pytorch_utils, name, lambda tensors, **_: tensors)
+    bar = modeling_gguf_pytorch_utils.tqdm
+    modeling_gguf_pytorch_utils.tqdm = lambda tensors, **_: tensors
     try:
         yield
     finally:
-        setattr(modeling_gguf_pytorch_utils, name, bar)
+        modeling_gguf_pytorch_utils.tqdm = bar
 
 
 @contextmanager

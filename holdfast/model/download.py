@@ -48,16 +48,16 @@ class Network:
         Raises UnreachableError when none of them has it and one of them did not answer,
         HoldfastError when all answered.
         """
-        silent = []
+        errors = []
         pages = [f"{index.rstrip('/')}/{project}/" for index in self.settings.indexes]
         for place in (*self.settings.links, *pages):
             try:
                 if url := self._look(filename, place):
                     return url
             except UnreachableError as error:
-                silent.append(str(error))
-        if silent:
-            raise UnreachableError("; ".join(silent))
+                errors.append(str(error))
+        if errors:
+            raise UnreachableError("; ".join(errors))
         raise HoldfastError(f"{filename} is on none of the indexes that pip is set up for")
 
     def _look(self, filename: str, place: str) -> str | None:
@@ -112,7 +112,7 @@ class Network:
                 context.load_verify_locations(certifi.where())
         if self.settings.client_cert:
             context.load_cert_chain(self.settings.client_cert)
-        if host in {one.partition(":")[0] for one in self.settings.trusted}:
+        if host in {trusted.partition(":")[0] for trusted in self.settings.trusted}:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context

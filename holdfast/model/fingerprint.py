@@ -35,9 +35,9 @@ def computed_fingerprint(
     config = read_json(directory / "config.json")
     if not isinstance(config, dict):
         raise HoldfastError(f"{directory / 'config.json'}: is no configuration of a model")
-    kept = {key: value for key, value in config.items() if key not in _WRITER}
+    settings = {key: value for key, value in config.items() if key not in _WRITER}
     weights = {path.name: digest(path) for path in directory.glob("*.safetensors")}
     if not weights:
         raise HoldfastError(f"{directory}: holds no weights as safetensors")
-    text = json.dumps({"config": kept, "weights": weights}, sort_keys=True)
+    text = json.dumps({"config": settings, "weights": weights}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

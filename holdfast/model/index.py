@@ -49,22 +49,22 @@ def index_settings() -> IndexSettings:
     Raises HoldfastError when no index is named and there is no pip that knows one.
     """
     pip = _pip()
-    given = _configured(pip) if pip else _from_environment()
+    options = _configured(pip) if pip else _from_environment()
     indexes = []
-    if given.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
-        main = given.get("index-url") or _default_index(pip)
-        indexes = [main, *given.get("extra-index-url", "").split()]
+    if options.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        main = options.get("index-url") or _default_index(pip)
+        indexes = [main, *options.get("extra-index-url", "").split()]
     try:
-        timeout = float(given.get("timeout") or given.get("default-timeout") or 15.0)
+        timeout = float(options.get("timeout") or options.get("default-timeout") or 15.0)
     except ValueError:
         timeout = 15.0
     return IndexSettings(
         indexes=tuple(indexes),
-        links=tuple(given.get("find-links", "").split()),
-        proxy=given.get("proxy") or None,
-        cert=given.get("cert") or None,
-        client_cert=given.get("client-cert") or None,
-        trusted=frozenset(given.get("trusted-host", "").split()),
+        links=tuple(options.get("find-links", "").split()),
+        proxy=options.get("proxy") or None,
+        cert=options.get("cert") or None,
+        client_cert=options.get("client-cert") or None,
+        trusted=frozenset(options.get("trusted-host", "").split()),
         timeout=timeout,
     )
 
@@ -73,35 +73,34 @@ def _pip() -> list[str] | None:
     """The command of a pip: this interpreter's, one on the path, the one that Python carries."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
-    if found := shutil.which("pip"):
-        return [found]
-    carried = importlib.util.find_spec("ensurepip")
-    places = (carried.submodule_search_locations or []) if carried else []
-    wheels = [wheel for place in places for wheel in Path(place).glob("_bundled/pip-*.whl")]
+    if command := shutil.which("pip"):
+        return [command]
+    ensurepip = importlib.util.find_spec("ensurepip")
+    folders = (ensurepip.submodule_search_locations or []) if ensurepip else []
+    wheels = [wheel for folder in folders for wheel in Path(folder).glob("_bundled/pip-*.whl")]
     return [sys.executable, f"{wheels[0]}/pip"] if wheels else None
 
 
-def _asked(pip: list[str], *words: str) -> str:
+def _output(pip: list[str], *arguments: str) -> str:
     """What a command of pip prints; nothing when it fails."""
     environment = {**os.environ, "COLUMNS": "200", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
-        done = subprocess.run(
-            [*pip, *words],
+        return subprocess.run(
+            [*pip, *arguments],
             capture_output=True,
             text=True,
             timeout=_PIP_SECONDS,
             check=True,
             env=environment,
-        )
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout
 
 
 def _configured(pip: list[str]) -> dict[str, str]:
     """pip's settings by name, of all its files and the environment."""
     sections: dict[str, dict[str, str]] = {name: {} for name in _SECTIONS}
-    for line in _asked(pip, "config", "list").splitlines():
+    for line in _output(pip, "config", "list").splitlines():
         where, _, value = line.partition("=")
         section, _, name = where.rpartition(".")
         if section in sections:
@@ -109,13 +108,13 @@ def _configured(pip: list[str]) -> dict[str, str]:
                 sections[section][name] = str(ast.literal_eval(value))
             except (ValueError, SyntaxError):
                 sections[section][name] = value
-    return {name: value for part in sections.values() for name, value in part.items()}
+    return {name: value for section in sections.values() for name, value in section.items()}
 
 
 def _from_environment() -> dict[str, str]:
     """The settings that ``PIP_*`` variables give."""
     return {
-        key[len("PIP_") :].lower().replace("_", "-"): value
+        key.removeprefix("PIP_").lower().replace("_", "-"): value
         for key, value in os.environ.items()
         if key.startswith("PIP_")
     }
@@ -123,13 +122,13 @@ def _from_environment() -> dict[str, str]:
 
 def _default_index(pip: list[str] | None) -> str:
     """The index that pip takes when none is named, from its help."""
-    said = _asked(pip, "download", "--help") if pip else ""
-    found = re.search(r"--index-url <url>[^()]*\(default\s+([^\s)]+)\)", said)
-    if found is None:
+    text = _output(pip, "download", "--help") if pip else ""
+    match = re.search(r"--index-url <url>[^()]*\(default\s+([^\s)]+)\)", text)
+    if match is None:
         raise HoldfastError(
             "no package index is known: there is no pip here that names one; set PIP_INDEX_URL"
         )
-    return found[1]
+    return match[1]
 
 
 class Anchors(HTMLParser):
