@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import torch
@@ -48,40 +47,25 @@ class Batch:
     """Packed sequences, as pairs of a token and its successor.
 
     The last token of a sequence predicts nothing and is no input.
-    inputs, targets: token ids [n]; positions: [n], from 0 in every sequence; places: [n], each
-    row's index in the flat grid [sequences x longest], None when they fill it; lengths: rows of
-    each sequence, n in sum; shard: of which minibatch they are one process's part, if of one.
+    inputs, targets: token ids [n]; places: [n], each row's index in the flat grid [sequences x
+    longest], None when they fill it; lengths: rows of each sequence, n in sum; shard: of which
+    minibatch they are one process's part, if of one.
     """
 
     inputs: Tensor
     targets: Tensor
-    positions: Tensor
     places: Tensor | None
     lengths: Sequence[int]
     shard: BatchShard | None = None
 
-    @cached_property
-    def longest(self) -> int:
-        """Rows of the longest sequence."""
-        return max(self.lengths)
-
-    @cached_property
-    def _sources(self) -> Tensor:
-        """The row at each place of the grid; any row where it is padding."""
-        assert self.places is not None
-        rows = self.inputs.new_zeros(len(self.lengths) * self.longest)
-        return rows.index_copy(0, self.places, torch.arange(len(self.inputs), device=rows.device))
-
-    def grid(self, rows: Tensor, fill: int | None = None) -> Tensor:
-        """Pad on the right: [n, ...] -> [sequences, longest, ...]; any row where ``fill`` is None.
+    def grid(self, rows: Tensor, fill: int) -> Tensor:
+        """Pad with ``fill`` on the right: [n, ...] -> [sequences, longest, ...].
 
         Attention is causal and the padding comes last, so it changes no real row.
         """
-        shape = (len(self.lengths), self.longest, *rows.shape[1:])
+        shape = (len(self.lengths), max(self.lengths), *rows.shape[1:])
         if self.places is None:
             return rows.reshape(shape)
-        if fill is None:
-            return rows.index_select(0, self._sources).view(shape)
         padded = rows.new_full((shape[0] * shape[1], *rows.shape[1:]), fill)
         return padded.index_copy(0, self.places, rows).view(shape)
 
@@ -98,20 +82,19 @@ def collate(
 
     shard: of which minibatch these are one process's part.
     """
-    lengths = [len(one) - 1 for one in sequences]
+    lengths = [len(sequence) - 1 for sequence in sequences]
     longest = max(lengths)
     starts = range(0, len(lengths) * longest, longest)
     host = torch.tensor(
         [
-            list(chain.from_iterable(one[:-1] for one in sequences)),
-            list(chain.from_iterable(one[1:] for one in sequences)),
-            list(chain.from_iterable(map(range, lengths))),
+            list(chain.from_iterable(sequence[:-1] for sequence in sequences)),
+            list(chain.from_iterable(sequence[1:] for sequence in sequences)),
             list(chain.from_iterable(map(range, starts, map(int.__add__, starts, lengths)))),
         ]
     )
-    inputs, targets, positions, places = sent(host, device)
+    inputs, targets, places = sent(host, device)
     full = len(inputs) == len(lengths) * longest
-    return Batch(inputs, targets, positions, None if full else places, lengths, shard)
+    return Batch(inputs, targets, None if full else places, lengths, shard)
 
 
 def batches_by_length(
@@ -121,11 +104,11 @@ def batches_by_length(
 
     tokens: how many a pass may have, padding included.
     """
-    left = sorted(chosen, key=lambda index: lengths[index])
-    while left:
-        rows = max(1, tokens // max(1, lengths[left[-1]]))
-        yield left[-rows:]
-        left = left[:-rows]
+    remaining = sorted(chosen, key=lambda index: lengths[index])
+    while remaining:
+        rows = max(1, tokens // max(1, lengths[remaining[-1]]))
+        yield remaining[-rows:]
+        remaining = remaining[:-rows]
 
 
 def sent(host: Tensor, device: torch.device) -> Tensor:
