@@ -62,7 +62,7 @@ class CurvatureData:
     @property
     def counts(self) -> list[int]:
         """The predicting positions of each sequence."""
-        return [len(one) - 1 for one in self.sequences]
+        return [len(sequence) - 1 for sequence in self.sequences]
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -74,19 +74,19 @@ class CurvatureData:
         """Of sums and weights."""
         return torch.promote_types(next(iter(self.layers.values())).lora_A.dtype, torch.float32)
 
-    def rows(self, own: Iterable[int]) -> Iterator[tuple[Rows, list[int]]]:
-        """Batches of the sequences ``own``, with their numbers."""
+    def rows(self, chosen: Iterable[int]) -> Iterator[tuple[Rows, list[int]]]:
+        """Batches of the ``chosen`` sequences, with their numbers."""
         device, counts = self.model.device, self.counts
         uniforms = torch.rand(sum(counts), generator=generator(*self.draw)).split(counts)
-        for chosen in batches_by_length(counts, own, tokens_at_once(self.layers)):
-            ids, mask = pad_right([self.sequences[index] for index in chosen], 0, device)
-            drawn = pad_sequence([uniforms[index] for index in chosen], batch_first=True)
+        for batch in batches_by_length(counts, chosen, tokens_at_once(self.layers)):
+            ids, mask = pad_right([self.sequences[index] for index in batch], 0, device)
+            drawn = pad_sequence([uniforms[index] for index in batch], batch_first=True)
             weights = torch.ones(drawn.shape, dtype=self.precision, device=device)
             if self.labels is not None:
-                given, _ = pad_right([self.labels[index] for index in chosen], -100, device)
+                labels, _ = pad_right([self.labels[index] for index in batch], -100, device)
                 # An outer product of two gradients.
-                weights[given[:, 1:] == -100] = self.config.questions**0.5
-            yield Rows(ids, mask, drawn.to(device), weights), list(chosen)
+                weights[labels[:, 1:] == -100] = self.config.questions**0.5
+            yield Rows(ids, mask, drawn.to(device), weights), batch
 
 
 def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
@@ -98,10 +98,10 @@ def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
     model, config, count = data.model, data.config, len(data.sequences)
     sums = MomentSums(config.exact_up_to, config.eigenpairs, data.precision, data.draw[0])
     # With fewer sequences than processes all compute all, and the mean is the same.
-    own = rank_indices(count) if count >= world_size() else range(count)
-    rows = (one for one, _ in data.rows(own))
+    chosen = rank_indices(count) if count >= world_size() else range(count)
+    batches = (rows for rows, _ in data.rows(chosen))
     return kronecker_factors(
-        model.hidden, model.logits, data.modules, rows, sums, config.temperature
+        model.hidden, model.logits, data.modules, batches, sums, config.temperature
     )
 
 
@@ -118,25 +118,25 @@ def positions_of(data: CurvatureData, count: int) -> Positions:
     each = keys.split(counts)
 
     def batches() -> Iterator[tuple[Rows, Tensor]]:
-        for rows, chosen in data.rows(range(len(counts))):
-            yield rows, pad_sequence([each[index] for index in chosen], batch_first=True)
+        for rows, batch in data.rows(range(len(counts))):
+            yield rows, pad_sequence([each[index] for index in batch], batch_first=True)
 
-    found = positions_at(
+    positions = positions_at(
         model.hidden, model.logits, data.modules, batches(), most, data.config.temperature
     )
     # Another rounding may draw another token, and so another g.
-    for tensor in (*found.inputs.values(), *found.gradients.values()):
+    for tensor in (*positions.inputs.values(), *positions.gradients.values()):
         broadcast_(tensor)
-    return found
+    return positions
 
 
 def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:
     """The tokens of a batch for which all that is held of the maps has its bound."""
-    held = 0
+    bytes_per_token = 0
     for layer in layers.values():
         d_in, d_out = layer.lora_A.shape[1], layer.lora_B.shape[0]
-        held += (d_in + 2 * d_out) * layer.lora_A.element_size()
-    return max(1, min(TOKENS_AT_ONCE, BYTES_AT_ONCE // max(1, held)))
+        bytes_per_token += (d_in + 2 * d_out) * layer.lora_A.element_size()
+    return max(1, min(TOKENS_AT_ONCE, BYTES_AT_ONCE // max(1, bytes_per_token)))
 
 
 @torch.no_grad()
@@ -155,8 +155,8 @@ def mean_inputs(
     means: dict[str, list[Tensor]] = {name: [] for name in layers}
 
     def watch(name: str) -> Callable[[nn.Module, Any], None]:
-        def hook(_: nn.Module, given: Any) -> None:
-            rows = given[0].flatten(0, -2)
+        def hook(_: nn.Module, inputs: Any) -> None:
+            rows = inputs[0].flatten(0, -2)
             means[name].append(rows.to(torch.promote_types(rows.dtype, torch.float32)).mean(0))
 
         return hook
@@ -171,6 +171,6 @@ def mean_inputs(
     finally:
         for handle in handles:
             handle.remove()
-    if missed := [name for name, one in means.items() if not one]:
+    if missed := [name for name, of_batches in means.items() if not of_batches]:
         raise HoldfastError(f"{missed[0]} was not passed, so it has no mean input; adapt others")
-    return {name: torch.stack(one).mean(0) for name, one in means.items()}
+    return {name: torch.stack(of_batches).mean(0) for name, of_batches in means.items()}

@@ -84,9 +84,8 @@ class Backbone:
         self._workspace: LoraWorkspace | None = None
         self._mode: str | None = None
         stops = model.generation_config.eos_token_id
-        stops = stops if isinstance(stops, list) else [stops]
-        known = [*stops, tokenizer.eos_token_id]
-        self.stop_tokens = frozenset(int(token) for token in known if token is not None)
+        stops = [*(stops if isinstance(stops, list) else [stops]), tokenizer.eos_token_id]
+        self.stop_tokens = frozenset(int(token) for token in stops if token is not None)
         self.fingerprint = _fingerprint(model, tokenizer, self.stop_tokens)
         self.eos_token: int | None = tokenizer.eos_token_id
         pad = tokenizer.pad_token_id
@@ -220,10 +219,10 @@ class Backbone:
         Raises HoldfastError where the matrices are quantized.
         """
         model = self.workspace.model
-        if any(isinstance(one, SeedRowEmbedding) for one in self.model.modules()):
-            table = self.model.get_input_embeddings()
-            self.model.set_input_embeddings(table.base)
-            set_input_row(self.model, table.token, table.row.detach())
+        embedding = self.model.get_input_embeddings()
+        if isinstance(embedding, SeedRowEmbedding):
+            self.model.set_input_embeddings(embedding.base)
+            set_input_row(self.model, embedding.token, embedding.row.detach())
         self.workspace.fold()
         model.unload()
         self._workspace = None
@@ -278,9 +277,9 @@ class Backbone:
         """
         vocabulary = self.tokenizer.get_vocab()
         if REPLAY_TOKEN in vocabulary:
-            known: int = vocabulary[REPLAY_TOKEN]
-            self.seed_token = known
-            return known
+            existing: int = vocabulary[REPLAY_TOKEN]
+            self.seed_token = existing
+            return existing
         size = len(self.tokenizer)
         self.tokenizer.add_special_tokens(
             {"extra_special_tokens": [REPLAY_TOKEN]}, replace_extra_special_tokens=False
@@ -306,8 +305,8 @@ class Backbone:
         return token
 
     def _check_mode(self) -> None:
-        known = self._workspace is None or self._mode is not None
-        assert known, "a pass needs the block answering() or learning()"
+        is_ready = self._workspace is None or self._mode is not None
+        assert is_ready, "a pass needs the block answering() or learning()"
 
     def _check_vocabulary(self) -> None:
         rows = int(self.model.get_input_embeddings().weight.shape[0])
@@ -321,9 +320,9 @@ class Backbone:
     def _check_causal(self) -> None:
         probes = [torch.tensor([[self.pad_token, 0, last]], device=self.device) for last in (0, 1)]
         with torch.no_grad():
-            one, other = (self.hidden(probe)[:, :2].float() for probe in probes)
+            first, second = (self.hidden(probe)[:, :2].float() for probe in probes)
         # Rounding of half precision, or of quantized products, is far below.
-        if (one - other).norm() > 0.05 * one.norm():
+        if (first - second).norm() > 0.05 * first.norm():
             raise HoldfastError(
                 f"backbone {type(self.model).__name__}: what it says at a token depends on the "
                 "tokens behind it, so it is no causal language model; choose another backbone"

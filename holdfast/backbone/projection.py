@@ -32,10 +32,8 @@ _TILE = {"cuda": 128}
 
 def tokens_at_once(device: str, vocabulary: int, logits: int | None = None) -> int:
     """How many tokens are projected at a time on a type of device; logits: instead of its own."""
-    tokens, tile = (
-        (logits or _LOGITS_AT_ONCE.get(device, 1 << 24)) // vocabulary,
-        _TILE.get(device, 1),
-    )
+    tokens = (logits or _LOGITS_AT_ONCE.get(device, 1 << 24)) // vocabulary
+    tile = _TILE.get(device, 1)
     return max(1, tokens - tokens % tile if tokens > tile else tokens)
 
 
@@ -215,10 +213,10 @@ class ForwardPass:
         self, graph: Sequence[Tensor], parameters: Mapping[str, Tensor], *, shared: bool
     ) -> None:
         """graph: the states as the model gave them; parameters: what gradients are taken in."""
-        self.states = tuple(one.detach().requires_grad_() for one in graph)
+        self.states = tuple(state.detach().requires_grad_() for state in graph)
         self._graph = graph
         self._parameters = parameters
-        self._shardd = shared
+        self._shared = shared
 
     def gradient(self, loss: Tensor, *, again: bool = False) -> dict[str, Tensor]:
         """The gradient of a scalar in every parameter; again: another loss follows.
@@ -227,34 +225,32 @@ class ForwardPass:
         model is summed over the processes; the direct one is the same in all of them.
         """
         leaves = list(self._parameters.values())
-        found: Sequence[Tensor | None] = torch.autograd.grad(
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
             loss, [*self.states, *leaves], retain_graph=True, allow_unused=True
         )
-        upstream, direct = found[: len(self.states)], found[len(self.states) :]
-        read = [
-            (state, one)
-            for state, one in zip(self._graph, upstream, strict=True)
-            if one is not None
+        upstream, direct = gradients[: len(self.states)], gradients[len(self.states) :]
+        used = [
+            (state, slope)
+            for state, slope in zip(self._graph, upstream, strict=True)
+            if slope is not None
         ]
         through: Sequence[Tensor | None] = [None] * len(leaves)
-        if read:
-            outputs, slopes = zip(*read, strict=True)
+        if used:
+            outputs, slopes = zip(*used, strict=True)
             through = torch.autograd.grad(
                 outputs, leaves, slopes, retain_graph=again, allow_unused=True
             )
-        if self._shardd:
+        if self._shared:
             through = [
-                all_reduce_(torch.zeros_like(leaf) if one is None else one)
-                for leaf, one in zip(leaves, through, strict=True)
+                all_reduce_(torch.zeros_like(leaf) if part is None else part)
+                for leaf, part in zip(leaves, through, strict=True)
             ]
         return {
-            name: _sum(leaf, one, other)
-            for (name, leaf), one, other in zip(
-                self._parameters.items(), through, direct, strict=True
-            )
+            name: _sum(leaf, *parts)
+            for (name, leaf), *parts in zip(self._parameters.items(), through, direct, strict=True)
         }
 
 
 def _sum(leaf: Tensor, *parts: Tensor | None) -> Tensor:
-    known = [part for part in parts if part is not None]
-    return sum(known[1:], known[0]) if known else torch.zeros_like(leaf)
+    gradients = [part for part in parts if part is not None]
+    return sum(gradients[1:], gradients[0]) if gradients else torch.zeros_like(leaf)

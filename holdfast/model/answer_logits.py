@@ -37,15 +37,15 @@ class AnswerLogits:
         Negative where greedy decoding would leave the answer. Any of the stops ends it.
         """
         logits = self.logits.detach()
-        right = F.one_hot(self.targets, logits.shape[1]).bool()
+        is_right = F.one_hot(self.targets, logits.shape[1]).bool()
         if self.stops:
             stops = torch.tensor(self.stops, device=logits.device)
             ending = torch.isin(self.targets, stops)
-            right[:, stops] |= ending[:, None]
-        own = logits.masked_fill(~right, float("-inf")).amax(1)
-        others = logits.masked_fill(right, float("-inf")).amax(1)
+            is_right[:, stops] |= ending[:, None]
+        right = logits.masked_fill(~is_right, float("-inf")).amax(1)
+        others = logits.masked_fill(is_right, float("-inf")).amax(1)
         least = logits.new_full((int(self.answer[-1]) + 1,), float("inf"))
-        return least.scatter_reduce(0, self.answer, own - others, "amin")
+        return least.scatter_reduce(0, self.answer, right - others, "amin")
 
 
 @contextlib.contextmanager
@@ -58,10 +58,11 @@ def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterat
     """
     head = model.get_output_embeddings()
 
-    def gather(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        hidden = given[0]
-        index = [torch.tensor(one, device=hidden.device) for one in (rows, columns)]
-        return hidden[index[0], index[1]][None]
+    def gather(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        hidden = inputs[0]
+        row_index = torch.tensor(rows, device=hidden.device)
+        column_index = torch.tensor(columns, device=hidden.device)
+        return hidden[row_index, column_index][None]
 
     handle = head.register_forward_pre_hook(gather)
     try:

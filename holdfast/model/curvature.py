@@ -43,30 +43,30 @@ def mixed(
 ) -> dict[str, KroneckerFactors]:
     """``decay past + (1 - decay) new``, of S and of G of every map, on ``device``."""
 
-    def mix(one: Moment, other: Moment) -> Moment:
-        here, there = (_placed(part, lambda tensor: tensor.to(device)) for part in (one, other))
-        return here.mixed(there, decay)
+    def mix(*moments: Moment) -> Moment:
+        first, second = (_placed(moment, lambda tensor: tensor.to(device)) for moment in moments)
+        return first.mixed(second, decay)
 
     inputs: dict[int, Moment] = {}  # maps that read one tensor share their S
-    found = {}
+    mixture = {}
     for name, factors in new.items():
-        known = id(factors.inputs)
-        if known not in inputs:
-            inputs[known] = mix(past[name].inputs, factors.inputs)
-        found[name] = KroneckerFactors(inputs[known], mix(past[name].outputs, factors.outputs))
-    return found
+        key = id(factors.inputs)
+        if key not in inputs:
+            inputs[key] = mix(past[name].inputs, factors.inputs)
+        mixture[name] = KroneckerFactors(inputs[key], mix(past[name].outputs, factors.outputs))
+    return mixture
 
 
 def placed(curvature: Curvature, place: Callable[[Tensor], Tensor]) -> dict[str, KroneckerFactors]:
     """Every tensor through ``place``, which may copy it to another device."""
     inputs: dict[int, Moment] = {}
-    found = {}
+    moved = {}
     for name, factors in curvature.items():
-        known = id(factors.inputs)
-        if known not in inputs:
-            inputs[known] = _placed(factors.inputs, place)
-        found[name] = KroneckerFactors(inputs[known], _placed(factors.outputs, place))
-    return found
+        key = id(factors.inputs)
+        if key not in inputs:
+            inputs[key] = _placed(factors.inputs, place)
+        moved[name] = KroneckerFactors(inputs[key], _placed(factors.outputs, place))
+    return moved
 
 
 def _placed(moment: Moment, place: Callable[[Tensor], Tensor]) -> Moment:
@@ -100,9 +100,9 @@ def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
             firsts[name] = kind.removeprefix("S=")
         else:
             parts.setdefault((kind[:1], name), {})[kind[1:]] = tensor
-    moments = {place: moment_of(found) for place, found in parts.items()}
+    moments = {key: moment_of(moment_parts) for key, moment_parts in parts.items()}
     names = [name for letter, name in moments if letter == "G"]
-    wanted = {("S", firsts.get(n, n)) for n in names} | {("G", n) for n in names}
+    wanted = {("S", firsts.get(name, name)) for name in names} | {("G", name) for name in names}
     if moments.keys() != wanted or not {*firsts, *firsts.values()} <= {*names}:
         raise KeyError(f"the tensors {sorted(tensors)} are no curvature")
     return {
@@ -180,7 +180,7 @@ def kronecker_factors(
             outputs[name].add(g)
             if readers[name] == name:
                 inputs[name].add(x)
-    means = {name: one.mean() for name, one in inputs.items()}
+    means = {name: total.mean() for name, total in inputs.items()}
     return {name: KroneckerFactors(means[readers[name]], outputs[name].mean()) for name in outputs}
 
 
@@ -193,19 +193,19 @@ def _passed(
 ) -> list[tuple[str, Tensor, Tensor]]:
     """Of one batch each module's input and the gradient in its output: [batch, length, d] each."""
     real = rows.mask[:, 1:]
-    with torch.enable_grad(), _watched(modules) as seen:
+    with torch.enable_grad(), _watched(modules) as passed:
         hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
         slope = likelihood_slope(head, hidden, rows.uniforms[real], temperature)
         slope = slope * rows.weights[real][:, None]
-        missed = [name for name in modules if name not in seen]
+        missed = [name for name in modules if name not in passed]
         if missed:
             raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
-        produced = [seen[name][1] for name in modules]
-        gradients = torch.autograd.grad((hidden * slope).sum(), produced)
+        outputs = [passed[name][1] for name in modules]
+        gradients = torch.autograd.grad((hidden * slope).sum(), outputs)
     shape = rows.ids.shape  # a module may have been given all positions as rows
     # An input has a graph, which would be kept for as long as it is kept.
     return [
-        (name, seen[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
+        (name, passed[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
         for name, gradient in zip(modules, gradients, strict=True)
     ]
 
@@ -236,7 +236,8 @@ def positions_at(
     batches: with the keys [batch, length - 1] of their positions; the rest as of
     :func:`kronecker_factors`.
     """
-    found: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in modules}
+    inputs: dict[str, list[Tensor]] = {name: [] for name in modules}
+    gradients: dict[str, list[Tensor]] = {name: [] for name in modules}
     keys = []
     for rows, drawn in batches:
         drawn = drawn.to(rows.mask.device)
@@ -244,12 +245,12 @@ def positions_at(
         if chosen.any():
             keys.append(drawn[chosen])
             for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
-                found[name][0].append(x[:, :-1][chosen])
-                found[name][1].append(g[:, :-1][chosen])
+                inputs[name].append(x[:, :-1][chosen])
+                gradients[name].append(g[:, :-1][chosen])
     return Positions(
         torch.cat(keys),
-        {name: torch.cat(xs) for name, (xs, _) in found.items()},
-        {name: torch.cat(gs) for name, (_, gs) in found.items()},
+        {name: torch.cat(xs) for name, xs in inputs.items()},
+        {name: torch.cat(gs) for name, gs in gradients.items()},
     )
 
 
@@ -279,19 +280,19 @@ def likelihood_slope(
 
 @contextmanager
 def _watched(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Within the block, the input and the output of the last pass of every module, by name."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    """Within the block, the input and the output of the first pass of every module, by name."""
+    passed: dict[str, tuple[Tensor, Tensor]] = {}
 
     def watch(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(_: nn.Module, given: Any, produced: Tensor) -> None:
-            if name not in seen:  # a checkpointed block is computed again
-                seen[name] = (given[0], produced)
+        def hook(_: nn.Module, inputs: Any, output: Tensor) -> None:
+            if name not in passed:  # a checkpointed block is computed again
+                passed[name] = (inputs[0], output)
 
         return hook
 
-    handles = [one.register_forward_hook(watch(name)) for name, one in modules.items()]
+    handles = [module.register_forward_hook(watch(name)) for name, module in modules.items()]
     try:
-        yield seen
+        yield passed
     finally:
         for handle in handles:
             handle.remove()

@@ -64,7 +64,7 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT says int, and divides
         lora_dropout=settings.dropout,
         target_modules=list(maps),
-        fan_in_fan_out=any(isinstance(one, Conv1D) for one in maps.values()),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in maps.values()),
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # its draw is replaced
@@ -180,13 +180,13 @@ class LoraWorkspace:
             "trainable_token_indices": getattr(config, "trainable_token_indices", None),
             "target_parameters": getattr(config, "target_parameters", None),
             "a LoRA variant": any(
-                self.adapter in getattr(one.module, "lora_variant", {})
-                for one in self.layers.values()
+                self.adapter in getattr(layer.module, "lora_variant", {})
+                for layer in self.layers.values()
             ),
-            "been merged (unmerge it)": any(one.module.merged for one in self.layers.values()),
+            "been merged (unmerge it)": any(layer.module.merged for layer in self.layers.values()),
         }
-        for option, given in refused.items():
-            if given:
+        for option, is_set in refused.items():
+            if is_set:
                 raise HoldfastError(
                     f"the adapter {self.adapter} has {option}: anchors know updates of the form "
                     "B A alone; make the adapter without it"
@@ -196,13 +196,14 @@ class LoraWorkspace:
                 f"the adapter {self.adapter} has no LoRA layer with lora_A and lora_B; its type "
                 f"is {getattr(config, 'peft_type', type(config).__name__)}"
             )
-        factors = {id(one) for one in self.parameters().values()}
+        factors = self.parameters()
+        trainable = {id(factor) for factor in factors.values()}
         for name, parameter in base.named_parameters():
-            if parameter.requires_grad and id(parameter) not in factors:
+            if parameter.requires_grad and id(parameter) not in trainable:
                 raise HoldfastError(
                     f"{name} is trained, and it is no LoRA factor; freeze it, or adapt its layer"
                 )
-        for name, factor in self.parameters().items():
+        for name, factor in factors.items():
             if not factor.requires_grad:
                 raise HoldfastError(
                     f"{name} is frozen; load the adapter with is_trainable=True to go on from it"
@@ -219,25 +220,25 @@ class LoraWorkspace:
 
     def copied(self) -> dict[str, Tensor]:
         """The coordinates as they are now."""
-        return {name: one.detach().clone() for name, one in self.parameters().items()}
+        return {name: parameter.detach().clone() for name, parameter in self.parameters().items()}
 
     @torch.no_grad()
     def write(self, parameters: Mapping[str, Tensor]) -> None:
         """Overwrite the coordinates in place; HoldfastError when one is missing or misshapen."""
         self.check(parameters)
-        for name, one in self.parameters().items():
-            one.copy_(parameters[name])
+        for name, parameter in self.parameters().items():
+            parameter.copy_(parameters[name])
         torch.clear_autocast_cache()  # its casts are of the former values
 
     @contextmanager
     def at(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
         """Within the block the model has other coordinates; then its own again."""
-        now = self.copied()
+        before = self.copied()
         self.write(parameters)
         try:
             yield
         finally:
-            self.write(now)
+            self.write(before)
 
     @torch.no_grad()
     def fresh(self, seed: int, task: int) -> None:
@@ -286,7 +287,7 @@ class LoraWorkspace:
 
         It is quantized, of two maps, or another adapter stands on it, too.
         """
-        places: dict[int, str] = {}
+        names: dict[int, str] = {}  # of the maps, by the address of their matrices
         for name, layer in self.layers.items():
             if others := sorted(set(layer.module.lora_A) - {self.adapter}):
                 raise HoldfastError(
@@ -301,7 +302,7 @@ class LoraWorkspace:
                     f"{name} is quantized to {kind}, and this allocation rule merges into "
                     "it; load the model in float32 or bfloat16, or use allocation='shared'"
                 )
-            if (other := places.setdefault(weight.data_ptr(), name)) != name:
+            if (other := names.setdefault(weight.data_ptr(), name)) != name:
                 raise HoldfastError(
                     f"{name} and {other} share one matrix, and this allocation rule would add the "
                     "updates of both to it; use allocation='shared'"
@@ -323,11 +324,11 @@ class LoraWorkspace:
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
         """Raise HoldfastError when a coordinate is missing or misshapen."""
-        for name, one in self.parameters().items():
-            if name not in parameters or parameters[name].shape != one.shape:
+        for name, parameter in self.parameters().items():
+            if name not in parameters or parameters[name].shape != parameter.shape:
                 raise HoldfastError(
-                    f"the state has no {name} of shape {tuple(one.shape)}; it belongs to another "
-                    "model, rank or set of target modules"
+                    f"the state has no {name} of shape {tuple(parameter.shape)}; it belongs to "
+                    "another model, rank or set of target modules"
                 )
 
     def dense(self) -> dict[str, Tensor]:
@@ -361,7 +362,7 @@ class LoraWorkspace:
     @property
     def is_clear(self) -> bool:
         """Whether every B is 0."""
-        return not bool(torch.stack([one.lora_B.any() for one in self.layers.values()]).any())
+        return not bool(torch.stack([layer.lora_B.any() for layer in self.layers.values()]).any())
 
     def given_start_is_used(self) -> None:
         """From now on :meth:`fresh` draws, as after the first task."""

@@ -86,17 +86,18 @@ class LeadingMoment:
     def mixed(self, other: LeadingMoment, decay: float) -> LeadingMoment:
         """The leading eigenpairs of the sum, as many as either has, and the rest of its trace."""
         roots = [
-            one.basis.double() * (share * (one.values - one.rest).double().clamp(min=0)).sqrt()
-            for one, share in ((self, decay), (other, 1 - decay))
+            moment.basis.double()
+            * (weight * (moment.values - moment.rest).double().clamp(min=0)).sqrt()
+            for moment, weight in ((self, decay), (other, 1 - decay))
         ]
         rest = decay * self.rest.double() + (1 - decay) * other.rest.double()
         basis, singular, _ = torch.linalg.svd(torch.cat(roots, dim=1), full_matrices=False)
-        kept = max(len(self.values), len(other.values))
+        count = max(len(self.values), len(other.values))
         values = singular.square()
-        beyond = values[kept:].sum() / max(1, len(basis) - kept)
+        beyond = values[count:].sum() / max(1, len(basis) - count)
         return LeadingMoment(
-            basis[:, :kept].to(self.basis).contiguous(),
-            (values[:kept] + rest).to(self.values),
+            basis[:, :count].to(self.basis).contiguous(),
+            (values[:count] + rest).to(self.values),
             (rest + beyond).to(self.rest),
         )
 
@@ -187,22 +188,23 @@ class _SketchedSum:
 
     def mean(self) -> LeadingMoment:
         """The leading eigenpairs of ``Y (Omega^T Y)^+ Y^T``, where ``Y = M Omega``."""
-        count, kept = max(1, all_reduce_count(self._count)), self._eigenpairs
+        count, eigenpairs = max(1, all_reduce_count(self._count)), self._eigenpairs
         sketch = all_reduce_(self._sketch).double() / count
         trace = all_reduce_(self._trace).double() / count
         width = len(sketch)
         basis, values = sketch[:, :0], trace[None][:0]
-        if kept and bool(sketch.isfinite().all()):
+        if eigenpairs and bool(sketch.isfinite().all()):
             core = self._columns.double().t() @ sketch
-            found, turn = torch.linalg.eigh((core + core.t()) / 2)
+            eigenvalues, turn = torch.linalg.eigh((core + core.t()) / 2)
             # Rounding errors in directions that the vectors do not span.
-            real = found > found[-1] * len(found) * torch.finfo(self._sketch.dtype).eps
-            root = sketch @ (turn * torch.where(real, found, torch.inf).rsqrt())
+            tolerance = eigenvalues[-1] * len(eigenvalues) * torch.finfo(self._sketch.dtype).eps
+            eigenvalues = torch.where(eigenvalues > tolerance, eigenvalues, torch.inf)
+            root = sketch @ (turn * eigenvalues.rsqrt())
             basis, singular, _ = torch.linalg.svd(root, full_matrices=False)
-            basis, values = basis[:, :kept], singular[:kept].square()
-        elif kept:
+            basis, values = basis[:, :eigenpairs], singular[:eigenpairs].square()
+        elif eigenpairs:
             values = sketch.new_full((1,), torch.nan)
             basis = sketch[:, :1]
-        left = (trace - values.sum()).clamp(min=0) / max(1, width - len(values))
-        to = self._columns.dtype
-        return LeadingMoment(basis.to(to).contiguous(), values.to(to), left.to(to))
+        rest = (trace - values.sum()).clamp(min=0) / max(1, width - len(values))
+        dtype = self._columns.dtype
+        return LeadingMoment(basis.to(dtype).contiguous(), values.to(dtype), rest.to(dtype))

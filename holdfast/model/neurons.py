@@ -37,20 +37,20 @@ def gated_mlps(model: Any) -> list[str]:
     """
     width = getattr(model.config.get_text_config(), "intermediate_size", None)
     parents = [name.rpartition(".")[0] for name in maps_of_layers(model)]
-    found = [name for name in dict.fromkeys(parents) if _is_gated(model.get_submodule(name), width)]
-    if len(found) != model.config.get_text_config().num_hidden_layers:
+    mlps = [name for name in dict.fromkeys(parents) if _is_gated(model.get_submodule(name), width)]
+    if len(mlps) != model.config.get_text_config().num_hidden_layers:
         raise HoldfastError(
             f"{type(model).__name__}: its MLPs are not gated ones (gate_proj, up_proj, down_proj) "
             "of one width, to which neurons could be added"
         )
-    return found
+    return mlps
 
 
 @torch.no_grad()
 def _is_gated(module: Any, width: Any) -> bool:
     """Whether a module is a gated MLP of this width; some of these names multiply further."""
     maps: list[Any] = [getattr(module, name, None) for name in _MAPS]
-    if not all(isinstance(one, nn.Linear) for one in maps) or not hasattr(module, "act_fn"):
+    if not all(isinstance(part, nn.Linear) for part in maps) or not hasattr(module, "act_fn"):
         return False
     gate, up, down = maps
     x = torch.ones_like(gate.weight[:1])
@@ -62,19 +62,20 @@ def _is_gated(module: Any, width: Any) -> bool:
 def acting(model: Any, neurons: Neurons) -> Iterator[None]:
     """The neurons act within the block; they may be trained."""
     handles = []
-    for name in mlps_of(neurons):
+    mlps = [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
+    for name in mlps:
         gate, up, down = (neurons[f"{name}.{part}"] for part in PARTS)
         mlp = model.get_submodule(name)
 
         def add(
             module: Any,
-            given: tuple[Any, ...],
+            inputs: tuple[Any, ...],
             out: torch.Tensor,
             gate: torch.Tensor = gate,
             up: torch.Tensor = up,
             down: torch.Tensor = down,
         ) -> torch.Tensor:
-            x = given[0]
+            x = inputs[0]
             fired: torch.Tensor = module.act_fn(F.linear(x, gate)) * F.linear(x, up)
             return out + fired @ down
 
@@ -84,11 +85,6 @@ def acting(model: Any, neurons: Neurons) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def mlps_of(neurons: Neurons) -> list[str]:
-    """The names of the MLPs that have neurons."""
-    return [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
 
 
 def detectors(
@@ -128,8 +124,8 @@ def widen(model: Any, neurons: Neurons) -> None:
     for name in gated_mlps(model):
         mlp = model.get_submodule(name)
         more = width - config.intermediate_size
-        for part, own in zip(PARTS, _MAPS, strict=True):
-            module = getattr(mlp, own)
+        for part, attribute in zip(PARTS, _MAPS, strict=True):
+            module = getattr(mlp, attribute)
             weight = module.weight
             across = weight.t() if part == "down" else weight  # [neurons, d]
             rows = across.new_zeros(more, across.shape[1])

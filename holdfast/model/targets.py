@@ -21,7 +21,7 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
     """
     head, targets = model.get_output_embeddings(), settings.targets
     reads_text = set(_text_part(model).modules())
-    found = {
+    maps = {
         name: module
         for name, module in model.named_modules()
         if module is not head
@@ -29,30 +29,30 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
         and isinstance(module, nn.Linear | Conv1D)
         and (targets == "all-linear" or name.rpartition(".")[2] in targets)
     }
-    if not found:
+    if not maps:
         named = ", ".join(targets) or "by an empty list"
         raise HoldfastError(
             f"lora.targets: no linear map of this backbone is named {named}; name its own, or use "
             "lora.targets=all-linear"
         )
     if settings.layers is not None:
-        layers = {_layer(name) for name in found}
-        if missing := [str(one) for one in settings.layers if one not in layers]:
-            numbers = [one for one in layers if one is not None]
+        layers = {_layer(name) for name in maps}
+        if missing := [str(layer) for layer in settings.layers if layer not in layers]:
+            numbers = [layer for layer in layers if layer is not None]
             has = f"the last is {max(numbers)}" if numbers else "its layers have no numbers"
             raise HoldfastError(
                 f"lora.layers: no map of layer {', '.join(missing)} is adapted in this backbone; "
                 f"{has}"
             )
-        found = {name: one for name, one in found.items() if _layer(name) in settings.layers}
-    widths = {name: min(_shape(one)) for name, one in found.items()}
+        maps = {name: module for name, module in maps.items() if _layer(name) in settings.layers}
+    widths = {name: _width(module) for name, module in maps.items()}
     narrowest = min(widths, key=lambda name: widths[name])
     if settings.rank > widths[narrowest]:
         raise HoldfastError(
             f"lora.rank = {settings.rank} exceeds the rank of {narrowest}, {widths[narrowest]}; "
             "lower it"
         )
-    return found
+    return maps
 
 
 def _text_part(model: Any) -> Any:
@@ -66,7 +66,8 @@ def _layer(name: str) -> int | None:
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
-def _shape(one: Any) -> tuple[int, int]:
-    if isinstance(one, Conv1D):
-        return int(one.weight.shape[0]), int(one.weight.shape[1])
-    return int(one.in_features), int(one.out_features)
+def _width(module: Any) -> int:
+    """The smaller side of a map's matrix."""
+    if isinstance(module, Conv1D):
+        return int(min(module.weight.shape))
+    return int(min(module.in_features, module.out_features))

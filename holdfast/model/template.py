@@ -47,7 +47,7 @@ def template_of(settings: Template.Config, tokenizer: Any) -> Template:
     before, between, blank = turns(tokenizer)
     texts = {token: str(tokenizer.decode([token])) for token in tokenizer.added_tokens_decoder}
     special = {*tokenizer.all_special_ids, *form.stops}
-    special |= {token for token, one in tokenizer.added_tokens_decoder.items() if one.special}
+    special |= {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     special |= {token for token, text in texts.items() if text.strip() and text in before + between}
     marks = {tokenizer.decode([token]) for token in special} - {""}
     end = tokenizer.decode([form.end])

@@ -23,10 +23,11 @@ def write_tensors(
 
     Raises HoldfastError where the file cannot be written.
     """
-    beside = {"note": note, "sha256": {name: _digest(tensors[name]) for name in sorted(tensors)}}
+    digests = {name: _digest(tensors[name]) for name in sorted(tensors)}
+    metadata = {"holdfast": json.dumps({"note": note, "sha256": digests})}
     with atomic_write(path, in_folder=True, parents=parents) as temporary:
         try:
-            save_file(tensors, temporary, metadata={"holdfast": json.dumps(beside)})
+            save_file(tensors, temporary, metadata=metadata)
         except SafetensorError as error:  # a full disk is an error of safetensors' own
             raise OSError(str(error)) from error
         # safetensors makes files that only their owner may read; use the folder's permissions.
@@ -40,16 +41,16 @@ def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.T
     Raises ValueError, in one line, where the file is missing or is not what was written.
     """
     try:
-        with safe_open(regular(path), framework="pt") as opened:
-            names = opened.keys() if only is None else [only]
+        with safe_open(regular(path), framework="pt") as file:
+            names = file.keys() if only is None else [only]
             # A file's tensors lie at any address, where products may round otherwise than before
             # they were written; a copy lies as all others do.
-            tensors = {name: opened.get_tensor(name).clone() for name in names}
-            beside = json.loads((opened.metadata() or {})["holdfast"])
+            tensors = {name: file.get_tensor(name).clone() for name in names}
+            metadata = json.loads((file.metadata() or {})["holdfast"])
         for name, tensor in tensors.items():
-            if _digest(tensor) != beside["sha256"][name]:
+            if _digest(tensor) != metadata["sha256"][name]:
                 raise ValueError(f"{name} has other contents than were written")
-        return tensors, beside["note"]
+        return tensors, metadata["note"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(" ".join(str(error).split())[:100]) from error
 

@@ -44,7 +44,7 @@ def decode_greedily(
     assert all(len(prefix) > 0 for prefix in prefixes), "nothing to continue"
     continuations: list[list[int]] = [[] for _ in prefixes]
 
-    def over(row: int) -> bool:
+    def is_over(row: int) -> bool:
         tokens = continuations[row]
         return (
             len(tokens) >= limits[row]
@@ -54,12 +54,12 @@ def decode_greedily(
 
     if (most := backbone.positions) is not None:
         limits = [min(limit, most - len(row)) for row, limit in zip(prefixes, limits, strict=True)]
-    wanted = [row for row, limit in enumerate(limits) if limit > 0]
-    lengths = [len(prefixes[row]) + limits[row] for row in wanted]
+    growing = [row for row, limit in enumerate(limits) if limit > 0]
+    lengths = [len(prefixes[row]) + limits[row] for row in growing]
     with backbone.answering():
         for batch in batches(lengths, tokens_in_cache):
-            rows = [wanted[index] for index in batch]
-            _decode_batch(backbone, prefixes, rows, continuations, over)
+            rows = [growing[index] for index in batch]
+            _decode_batch(backbone, prefixes, rows, continuations, is_over)
     return continuations
 
 
@@ -68,20 +68,20 @@ def _decode_batch(
     prefixes: Sequence[Sequence[int]],
     rows: list[int],
     continuations: list[list[int]],
-    over: Callable[[int], bool],
+    is_over: Callable[[int], bool],
 ) -> None:
     """Append to the continuations of these rows until each is over."""
     steps = steps_for(backbone)
-    said = steps.begin([prefixes[row] for row in rows])
+    tokens = steps.begin([prefixes[row] for row in rows])
     while True:
-        said = steps(said).argmax(dim=-1)
-        for row, token in zip(rows, said.tolist(), strict=True):
+        tokens = steps(tokens).argmax(dim=-1)
+        for row, token in zip(rows, tokens.tolist(), strict=True):
             continuations[row].append(token)
-        going = [place for place, row in enumerate(rows) if not over(row)]
+        going = [place for place, row in enumerate(rows) if not is_over(row)]
         if not going:
             return
         if len(going) < len(rows):
             rows = [rows[place] for place in going]
-            kept = torch.tensor(going, device=said.device)
-            steps.keep(kept)
-            said = said[kept]
+            order = torch.tensor(going, device=tokens.device)
+            steps.keep(order)
+            tokens = tokens[order]

@@ -56,14 +56,14 @@ def sample_continuations(
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
-    length, most = config.max_new_tokens, backbone.positions
-    if most is not None:
-        length = min(length, most - 1)
+    length = config.max_new_tokens
+    if backbone.positions is not None:
+        length = min(length, backbone.positions - 1)
     noise = torch.rand(len(begins), length, generator=source).to(backbone.device)
     batch = min(config.batch, rows_that_fit(backbone, length))
-    own = rank_indices(len(begins))
-    noise = noise[own.start :: own.step]
-    tokens = torch.as_tensor(begins, device=backbone.device)[own.start :: own.step]
+    indices = rank_indices(len(begins))
+    noise = noise[indices.start :: indices.step]
+    tokens = torch.as_tensor(begins, device=backbone.device)[indices.start :: indices.step]
     drawn: list[list[int]] = []
     with backbone.answering():
         for start in range(0, len(tokens), batch):
@@ -84,24 +84,19 @@ def sample_continuations(
 def rows_that_fit(backbone: Backbone, length: int) -> int:
     """How many rows of ``length`` tokens the cache and the logits leave room for, at least one."""
     if backbone.device.type == "cuda":
-        left, whole = torch.cuda.mem_get_info()
+        free, total = torch.cuda.mem_get_info()
         if torch.are_deterministic_algorithms_enabled():
             # Products of other shapes round otherwise, so the batch must not follow free memory.
-            free = whole // 4
+            budget = total // 4
         else:
             # Half of free memory: a growing cache exists twice for a moment.
             unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-            free = (left + unused) // 2
+            budget = (free + unused) // 2
     else:
-        free = CACHE_BYTES_ON_CPU
+        budget = CACHE_BYTES_ON_CPU
     cached = bytes_per_token(backbone.model) * length
-    return rows_within(free, cached, int(backbone.head.weight.shape[0]))
-
-
-def rows_within(free: int, cached: int, vocabulary: int) -> int:
-    """How many rows fit into ``free`` bytes, at least one; cached: bytes of one row's cache."""
-    logits = 32 * vocabulary  # logits, probabilities, ranks and their sums
-    return max(1, free // (cached + logits))
+    logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks, their sums
+    return max(1, budget // (cached + logits))
 
 
 @torch.no_grad()
@@ -127,13 +122,13 @@ def continue_rows(
     stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
     running = torch.arange(samples, device=backbone.device)
     drawn = begins
-    left = torch.full((samples,), ends_at, device=backbone.device)
+    stops_left = torch.full((samples,), ends_at, device=backbone.device)
     for position in range(length):
         wide = steps(drawn).float() / temperature
         drawn = nucleus_sample(wide, noise[running, position], top_p, top_k)
         tokens[running, position] = drawn
-        left[running] -= torch.isin(drawn, stops).long()
-        going = (left[running] > 0).nonzero().squeeze(1)
+        stops_left[running] -= torch.isin(drawn, stops).long()
+        going = (stops_left[running] > 0).nonzero().squeeze(1)
         if len(going) == 0:
             break
         if len(going) < len(running):

@@ -57,13 +57,13 @@ def steps_for(backbone: Backbone) -> Steps:
 
 def can_cache(backbone: Backbone) -> bool:
     """Whether cached steps equal uncached ones; probed once a model, with a warning if not."""
-    known = _can_cache.get(backbone)
-    if known is None:
-        known = _can_cache[backbone] = _cached_equals_uncached(backbone)
-        if not known:
+    answer = _can_cache.get(backbone)
+    if answer is None:
+        answer = _can_cache[backbone] = _cached_equals_uncached(backbone)
+        if not answer:
             kind = type(backbone.model).__name__
             logger.warning("%s generates without a cache, slowly: with one it errs", kind)
-    return known
+    return answer
 
 
 @torch.no_grad()
@@ -106,9 +106,9 @@ def bytes_per_token(model: Any) -> int:
     """What one token of one row takes in the cache; an upper bound where windows slide."""
     config = model.config.get_text_config()  # beside which some models have one of images
     heads = config.num_attention_heads
-    kept = getattr(config, "num_key_value_heads", None) or heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(2 * config.num_hidden_layers * kept * width * model.dtype.itemsize)
+    return int(2 * config.num_hidden_layers * key_heads * width * model.dtype.itemsize)
 
 
 class CachedSteps:
@@ -149,9 +149,11 @@ class CachedSteps:
         places: dict[str, Tensor] = {}
         if self.padding is not None:
             slots = torch.arange(self.length + ids.shape[1], device=ids.device)
-            own = slots - self.padding[:, None]
-            positions = own[:, self.length :].clamp(min=0)
-            places = {"attention_mask": own >= 0, "position_ids": positions}
+            positions = slots - self.padding[:, None]  # negative where a row is padded
+            places = {
+                "attention_mask": positions >= 0,
+                "position_ids": positions[:, self.length :].clamp(min=0),
+            }
         outputs = self._backbone.model.base_model(
             input_ids=ids, past_key_values=self._cache, use_cache=True, **places
         )
@@ -169,12 +171,12 @@ class UncachedSteps:
 
     def __call__(self, ids: Tensor) -> Tensor:
         before = self._rows or [[] for _ in ids]
-        self._rows = [[*row, one] for row, one in zip(before, ids.tolist(), strict=True)]
+        self._rows = [[*row, token] for row, token in zip(before, ids.tolist(), strict=True)]
         # Attention is causal: padding on the right does not change a row's last token.
-        padded, own = pad_right(self._rows, self._backbone.pad_token, ids.device)
+        padded, mask = pad_right(self._rows, self._backbone.pad_token, ids.device)
         states = self._backbone.hidden(padded)
         rows = torch.arange(len(ids), device=ids.device)
-        return self._backbone.logits(states[rows, own.sum(dim=1) - 1])
+        return self._backbone.logits(states[rows, mask.sum(dim=1) - 1])
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         self._rows = [list(prompt[:-1]) for prompt in prompts]
@@ -190,6 +192,9 @@ def _left_padded(
     """Left-padded ids, [rows, longest]; the padding of each row, [rows], None for no padding."""
     longest = max(map(len, prompts))
     before = [longest - len(prompt) for prompt in prompts]
-    rows = [[backbone.pad_token] * n + list(one) for n, one in zip(before, prompts, strict=True)]
+    rows = [
+        [backbone.pad_token] * count + list(prompt)
+        for count, prompt in zip(before, prompts, strict=True)
+    ]
     padding = torch.tensor(before, device=backbone.device) if any(before) else None
     return torch.tensor(rows, device=backbone.device), padding
