@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -161,16 +162,12 @@ def mean_inputs(
 
         return hook
 
-    handles = [
-        layer.module.register_forward_pre_hook(watch(name)) for name, layer in layers.items()
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.enter_context(layer.module.register_forward_pre_hook(watch(name)))
         for start in range(0, len(sequences), size):
             ids, mask = pad_right(sequences[start : start + size], pad, model.device)
             model.hidden(ids, mask.long())
-    finally:
-        for handle in handles:
-            handle.remove()
     if missed := [name for name, of_batches in means.items() if not of_batches]:
         raise HoldfastError(f"{missed[0]} was not passed, so it has no mean input; adapt others")
     return {name: torch.stack(of_batches).mean(0) for name, of_batches in means.items()}

@@ -64,8 +64,5 @@ def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterat
         column_index = torch.tensor(columns, device=hidden.device)
         return hidden[row_index, column_index][None]
 
-    handle = head.register_forward_pre_hook(gather)
-    try:
+    with head.register_forward_pre_hook(gather):
         yield
-    finally:
-        handle.remove()

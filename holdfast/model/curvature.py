@@ -11,7 +11,7 @@ Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,9 +290,7 @@ def _watched(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, tuple[Tenso
 
         return hook
 
-    handles = [module.register_forward_hook(watch(name)) for name, module in modules.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in modules.items():
+            hooks.enter_context(module.register_forward_hook(watch(name)))
         yield passed
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -11,7 +11,7 @@ make a wider MLP of the same kind, so a model with them is a plain model again (
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -61,30 +61,23 @@ def _is_gated(module: Any, width: Any) -> bool:
 @contextlib.contextmanager
 def acting(model: Any, neurons: Neurons) -> Iterator[None]:
     """The neurons act within the block; they may be trained."""
-    handles = []
     mlps = [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
-    for name in mlps:
-        gate, up, down = (neurons[f"{name}.{part}"] for part in PARTS)
-        mlp = model.get_submodule(name)
-
-        def add(
-            module: Any,
-            inputs: tuple[Any, ...],
-            out: torch.Tensor,
-            gate: torch.Tensor = gate,
-            up: torch.Tensor = up,
-            down: torch.Tensor = down,
-        ) -> torch.Tensor:
-            x = inputs[0]
-            fired: torch.Tensor = module.act_fn(F.linear(x, gate)) * F.linear(x, up)
-            return out + fired @ down
-
-        handles.append(mlp.register_forward_hook(add))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name in mlps:
+            add = _adding(*(neurons[f"{name}.{part}"] for part in PARTS))
+            hooks.enter_context(model.get_submodule(name).register_forward_hook(add))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
+
+
+def _adding(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> Callable[..., Any]:
+    """A forward hook that adds to an MLP's output what the neurons give."""
+
+    def add(module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+        x = inputs[0]
+        fired: torch.Tensor = module.act_fn(F.linear(x, gate)) * F.linear(x, up)
+        return output + fired @ down
+
+    return add
 
 
 def detectors(
