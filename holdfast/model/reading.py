@@ -164,7 +164,7 @@ class PromptReader:
 
         with contextlib.ExitStack() as stack:
             for module in modules:
-                stack.callback(module.register_forward_pre_hook(keep).remove)
+                stack.enter_context(module.register_forward_pre_hook(keep))
             stack.enter_context(shallow(self.model, layer + 1))
             for places in _batches_by_length(list(map(len, texts)), batch):
                 stream = self._hidden([texts[place] for place in places], alone=alone)[layer]
@@ -205,16 +205,12 @@ class PromptReader:
         self,
         readings: Sequence[Reading],
         limit: int,
-        choose: Callable[[torch.Tensor, int], torch.Tensor] = lambda logits, _: logits.argmax(-1),
         batch: int = 32,
     ) -> list[list[int]]:
-        """Decode from prompts until a stop token or ``limit`` tokens; the stop is left out.
-
-        choose: the next tokens [batch] from logits [batch, vocabulary] and the step's number.
-        """
+        """Decode greedily until a stop token or ``limit`` tokens; the stop is left out."""
         decoded: list[list[int]] = [[] for _ in readings]
         for places in _batches_by_length([reading.length for reading in readings], batch):
-            for tokens in self.steps([readings[place] for place in places], limit, choose):
+            for tokens in self.steps([readings[place] for place in places], limit):
                 for place, token in zip(places, tokens, strict=True):
                     if token is not None:
                         decoded[place].append(token)
@@ -231,8 +227,9 @@ class PromptReader:
         """Decode as :meth:`decode` does, side by side, and yield each step's tokens.
 
         They are None for an answer that has ended. The adapter that acts may change between steps;
-        the keys and values so far stay as they are. begin: instead of the invocation, as many
-        tokens for every row.
+        the keys and values so far stay as they are. choose: the next tokens [batch] from logits
+        [batch, vocabulary] and the step's number. begin: instead of the invocation, as many tokens
+        for every row.
         """
         first = [self.form.invocation] * len(readings) if begin is None else begin
         ids = torch.tensor([list(row) for row in first], device=self._device)
