@@ -121,8 +121,8 @@ class Network:
         """Keep the credentials of a place for other URLs of its host, as pip does."""
         parts = urlsplit(place)
         if parts.hostname and parts.username:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._credentials[parts.hostname] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            password = unquote(parts.password or "")
+            self._credentials[parts.hostname] = _basic(unquote(parts.username), password)
 
     def _authorization(self, url: str) -> str | None:
         self._remember(url)
@@ -135,8 +135,11 @@ class Network:
             return None
         if entry is None:
             return None
-        pair = f"{entry[0]}:{entry[2] or ''}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return _basic(entry[0], entry[2] or "")
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def download(network: Network, url: str, to: Path, size: int, sha256: str, report: Report) -> None:
@@ -178,7 +181,8 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
     headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"} if start else {}
     try:
         with network.open(url, headers) as reply:
-            resumed = getattr(reply, "status", None) == 206 and _starts_at(reply, start)
+            content_range = str(reply.headers.get("Content-Range", ""))
+            resumed = reply.status == 206 and content_range.startswith(f"bytes {start}-")
             with own_file(part).open("ab" if resumed else "wb") as file:
                 done = start if resumed else 0
                 report(done, size, "downloading")
@@ -212,10 +216,6 @@ def _read(reply: Any) -> bytes:
         return bytes(reply.read(_BLOCK))
     except (OSError, http.client.HTTPException) as error:
         raise _ReadError(_reason(error)) from error
-
-
-def _starts_at(reply: Any, start: int) -> bool:
-    return str(reply.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
 def _size(path: Path) -> int:

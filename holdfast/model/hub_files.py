@@ -102,12 +102,12 @@ def bar(total: int, report: Report) -> type[Any]:
     counts: dict[int, int] = {}
 
     class Bar(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **words: Any) -> None:
-            self._bytes = words.get("unit") == "B"
-            super().__init__(*args, **{**words, "disable": True})
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._counts_bytes = kwargs.get("unit") == "B"
+            super().__init__(*args, **{**kwargs, "disable": True})
 
         def update(self, n: float | None = 1) -> bool | None:
-            if self._bytes:
+            if self._counts_bytes:
                 counts[id(self)] = counts.get(id(self), 0) + int(n or 0)
                 report(min(max(counts.values()), total), total, "downloading")
             return None

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -39,7 +39,7 @@ class IndexSettings:
     proxy: str | None = None
     cert: str | None = None
     client_cert: str | None = None
-    trusted: frozenset[str] = field(default_factory=frozenset)
+    trusted: frozenset[str] = frozenset()
     timeout: float = 15.0
 
 
