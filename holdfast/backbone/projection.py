@@ -125,10 +125,10 @@ class Projection:
 
     def mean_of(self, values: Tensor, chosen: Tensor | None = None) -> Tensor:
         """The mean of values [n] of the tokens, constants, or of the ``chosen``, [n] bool."""
-        if self._shard is None:
-            return values.mean() if chosen is None else values[chosen].mean()
         if chosen is not None:
             values = values[chosen]
+        if self._shard is None:
+            return values.mean()
         both = torch.stack([values.sum(), values.new_tensor(len(values))])
         both = all_reduce_(both if self._shard.counted else torch.zeros_like(both))
         return both[0] / both[1]

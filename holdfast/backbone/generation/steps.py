@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -190,11 +191,11 @@ def _left_padded(
     backbone: Backbone, prompts: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor | None]:
     """Left-padded ids, [rows, longest]; the padding of each row, [rows], None for no padding."""
-    longest = max(map(len, prompts))
-    before = [longest - len(prompt) for prompt in prompts]
-    rows = [
-        [backbone.pad_token] * count + list(prompt)
-        for count, prompt in zip(before, prompts, strict=True)
-    ]
-    padding = torch.tensor(before, device=backbone.device) if any(before) else None
-    return torch.tensor(rows, device=backbone.device), padding
+    ids = pad_sequence(
+        [torch.tensor(prompt) for prompt in prompts],
+        batch_first=True,
+        padding_value=backbone.pad_token,
+        padding_side="left",
+    )
+    padding = ids.shape[1] - torch.tensor([len(prompt) for prompt in prompts])
+    return ids.to(backbone.device), padding.to(backbone.device) if padding.any() else None
