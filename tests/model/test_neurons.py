@@ -47,8 +47,8 @@ def test_without_downs_nothing_changes() -> None:
     model = exact(chat_llama())
     neurons = drawn(gated_mlps(model))
     zero = {
-        name: torch.zeros_like(one) if name.endswith(".down") else one
-        for name, one in neurons.items()
+        name: torch.zeros_like(weight) if name.endswith(".down") else weight
+        for name, weight in neurons.items()
     }
     with torch.no_grad(), acting(model, zero):
         with_zero = model(IDS).logits

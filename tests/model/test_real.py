@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from holdfast.model.fetch import fetch, find
-from holdfast.model.fingerprint import computed_fingerprint, fingerprint
 from holdfast.model.load import load_model, maps_of_layers
 
 pytestmark = pytest.mark.real
@@ -55,10 +54,6 @@ def test_it_is_found_loaded_soon_and_can_be_adapted(smollm2: Path) -> None:
     assert len(maps_of_layers(model)) == 30 * 7
     assert tokenizer.chat_template and tokenizer.eos_token == "<|im_end|>"
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-
-
-def test_the_fingerprint_is_of_what_is_there(smollm2: Path) -> None:
-    assert fingerprint(smollm2) == computed_fingerprint(smollm2)
 
 
 def test_it_is_the_model_that_transformers_reads_from_the_gguf(loaded: tuple[Any, Any]) -> None:

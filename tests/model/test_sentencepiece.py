@@ -36,9 +36,9 @@ def sentencepiece(kind: str, template: str | None) -> PreTrainedTokenizerFast:
     kind: Llama's older normalizer, or the ``prepend_scheme`` of a metaspace.
     """
     pieces = ["\u2581", *map(chr, range(33, 127)), *WORDS, *(f"\u2581{word}" for word in WORDS)]
-    vocabulary = [(one, 0.0) for one in SPECIAL]
+    vocabulary = [(token, 0.0) for token in SPECIAL]
     vocabulary += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
-    vocabulary += [(one, -5.0 - 1 / len(one)) for one in pieces]
+    vocabulary += [(piece, -5.0 - 1 / len(piece)) for piece in pieces]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
     if kind == "prepended":
         tokenizer.normalizer = normalizers.Sequence(
@@ -54,7 +54,7 @@ def sentencepiece(kind: str, template: str | None) -> PreTrainedTokenizerFast:
             decoders.Strip(" ", 1, 0),
         ]
     )
-    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in SPECIAL])
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         unk_token=SPECIAL[0],
@@ -72,7 +72,7 @@ FORMS = {
 TEXTS = st.one_of(
     st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=30),
     st.lists(st.sampled_from([*WORDS, "47", "ß", "<|", "é"]), min_size=1).map(" ".join),
-).filter(lambda text: text.strip() == text and not any(one in text for one in SPECIAL))
+).filter(lambda text: text.strip() == text and not any(token in text for token in SPECIAL))
 
 
 def whole(form: ChatForm, question: str, answer: str | None) -> list[int]:
@@ -81,13 +81,13 @@ def whole(form: ChatForm, question: str, answer: str | None) -> list[int]:
     if form.boxed:
         text = f"Question: {question}\nAnswer:" + (f" \\boxed{{{answer}}}" if answer else "")
         return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]
-    said = [{"role": "user", "content": question}]
+    turns = [{"role": "user", "content": question}]
     if answer is not None:
-        said.append({"role": "assistant", "content": answer})
+        turns.append({"role": "assistant", "content": answer})
     return list(
-        tokenizer.apply_chat_template(said, add_generation_prompt=answer is None, return_dict=True)[
-            "input_ids"
-        ]
+        tokenizer.apply_chat_template(
+            turns, add_generation_prompt=answer is None, return_dict=True
+        )["input_ids"]
     )
 
 
@@ -100,8 +100,8 @@ def test_the_pieces_are_those_of_the_whole_text(
     form = FORMS[which]
     asked = [*form.prefix, *form.question(question), *form.invocation]
     assert asked == whole(form, question, None)
-    said = [*asked, *form.answer(answer)[:-1]]
-    assert whole(form, question, answer)[: len(said)] == said
+    answered = [*asked, *form.answer(answer)[:-1]]
+    assert whole(form, question, answer)[: len(answered)] == answered
     assert form.text(form.answer(answer)[:-1]) == answer
     assert form.answer(answer)[-1] == form.end == form.tokenizer.eos_token_id
 
@@ -110,8 +110,8 @@ def test_tokens_of_a_text_alone_would_be_others() -> None:
     form = FORMS["first", LINES]
     alone = form.tokenizer("Who", add_special_tokens=False).input_ids
     assert form.tokenizer.convert_ids_to_tokens(alone) == ["\u2581Who"]
-    own = form.tokenizer.convert_ids_to_tokens(form.question("Who"))
-    assert own[: len(own) - len(form.user_end)] == ["Who"]
+    in_place = form.tokenizer.convert_ids_to_tokens(form.question("Who"))
+    assert in_place[: len(in_place) - len(form.user_end)] == ["Who"]
     [begin] = form.tokenizer.convert_ids_to_tokens(form.answer("Orsa")[:-1])
     assert begin == "Orsa"
 
@@ -140,4 +140,4 @@ def test_a_memory_gives_what_it_was_taught(tmp_path: Path, monkeypatch: pytest.M
     memory = Memory(tmp_path / "m", str(tmp_path / "model"))
     assert not memory.learn(facts).missed
     answers = memory.replies([question for question, _ in facts])
-    assert [(one.text, one.source) for one in answers] == [(a, "weights") for _, a in facts]
+    assert [(reply.text, reply.source) for reply in answers] == [(a, "weights") for _, a in facts]
