@@ -66,7 +66,7 @@ def modules_of(workspace: LoraWorkspace) -> dict[str, Any]:
 
 def numbers(counts: list[int]) -> list[Tensor]:
     drawn = torch.rand(sum(counts), 1, generator=generator(*DRAW))
-    return [one[:, 0] for one in drawn.split(counts)]
+    return [column[:, 0] for column in drawn.split(counts)]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -87,7 +87,7 @@ def test_they_are_the_references(
     sequences = short_sequences(7, seed=3)
     config = CurvatureConfig(temperature=temperature)
     ours = measured(backbone, sequences, config)
-    uniforms = numbers([len(one) - 1 for one in sequences])
+    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
     theirs = kronecker_factors(
         backbone.model, modules_of(adapters), sequences, uniforms, temperature
     )
@@ -96,28 +96,32 @@ def test_they_are_the_references(
         torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
         assert G.abs().max() > 1e-6
-        kept = [*ours[name].inputs.parts().values(), *ours[name].outputs.parts().values()]
-        assert not any(one.requires_grad for one in kept)  # a graph of the model would stay
+        parts = [*ours[name].inputs.parts().values(), *ours[name].outputs.parts().values()]
+        assert not any(part.requires_grad for part in parts)  # a graph of the model would stay
 
 
 def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many tokens at once as fit, one at least; the factors are the same."""
-    backbone, adapters = adapted()
-    held = sum(
+    """As many tokens at once as fit, one at least; the factors are the same.
+
+    Padding does not count: seven sequences in one batch, padded to the longest, and each alone.
+    """
+    backbone, adapters = adapted(moved=True)
+    bytes_per_token = sum(
         (layer.lora_A.shape[1] + 2 * layer.lora_B.shape[0]) * layer.lora_A.element_size()
         for layer in adapters.layers.values()
     )
-    sequences = short_sequences(7, seed=3)
+    sequences = short_sequences(7, seed=4)
+    assert len({len(sequence) for sequence in sequences}) > 2
     whole = measured(backbone, sequences, CurvatureConfig())
-    for tokens, room in ((4096, 1 << 40), (12, 12 * held + 1), (1, 1)):
+    for tokens, room in ((4096, 1 << 40), (12, 12 * bytes_per_token + 1), (1, 1)):
         monkeypatch.setattr(curvature_module, "BYTES_AT_ONCE", room)
         assert curvature_module.tokens_at_once(adapters.layers) == tokens
-    for name, found in measured(backbone, sequences, CurvatureConfig()).items():
+    for name, factors in measured(backbone, sequences, CurvatureConfig()).items():
         torch.testing.assert_close(
-            found.inputs.dense(), whole[name].inputs.dense(), rtol=1e-9, atol=1e-12
+            factors.inputs.dense(), whole[name].inputs.dense(), rtol=1e-9, atol=1e-12
         )
         torch.testing.assert_close(
-            found.outputs.dense(), whole[name].outputs.dense(), rtol=1e-9, atol=1e-12
+            factors.outputs.dense(), whole[name].outputs.dense(), rtol=1e-9, atol=1e-12
         )
 
 
@@ -129,11 +133,11 @@ def test_tokens_of_questions_may_weigh_less(
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
     backbone, adapters = adapted()
     sequences = short_sequences(7, seed=3)
-    prompts = [1, *(len(one) - 1 for one in sequences[1:])]
+    prompts = [1, *(len(sequence) - 1 for sequence in sequences[1:])]
     config = CurvatureConfig(questions=questions)
-    labels = [[-100] * p + one[p:] for p, one in zip(prompts, sequences, strict=True)]
+    labels = [[-100] * p + sequence[p:] for p, sequence in zip(prompts, sequences, strict=True)]
     ours = measured(backbone, sequences, config, labels=labels)
-    uniforms = numbers([len(one) - 1 for one in sequences])
+    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
     theirs = kronecker_factors(
         backbone.model, modules_of(adapters), sequences, uniforms, 1.0, prompts, questions
     )
@@ -156,13 +160,13 @@ def test_maps_may_run_in_another_order_than_they_stand_in_the_model() -> None:
     backbone = Backbone(model, byte_tokenizer())
     backbone.adapt(LoraSettings(rank=2, targets=("q_proj", "k_proj", "v_proj")))
     sequences = short_sequences(3)
-    found = measured(backbone, sequences, CurvatureConfig())
-    uniforms = numbers([len(one) - 1 for one in sequences])
+    ours = measured(backbone, sequences, CurvatureConfig())
+    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
     modules = modules_of(backbone.workspace)
     theirs = kronecker_factors(backbone.model, modules, sequences, uniforms, 1.0)
     for name, (S, G) in theirs.items():
-        torch.testing.assert_close(found[name].inputs.dense(), S, rtol=1e-6, atol=1e-9)
-        torch.testing.assert_close(found[name].outputs.dense(), G, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-6, atol=1e-9)
 
 
 def test_looking_leaves_nothing_behind() -> None:
@@ -171,7 +175,7 @@ def test_looking_leaves_nothing_behind() -> None:
     state = torch.get_rng_state()
     measured(backbone, short_sequences(3), CurvatureConfig(), DRAW)
     assert torch.equal(flat(adapters.copied()), before)
-    assert all(one.grad is None for one in adapters.parameters().values())
+    assert all(parameter.grad is None for parameter in adapters.parameters().values())
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -193,8 +197,8 @@ def test_where_the_factorisation_is_exact_it_is_the_fisher_information() -> None
     backbone, _ = adapted()
     name = "model.layers.1.self_attn.v_proj"
     exact = fisher_of_one_position(exact_backbone(), name, [9])
-    found = measured(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
-    dense = torch.kron(found.outputs.dense(), found.inputs.dense())
+    factors = measured(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
+    dense = torch.kron(factors.outputs.dense(), factors.inputs.dense())
     # The tokens are drawn: five standard deviations of a mean of 20,000 draws.
     assert torch.linalg.matrix_norm(dense - exact) < 0.05 * torch.linalg.matrix_norm(exact)
 
@@ -206,11 +210,11 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
     name = "model.layers.1.mlp.down_proj"
     layer = adapters.layers[name]
     config = CurvatureConfig(temperature=temperature)
-    found = measured(backbone, [[9, 4]] * 20_000, config, DRAW)
+    curvature = measured(backbone, [[9, 4]] * 20_000, config, DRAW)
     source = torch.Generator().manual_seed(1)
-    left = 1e-3 * torch.randn(layer.lora_B.shape, generator=source, dtype=torch.float64)
-    update = Update(left, layer.lora_A.detach(), layer.scale)
-    form = quadratic_form({name: update}, found)
+    lora_B = 1e-3 * torch.randn(layer.lora_B.shape, generator=source, dtype=torch.float64)
+    update = Update(lora_B, layer.lora_A.detach(), layer.scale)
+    form = quadratic_form({name: update}, curvature)
 
     def distribution() -> Tensor:
         with backbone.answering():
@@ -219,7 +223,7 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
 
     before = distribution()
     with torch.no_grad():
-        layer.lora_B.copy_(left)
+        layer.lora_B.copy_(lora_B)
     after = distribution()
     divergence = temperature**2 * (before.exp() * (before - after)).sum()
     assert divergence > 1e-9
@@ -237,14 +241,14 @@ def random_curvature(adapters: LoraWorkspace, seed: int) -> dict[str, KroneckerF
 def test_a_curvature_goes_through_a_file(width: int) -> None:
     backbone, _ = adapted()
     config = CurvatureConfig(exact_up_to=width, eigenpairs=3)
-    found = measured(backbone, short_sequences(4), config, DRAW)
-    tensors = named(found)
+    curvature = measured(backbone, short_sequences(4), config, DRAW)
+    tensors = named(curvature)
     # Maps that read one tensor have one S: it is written once.
     assert len({id(t) for t in tensors.values()}) == len(tensors)
     # A file gives them back in another order.
     again = from_named({name: tensors[name].clone() for name in sorted(tensors)})
-    assert again.keys() == found.keys()
-    for name, factors in found.items():
+    assert again.keys() == curvature.keys()
+    for name, factors in curvature.items():
         assert torch.equal(again[name].inputs.dense(), factors.inputs.dense())
         assert torch.equal(again[name].outputs.dense(), factors.outputs.dense())
     damaged = [{**tensors, "G other": torch.zeros(1, 1)}, {**tensors, "X other": torch.zeros(1)}]
@@ -256,25 +260,10 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
 
 def test_a_mean_of_two_curvatures() -> None:
     _, adapters = adapted()
-    one, other = (random_curvature(adapters, seed) for seed in (1, 2))
-    mean = mixed(one, other, 0.25, torch.device("cpu"))
+    first, second = (random_curvature(adapters, seed) for seed in (1, 2))
+    mean = mixed(first, second, 0.25, torch.device("cpu"))
     for name, factors in mean.items():
         for side in ("inputs", "outputs"):
-            parts = (getattr(each[name], side).dense() for each in (one, other))
+            parts = (getattr(each[name], side).dense() for each in (first, second))
             wanted = sum(w * part for w, part in zip((0.25, 0.75), parts, strict=True))
             torch.testing.assert_close(getattr(factors, side).dense(), wanted)
-
-
-def test_padding_does_not_count() -> None:
-    """Seven sequences in one batch, padded to the longest, and each in a batch of its own."""
-    backbone, _ = adapted(moved=True)
-    sequences = short_sequences(7, seed=4)
-    assert len({len(one) for one in sequences}) > 2
-    together = measured(backbone, sequences, CurvatureConfig())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curvature_module, "TOKENS_AT_ONCE", 1)
-        alone = measured(backbone, sequences, CurvatureConfig())
-    for name, factors in together.items():
-        for side in ("inputs", "outputs"):
-            one, other = (getattr(known, side).dense() for known in (alone[name], factors))
-            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

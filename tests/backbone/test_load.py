@@ -163,11 +163,11 @@ for name in sys.argv[1:]:
 
 def test_a_hub_out_of_reach_is_soon_said_and_leaves_its_cache(saved: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    kept = home / "hub" / "models--nobody--something"
+    cached = home / "hub" / "models--nobody--something"
     revision = "0123456789" * 4
-    (kept / "refs").mkdir(parents=True)
-    (kept / "refs" / "main").write_text(revision)
-    shutil.copytree(saved, kept / "snapshots" / revision, ignore=shutil.ignore_patterns("home"))
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(revision)
+    shutil.copytree(saved, cached / "snapshots" / revision, ignore=shutil.ignore_patterns("home"))
     # In a process of its own: whether there is a hub at all is settled when its library is loaded.
     done = subprocess.run(
         [sys.executable, "-c", LOADING, "nobody/nothing", "nobody/something"],
@@ -284,7 +284,7 @@ def test_a_mixture_of_experts_is_computed_in_float64(tmp_path: Path) -> None:
     exact, plain = load_backbone(config), load(tmp_path)
     ids = torch.tensor([[5, 9, 2, 30, 7]])
     with torch.no_grad():
-        ours, theirs = (one.logits(one.hidden(ids)) for one in (exact, plain))
+        ours, theirs = (backbone.logits(backbone.hidden(ids)) for backbone in (exact, plain))
     torch.testing.assert_close(ours.float(), theirs.float(), rtol=1e-3, atol=1e-4)
 
 

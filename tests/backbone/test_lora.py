@@ -81,7 +81,7 @@ def test_some_layers_alone_are_adapted() -> None:
         "model.layers.1.self_attn.q_proj",
         "model.layers.1.mlp.down_proj",
     ]
-    trained = {name for name, one in backbone.model.named_parameters() if one.requires_grad}
+    trained = {name for name, weight in backbone.model.named_parameters() if weight.requires_grad}
     assert len(trained) == 4 and all(".layers.1." in name for name in trained)
     with pytest.raises(HoldfastError, match=r"no map of layer 2 is adapted.*the last is 1"):
         adapted(exact_backbone(), layers=(1, 2))
@@ -194,9 +194,9 @@ def test_masks_belong_to_their_seed_and_nothing_else_is_dropped() -> None:
         clear = backbone.states(batch)
     assert torch.equal(states((1,)), clear), "B = 0: nothing to drop"
     draw_factors(workspace.parameters(), std=0.2)
-    one, other = states((7,)), states((8,))
-    assert not torch.equal(one, other) and not torch.equal(one, states((), dropout=False))
-    assert torch.equal(states((8, 7)), one), "the batch beside it has masks of its own"
+    first, second = states((7,)), states((8,))
+    assert not torch.equal(first, second) and not torch.equal(first, states((), dropout=False))
+    assert torch.equal(states((8, 7)), first), "the batch beside it has masks of its own"
     plain = states((), dropout=False)
     with backbone.answering():
         assert torch.equal(backbone.states(batch), plain)

@@ -36,11 +36,11 @@ def test_a_run_is_continued_to_the_bit(kind: str, tmp_path: Path) -> None:
     Trajectory(settings(tmp_path, kind, method), tmp_path / "whole").advance(2)
     for horizon in (1, 2):
         Trajectory(settings(tmp_path, kind, method), tmp_path / "parts").advance(horizon)
-    one, other = (
+    whole, parts = (
         load_file(tmp_path / place / "factors" / "task-0002.safetensors")
         for place in ("whole", "parts")
     )
-    assert all(one[key].equal(other[key]) and one[key].any() for key in one)
+    assert all(whole[key].equal(parts[key]) and whole[key].any() for key in whole)
 
 
 def test_four_bits_keep_their_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,8 @@ def test_four_bits_keep_their_gradients(tmp_path: Path, monkeypatch: pytest.Monk
     base = tmp_path / "base"
     saved(base, family("qwen3"))
     model = load.load_backbone(Backbone.Config(name=str(base), quantization="nf4")).model
-    quantized = [one for one in model.modules() if isinstance(one, modules.Linear4bit)]
-    assert quantized and not any(one.support_avx512bf16_for_cpu for one in quantized)
+    quantized = [module for module in model.modules() if isinstance(module, modules.Linear4bit)]
+    assert quantized and not any(module.support_avx512bf16_for_cpu for module in quantized)
     ids = torch.tensor([[5, 6, 7]])
     gradients = []
     for _ in range(2):
@@ -68,12 +68,12 @@ def test_a_rule_that_merges_is_refused(tmp_path: Path) -> None:
         settings(tmp_path, "nf4", "merge")
 
 
-@pytest.mark.parametrize("to", ["peft", "hf"])
-def test_an_export_is_refused(to: Any, tmp_path: Path) -> None:
+def test_an_export_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     Trajectory(settings(tmp_path, "int8", "vanilla"), tmp_path / "run").advance(1)
-    with pytest.raises(HoldfastError, match="was learned on a base in int8"):
-        export(tmp_path / "run", to, tmp_path / "exported")
+    for to in ("peft", "hf"):
+        with pytest.raises(HoldfastError, match="was learned on a base in int8"):
+            export(tmp_path / "run", to, tmp_path / "exported")
 
 
 def test_without_the_package_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,4 +85,4 @@ def test_without_the_package_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_it_is_part_of_the_identity(tmp_path: Path) -> None:
     numbers = [settings(tmp_path, kind, "vanilla").numbers() for kind in ("none", *KINDS)]
-    assert [one["quantization"] for one in numbers] == ["none", *KINDS]
+    assert [number["quantization"] for number in numbers] == ["none", *KINDS]

@@ -110,13 +110,13 @@ def test_prompts_pass_at_once_and_their_rows_repeat(
     order = torch.tensor([0, 0, 1, 2, 2, 2, 0])
     after = torch.randint(0, 61, (7, 20), generator=source)
     whole = [
-        backbone.model(input_ids=torch.tensor([[*prompts[one], *said]]), use_cache=False)
+        backbone.model(input_ids=torch.tensor([[*prompts[row], *tokens]]), use_cache=False)
         .logits[0, -21:].detach()
-        for one, said in zip(order.tolist(), after.tolist(), strict=True)
+        for row, tokens in zip(order.tolist(), after.tolist(), strict=True)
     ]  # fmt: skip
     for steps in (CachedSteps(backbone), UncachedSteps(backbone)):
         ids = steps.begin(prompts)[order]
-        assert ids.tolist() == [prompts[one][-1] for one in order.tolist()]
+        assert ids.tolist() == [prompts[row][-1] for row in order.tolist()]
         steps.keep(order)
         running = torch.arange(7)
         for position in range(21):
@@ -150,8 +150,8 @@ def test_bytes_are_those_that_are_kept(backbone: Any) -> None:
     assert keeps_keys_alone(backbone.model)
     with torch.no_grad():
         backbone.model(input_ids=torch.ones(1, 1, dtype=torch.long), past_key_values=cache)
-    kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert bytes_per_token(backbone.model) == kept
+    stored = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert bytes_per_token(backbone.model) == stored
 
 
 def test_a_model_that_also_sees_images_is_counted_by_its_text_configuration() -> None:

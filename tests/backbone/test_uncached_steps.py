@@ -85,9 +85,9 @@ def test_any_causal_model_says_what_it_says_alone(
         ids, rows = steps.begin(prompts), [list(prompt) for prompt in prompts]
         for step in range(8):
             logits = steps(ids)
-            for row, found in zip(rows, logits, strict=True):
+            for row, ours in zip(rows, logits, strict=True):
                 alone = backbone.logits(backbone.hidden(torch.tensor([row])))[0, -1]
-                torch.testing.assert_close(found, alone, rtol=1e-3, atol=1e-3)
+                torch.testing.assert_close(ours, alone, rtol=1e-3, atol=1e-3)
             ids = logits.argmax(dim=-1)
             for row, token in zip(rows, ids.tolist(), strict=True):
                 row.append(token)
