@@ -77,7 +77,6 @@ def test_a_dry_run_downloads_nothing(entry, server) -> None:
     "config",
     [
         small("method=si_sd_replay_olora"),
-        small("method=kfac_merge"),
         small("optim.max_steps=3", "general.texts=4", name="smollm2_lasting"),
     ],
     ids=lambda config: str(config.method),
