@@ -83,15 +83,15 @@ def consolidate(
         file = f"{len(tasks):05d}-{digest}.safetensors"
         if isinstance(settings, NeuronSettings):
             state, given = learn_neurons(engine, facts, settings, seed, progress, report)
-            file, kept = f"neurons-{file}", 0
+            file, lessons_kept = f"neurons-{file}", 0
             write_lesson(memory.directory, file, state, [])
-            missed = tuple(one.key for one, right in zip(facts, given, strict=True) if not right)
+            missed = tuple(fact.key for fact, right in zip(facts, given, strict=True) if not right)
             neurons = LearnedNeurons(file, len(tasks), len(facts), missed)
             change = replace(record, neurons=neurons)
         else:
             state, given = learn_adapter(engine, facts, settings, seed, progress, report)
             by_key = {fact.key: right for fact, right in zip(facts, given, strict=True)}
-            change, kept = _one_for_all(
+            change, lessons_kept = _one_for_all(
                 engine, memory.directory, record, tasks, state, by_key, f"all-{file}"
             )
         with lock_directory(memory.directory, patience=FOR_EVER, create=False):
@@ -100,18 +100,18 @@ def consolidate(
         with contextlib.suppress(OSError):
             progress.unlink()
     memory.refresh()
-    return ConsolidationOutcome(len(facts), sum(given), len(record.lessons), kept)
+    return ConsolidationOutcome(len(facts), sum(given), len(record.lessons), lessons_kept)
 
 
 def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
     """What was learned at once already, if that is all that there is."""
     facts, record = len(memory.learned), memory.record
     if neurons:
-        found = record.all_neurons
-        if found is None:
+        learned = record.all_neurons
+        if learned is None:
             return None
-        answered = found.facts - len(found.missed)
-        return ConsolidationOutcome(found.facts, answered, memory.horizon, 0, is_new=False)
+        answered = learned.facts - len(learned.missed)
+        return ConsolidationOutcome(learned.facts, answered, memory.horizon, 0, is_new=False)
     lessons = record.lessons
     if len({lesson.file for lesson in lessons}) > 1 or not lessons[0].whole_turn:
         return None
@@ -129,8 +129,9 @@ def _one_for_all(
     file: str,
 ) -> tuple[Record, int]:
     """Write the adapter of all lessons; the record that names it, and how many keep their own."""
-    lessons = _after(record, tasks, given, file)
-    owners = _owners(tasks)
+    # The number of the last task of every fact, by its question's key.
+    owners = {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
+    lessons = _after(record, owners, given, file)
     answered = [
         (key, text)
         for key, text in questions_on_file(item for task in tasks for item in task.items)
@@ -140,29 +141,21 @@ def _one_for_all(
         keys, texts = zip(*answered, strict=True)
         looks = Looks(keys, tuple(engine.looks(texts)))
         write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
-    kept = sum(lesson.file != file for lesson in lessons)
-    neurons = record.neurons if kept else None  # the adapter is what is exported now
-    return (
-        replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons),
-        kept,
-    )
-
-
-def _owners(tasks: Sequence[Task]) -> dict[str, int]:
-    """The number of the last task of every fact, by its question's key."""
-    return {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
+    lessons_kept = sum(lesson.file != file for lesson in lessons)
+    neurons = record.neurons if lessons_kept else None  # the adapter is what is exported now
+    change = replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons)
+    return change, lessons_kept
 
 
 def _after(
-    record: Record, tasks: Sequence[Task], given: dict[str, bool], file: str
+    record: Record, owners: dict[str, int], given: dict[str, bool], file: str
 ) -> list[LearnedLesson]:
     """The lessons with the new file where that answers all that their own adapter did."""
-    owners = _owners(tasks)
     lessons = []
     for number, lesson in enumerate(record.lessons):
-        own = [key for key, owner in owners.items() if owner == number]
-        if all(given[key] or key in lesson.missed for key in own):
-            missed = tuple(key for key in own if not given[key])
+        keys = [key for key, owner in owners.items() if owner == number]
+        if all(given[key] or key in lesson.missed for key in keys):
+            missed = tuple(key for key in keys if not given[key])
             lessons.append(replace(lesson, file=file, missed=missed, whole_turn=True))
         else:
             lessons.append(lesson)

@@ -12,6 +12,7 @@ by the untouched model.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -63,49 +64,49 @@ def detectors_of_names(
     it, each of which counts as three. The prefix counts once for every text behind it. Ups are
     scaled so that a down of one adds as much as the residual stream has.
     """
-    asked = [(one, fact.name) for fact in facts for one in fact.questions]
+    asked = [(question, fact.name) for fact in facts for question in fact.questions]
     size = reader.model.config.get_text_config().hidden_size
     names = 1 + max(fact.name for fact in facts)
-    moment = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
-    total = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
-    sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
-    count = torch.zeros(names, 1, dtype=torch.float64)
-    behind = [one.tokens for one, _ in asked]
-    behind += [*(one.tokens for one, _ in rivals), *map(tuple, texts)]
+    moments = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
+    sums = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
+    name_sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
+    name_counts = torch.zeros(names, 1, dtype=torch.float64)
+    behind = [question.tokens for question, _ in [*asked, *rivals]] + list(map(tuple, texts))
     others = [reader.form.prefix, *map(tuple, alone)]
     squares: list[torch.Tensor] = []
+    texts_read = itertools.count(1)
 
     def add(inputs: dict[str, torch.Tensor], times: float = 1.0) -> None:
         for mlp, read in inputs.items():
             wide = read.double()
-            moment[mlp] += times * wide.t() @ wide
-            total[mlp] += times * wide.sum(0)
+            moments[mlp] += times * wide.t() @ wide
+            sums[mlp] += times * wide.sum(0)
 
     def take(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
         squares.append(residual.square().mean(1))
         add(inputs)
         rival = place - len(asked)
         if rival < 0:
-            one, name = asked[place]
-            count[name] += 1
+            question, name = asked[place]
+            name_counts[name] += 1
             for mlp, read in inputs.items():
-                sums[mlp][name] += read[one.end]
+                name_sums[mlp][name] += read[question.end]
         elif rival < len(rivals):
-            one, times = rivals[rival]
-            add({mlp: read[one.end : one.end + 1] for mlp, read in inputs.items()}, times - 1)
-        report(len(squares), len(behind) + len(others))
+            question, times = rivals[rival]
+            end = slice(question.end, question.end + 1)
+            add({mlp: read[end] for mlp, read in inputs.items()}, times - 1)
+        report(next(texts_read), len(behind) + len(others))
 
-    def take_alone(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
-        squares.append(residual.square().mean(1))
+    def take_alone(place: int, inputs: dict[str, torch.Tensor], _: torch.Tensor) -> None:
         add(inputs, _ALONE if place else len(behind))
-        report(len(squares), len(behind) + len(others))
+        report(next(texts_read), len(behind) + len(others))
 
     reader.mlp_inputs(mlps, behind, take, _READ)
     scale = torch.cat(squares).median().sqrt()
     reader.mlp_inputs(mlps, others, take_alone, _READ, alone=True)
     neurons = {}
     for mlp in mlps:
-        gate, up = detectors(moment[mlp], total[mlp], sums[mlp] / count)
+        gate, up = detectors(moments[mlp], sums[mlp], name_sums[mlp] / name_counts)
         neurons[f"{mlp}.gate"], neurons[f"{mlp}.up"] = gate.float(), (scale / FIRES * up).float()
         neurons[f"{mlp}.down"] = torch.zeros(names, size)
     return neurons
@@ -144,9 +145,15 @@ class NeuronRehearsal(Steps):
             choose_wording((*fact.questions, *fact.corrupted), self._varied, draw)
             for fact in chosen
         ]
-        read = self._reader.read([one.tokens[: max(1, one.end)] for one in asked])
-        before = [_until(one, place.end) for one, place in zip(read, asked, strict=True)]
-        behind = [[*one.tokens[one.end :], *self._reader.form.invocation] for one in asked]
+        readings = self._reader.read(
+            [question.tokens[: max(1, question.end)] for question in asked]
+        )
+        before = [
+            _until(reading, question.end) for reading, question in zip(readings, asked, strict=True)
+        ]
+        behind = [
+            [*question.tokens[question.end :], *self._reader.form.invocation] for question in asked
+        ]
         self.begin_step()
         with acting(self._reader.model, self.neurons):
             answers = [fact.answer for fact in chosen]

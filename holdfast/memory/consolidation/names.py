@@ -19,7 +19,7 @@ from holdfast.memory.words import name_in, name_span, replace_name
 
 _NEAREST = 6  # tokens
 _PLACES = 3  # of a last word
-_BEFORE = 2, 12  # tokens
+_LEAST_BEFORE, _MOST_BEFORE = 2, 12  # tokens
 _SURE = 0.6  # the probability of a relation
 
 
@@ -69,10 +69,12 @@ def named_facts(
 
 def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
     """What each fact is about, as its question has it; all of a question that names nothing."""
-    firsts = [fact.wordings[0] for fact in facts]
-    looks = engine.looks(firsts)
-    names = [name_in(text, look.names) or text for text, look in zip(firsts, looks, strict=True)]
-    return _whole_names(firsts, names)
+    questions = [fact.wordings[0] for fact in facts]
+    names = [
+        name_in(question, look.names) or question
+        for question, look in zip(questions, engine.looks(questions), strict=True)
+    ]
+    return _whole_names(questions, names)
 
 
 def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[str]]:
@@ -81,46 +83,48 @@ def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[s
     Those that fit, in the library's order; none where no relation is surer than .6, or where the
     question names nothing.
     """
-    firsts = [fact.wordings[0] for fact in facts]
-    found: list[list[str]] = []
-    for fact, look, name in zip(facts, engine.looks(firsts), names_of(engine, facts), strict=True):
+    looks = engine.looks([fact.wordings[0] for fact in facts])
+    related: list[list[str]] = []
+    for fact, look, name in zip(facts, looks, names_of(engine, facts), strict=True):
         surest = int(look.vector.argmax())
         texts: list[str] = []
         if name != fact.wordings[0] and look.vector[surest] ** 2 > _SURE:
-            asked = (text.replace(ENTITY, name) for text in relations()[surest].wordings)
-            texts = [text[:1].upper() + text[1:] for text in asked]
-        found.append([one for one in texts if one not in fact.wordings and engine.limits.fits(one)])
-    return found
+            named = (text.replace(ENTITY, name) for text in relations()[surest].wordings)
+            texts = [text[:1].upper() + text[1:] for text in named]
+        related.append(
+            [text for text in texts if text not in fact.wordings and engine.limits.fits(text)]
+        )
+    return related
 
 
 def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
     """Each question's name as long as another question has it: *Moppet* is *Moppet the Third*."""
-    having: dict[str, list[str]] = {}
+    with_word: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         for word in set(name.casefold().split()):
-            having.setdefault(word, []).append(name)
-    whole = []
+            with_word.setdefault(word, []).append(name)
+    whole_names = []
     for question, name in zip(questions, names, strict=True):
         text, part = question.casefold(), name.casefold()
-        longer = [
-            one
-            for one in having[part.split()[-1]]
-            if part in one.casefold() and one.casefold() in text
+        candidates = [
+            candidate
+            for candidate in with_word[part.split()[-1]]
+            if part in candidate.casefold() and candidate.casefold() in text
         ]
-        whole.append(max(longer, key=len))
-    return whole
+        whole_names.append(max(candidates, key=len))
+    return whole_names
 
 
 def _name_end(engine: Engine, text: str, name: str) -> int:
     """The number of the token in which a name ends: the fact's, or what this wording names."""
-    places = [found.end() for found in re.finditer(re.escape(name), text, re.IGNORECASE)]
-    if places:
-        end = places[-1]
+    ends = [match.end() for match in re.finditer(re.escape(name), text, re.IGNORECASE)]
+    if ends:
+        end = ends[-1]
     else:
         span = name_span(text, engine.looks([text])[0].names)
         end = span[1] if span else len(text)
     spans = engine.form.spans(text)
-    return max(row for row, (begin, _) in enumerate(spans) if begin < end or not row)
+    return max(token for token, (begin, _) in enumerate(spans) if begin < end or not token)
 
 
 def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[NamedQuestion]:
@@ -129,18 +133,18 @@ def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[
     Without them the neuron of *Moppet the Third* fires at any *third*.
     """
     draw = random.Random(derive(seed, "consolidation", "ends"))
-    firsts = [fact.wordings[0] for fact in facts]
-    asked: dict[str, str] = {}
-    for text, look in zip(firsts, engine.looks(firsts), strict=True):
-        first, _, rest = (name_in(text, look.names) or "").partition(" ")
+    questions = [fact.wordings[0] for fact in facts]
+    rivals: dict[str, str] = {}
+    for question, look in zip(questions, engine.looks(questions), strict=True):
+        first, _, rest = (name_in(question, look.names) or "").partition(" ")
         for kind in KINDS if rest else ():
             name = f"{invented_name(draw, kind).rpartition(' ')[2]} {rest}"
-            other = replace_name(text, look.names, name)
-            if other is not None and not name.casefold().startswith(f"{first.casefold()} "):
-                asked[other] = name
+            text = replace_name(question, look.names, name)
+            if text is not None and not name.casefold().startswith(f"{first.casefold()} "):
+                rivals[text] = name
     return [
         NamedQuestion(tuple(engine.form.question(text)), _name_end(engine, text, name))
-        for text, name in asked.items()
+        for text, name in rivals.items()
         if engine.limits.fits(text)
     ]
 
@@ -158,26 +162,25 @@ def last_words(
     draw = random.Random(derive(seed, "consolidation", "last words"))
     tokenizer = engine.form.tokenizer
     embedded = F.normalize(engine.reader.model.get_input_embeddings().weight.float(), dim=1)
-    found: list[NamedQuestion] = []
+    placed: list[NamedQuestion] = []
     questions = {fact.wordings[0] for fact in facts}
     for name in dict.fromkeys(names_of(engine, facts)):
         first, _, rest = name.partition(" ")
         word = rest.split(" ")[-1].strip(".,!?'\"")
         if not first or not word or name in questions:
             continue
-        written = {
-            tuple(tokenizer(f" {one}", add_special_tokens=False).input_ids): None
-            for one in (word, word.lower(), word.capitalize())
-        }
+        written = dict.fromkeys(
+            tuple(tokenizer(f" {spelling}", add_special_tokens=False).input_ids)
+            for spelling in (word, word.lower(), word.capitalize())
+        )
         small = tokenizer(f" {word.lower()}", add_special_tokens=False).input_ids
         if len(small) == 1:
             nearest = (embedded @ embedded[small[0]]).topk(1 + _NEAREST).indices.tolist()
-            written |= {(token,): None for token in nearest}
+            written |= dict.fromkeys((token,) for token in nearest)
         for tokens in written:
             for _ in range(_PLACES):
                 text = draw.choice(texts)
-                before = text[
-                    : draw.randint(_BEFORE[0], max(_BEFORE[0], min(_BEFORE[1], len(text))))
-                ]
-                found.append(NamedQuestion((*before, *tokens), len(before) + len(tokens) - 1))
-    return found
+                most = max(_LEAST_BEFORE, min(_MOST_BEFORE, len(text)))
+                before = text[: draw.randint(_LEAST_BEFORE, most)]
+                placed.append(NamedQuestion((*before, *tokens), len(before) + len(tokens) - 1))
+    return placed

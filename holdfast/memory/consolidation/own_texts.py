@@ -7,7 +7,6 @@ its function anchor). Once a model, in the cache.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from holdfast.core.seeding import derive, generator
 from holdfast.memory.invented import invented_name
 from holdfast.memory.relations import ENTITY, relations
 from holdfast.model.cache import cache_directory, unwritable
+from holdfast.model.chat import ChatForm
 from holdfast.model.reading import UNREAD, PromptReader
 
 _VERSION = 3
@@ -62,6 +62,11 @@ class OwnText:
     answer: tuple[int, ...]
 
 
+def bare_question(form: ChatForm, text: OwnText) -> tuple[int, ...]:
+    """The tokens of a text's question without the template's end of a user's turn."""
+    return text.question[: len(text.question) - len(form.user_end)]
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """Texts to be written: their kind, the beginning of a short question, how many."""
@@ -86,20 +91,21 @@ def own_texts(
     """
     settings = settings or OwnTextSettings()
     form = reader.form
-    asked_in = [form.prefix, form.user_end, form.invocation]
-    key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, asked_in])[:8]
+    template = [form.prefix, form.user_end, form.invocation]
+    key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, template])[:8]
     path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
     parts = _parts(settings)
     texts, begin = _read(path)
-    total, halves = settings.short + settings.named + settings.chats, 2 * len(texts)
+    total = settings.short + settings.named + settings.chats
+    halves = 2 * len(texts)  # a text's question is one, and its answer the other
 
-    def told(count: int) -> None:
+    def report_written(count: int) -> None:
         nonlocal halves
         halves += count
         report(min(halves // 2, total), total)
 
     for number, part in enumerate(parts[begin:], start=begin + 1):
-        texts += _write(reader, part, settings, told)
+        texts += _write(reader, part, settings, report_written)
         rows = [asdict(text) for text in texts]
         try:
             write_json(path, {"parts": number, "texts": rows}, parents=True)
@@ -120,23 +126,23 @@ def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
         _Wanted("chats", "", settings.chats),
     ]
     parts: list[list[_Wanted]] = [[]]
-    for one in wanted:
-        if sum(other.count for other in parts[-1]) >= _PART:
+    for texts in wanted:
+        if sum(earlier.count for earlier in parts[-1]) >= _PART:
             parts.append([])
-        parts[-1].append(one)
+        parts[-1].append(texts)
     return parts
 
 
 def _read(path: Path) -> tuple[list[OwnText], int]:
     """What is in the cache, and how many parts that is; nothing where it is missing or damaged."""
     try:
-        found = read_json(path)
+        cached = read_json(path)
         texts = [
             OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"]))
-            for row in found["texts"]
+            for row in cached["texts"]
         ]
-        return texts, int(found["parts"])
-    except (HoldfastError, json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return texts, int(cached["parts"])
+    except (HoldfastError, KeyError, TypeError, ValueError):
         return [], 0
 
 
@@ -144,26 +150,29 @@ def _write(
     reader: PromptReader,
     part: Sequence[_Wanted],
     settings: OwnTextSettings,
-    told: Callable[[int], None],
+    report_written: Callable[[int], None],
 ) -> list[OwnText]:
-    """The texts of a part; told(count): so many more questions, or answers, are written."""
+    """The texts of a part; report_written(count): of so many more a question, or an answer."""
+
+    def limit(kind: str) -> int:
+        return settings.chat_tokens if kind == "chats" else settings.tokens
+
     questions: list[tuple[str, list[int]]] = []
-    for one in part:
-        if one.kind == "named":
-            found = _questions_about_invented_names(reader, one.count)
+    for wanted in part:
+        if wanted.kind == "named":
+            written = _questions_about_invented_names(reader, wanted.count)
         else:
-            found = _write_questions(reader, one.beginning, one.count, settings)
-        questions += [(one.kind, question) for question in found]
-        told(one.count)
+            written = _write_questions(reader, wanted.beginning, wanted.count, settings)
+        questions += [(wanted.kind, question) for question in written]
+        report_written(wanted.count)
     texts: list[OwnText] = []
     for begin in range(0, len(questions), _BATCH):
         group = questions[begin : begin + _BATCH]
-        limit = settings.chat_tokens if group[-1][0] == "chats" else settings.tokens
-        answers = reply_tokens(reader, [question for _, question in group], limit)
+        longest = limit(group[-1][0])  # chats come last and may be longer
+        answers = reply_tokens(reader, [question for _, question in group], longest)
         for (kind, question), answer in zip(group, answers, strict=True):
-            most = settings.chat_tokens if kind == "chats" else settings.tokens
-            texts.append(OwnText(kind, tuple(question), tuple(answer[:most])))
-        told(len(group))
+            texts.append(OwnText(kind, tuple(question), tuple(answer[: limit(kind)])))
+        report_written(len(group))
     return [text for text in texts if text.answer]
 
 
@@ -197,23 +206,23 @@ def _write_questions(
     """
     form = reader.form
     begin = form.question(beginning)[: -len(form.user_end) or None] if beginning else []
-    drawn = generator(0, "own", beginning)
+    sampler = generator(0, "own", beginning)
     questions: dict[str, list[int]] = {}
     for start in range(0, count, _BATCH):
         rows = min(_BATCH, count - start)
         written: list[list[int]] = [list(begin) for _ in range(rows)]
         if not begin:
-            first = _sample(_first_logits(reader).expand(rows, -1), drawn)
+            first = _sample(_first_logits(reader).expand(rows, -1), sampler)
             written = [[token] for token in first.tolist()]
         ends = set(form.stops) | set(form.user_end[:1])
-        going = [True] * rows
-        for tokens in _sample_continuations(reader, written, drawn, settings.question):
+        unfinished = [True] * rows
+        for tokens in _sample_continuations(reader, written, sampler, settings.question):
             for row, token in enumerate(tokens):
-                if going[row] and token not in ends:
+                if unfinished[row] and token not in ends:
                     written[row].append(token)
-                    going[row] = "?" not in form.tokenizer.decode([token])
+                    unfinished[row] = "?" not in form.tokenizer.decode([token])
                 else:
-                    going[row] = False
+                    unfinished[row] = False
         for ids in written:
             text = form.tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip()
             if text:
@@ -230,13 +239,13 @@ def _first_logits(reader: PromptReader) -> torch.Tensor:
 
 
 def _sample_continuations(
-    reader: PromptReader, written: list[list[int]], drawn: torch.Generator, limit: int
+    reader: PromptReader, written: list[list[int]], sampler: torch.Generator, limit: int
 ) -> list[list[int]]:
     """Sampled continuations of rows of one length behind the prefix: [steps][rows]."""
     steps: list[list[int]] = []
 
     def choose(logits: torch.Tensor, _: int) -> torch.Tensor:
-        chosen = _sample(logits, drawn)
+        chosen = _sample(logits, sampler)
         steps.append(chosen.tolist())
         return chosen
 
@@ -245,7 +254,7 @@ def _sample_continuations(
     return steps
 
 
-def _sample(logits: torch.Tensor, drawn: torch.Generator) -> torch.Tensor:
+def _sample(logits: torch.Tensor, sampler: torch.Generator) -> torch.Tensor:
     """Tokens [rows] from logits [rows, vocabulary] at temperature 1."""
-    noise = torch.rand(len(logits), generator=drawn)
+    noise = torch.rand(len(logits), generator=sampler)
     return nucleus_sample(logits, noise, _TOP_P, None)

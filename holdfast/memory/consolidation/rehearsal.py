@@ -29,10 +29,6 @@ from holdfast.model.answer_logits import AnswerLogits
 from holdfast.model.reading import UNREAD, PromptReader
 
 
-def _own_texts() -> OwnTextSettings:
-    return OwnTextSettings(short=4096, named=512, chats=128, tokens=24)
-
-
 @dataclass(frozen=True)
 class ConsolidationSettings(StepSettings):
     """How all facts are learned at once into an adapter.
@@ -50,7 +46,9 @@ class ConsolidationSettings(StepSettings):
     replaced: int = 12
     chats: int = 6
     tokens: int = 512
-    own: OwnTextSettings = field(default_factory=_own_texts)
+    own: OwnTextSettings = field(
+        default_factory=lambda: OwnTextSettings(short=4096, named=512, chats=128, tokens=24)
+    )
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from holdfast.memory.consolidation.names import (
 from holdfast.memory.consolidation.own_texts import (
     OwnText,
     OwnTextSettings,
+    bare_question,
     own_texts,
     reply_tokens,
 )
@@ -83,14 +84,14 @@ def learn_adapter(
         for fact, others in zip(facts, corrupted, strict=True)
     ]
     engine.attach_shape(engine.upper_layers(settings.start, settings.rank))
-    own: dict[str, Sequence[OwnText]] = {}
+    own: dict[str, list[OwnText]] = {}
     for text in _own_texts(engine, settings.own, report):
-        own[text.kind] = [*own.get(text.kind, ()), text]
+        own.setdefault(text.kind, []).append(text)
     own["replaced"] = _answered(engine, _renamed_questions(engine, facts, seed), settings)
     run = Rehearsal(engine.reader, taught, own, settings, seed)
     identity = _identity(engine, facts, settings, seed)
-    if kept := _kept(progress, identity):
-        run.resume(*kept)
+    if resumed := _read_progress(progress, identity):
+        run.resume(*resumed)
     _advance(run, progress, identity, report)
     state = state_of(engine.reader.model, torch.bfloat16)
     load_state(engine.reader.model, state)
@@ -117,33 +118,32 @@ def learn_neurons(
     own = _own_texts(engine, settings.own, report)
     named = named_facts(engine, facts, _corruptions(engine, facts, settings.corrupted))
     identity = _identity(engine, facts, settings, seed)
-    kept = _kept(progress, identity)
-    if kept:
+    resumed = _read_progress(progress, identity)
+    if resumed:
         neurons = {
-            name: tensor for name, tensor in kept[1].items() if name.rpartition(".")[2] in PARTS
+            name: tensor for name, tensor in resumed[1].items() if name.rpartition(".")[2] in PARTS
         }
     else:
-        others = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
-        written = [[*text.question, *form.invocation, *text.answer] for text in own]
-        asked = [text.question[: -len(form.user_end) or None] for text in own]
-        beginnings = [*asked, *(text.answer for text in own)]
+        renamed = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
+        turns = [[*text.question, *form.invocation, *text.answer] for text in own]
+        beginnings = [*(bare_question(form, text) for text in own), *(text.answer for text in own)]
         rivals = [
-            *((one, RIVAL) for one in rival_names(engine, facts, seed)),
-            *((one, LAST_WORD) for one in last_words(engine, facts, beginnings, seed)),
+            *((question, RIVAL) for question in rival_names(engine, facts, seed)),
+            *((question, LAST_WORD) for question in last_words(engine, facts, beginnings, seed)),
         ]
-        here = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
+        layers = slice(int(len(mlps) * settings.begin), math.ceil(len(mlps) * settings.end))
         neurons = detectors_of_names(
             engine.reader,
-            mlps[here],
+            mlps[layers],
             named,
             rivals,
-            [*written, *others],
+            [*turns, *renamed],
             map(partial(_as_plain_text, form), own),
             partial(report, "reading names"),
         )
     run = NeuronRehearsal(engine.reader, named, neurons, settings, seed)
-    if kept:
-        run.resume(*kept)
+    if resumed:
+        run.resume(*resumed)
     _advance(run, progress, identity, report)
     learned = {name: tensor.detach() for name, tensor in run.neurons.items()}
     with acting(model, learned):
@@ -154,10 +154,10 @@ def learn_neurons(
 def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
     """The tokens of a question and its answer as text without a template."""
     tokenizer = form.tokenizer
-    asked = tokenizer.decode(text.question[: -len(form.user_end) or None])
-    said = tokenizer.decode(text.answer, skip_special_tokens=True)
-    first = [token for token in (tokenizer.bos_token_id,) if token is not None]
-    return [*first, *tokenizer(f"{asked} {said}", add_special_tokens=False).input_ids]
+    question = tokenizer.decode(bare_question(form, text))
+    answer = tokenizer.decode(text.answer, skip_special_tokens=True)
+    first = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    return [*first, *tokenizer(f"{question} {answer}", add_special_tokens=False).input_ids]
 
 
 def _corruptions(engine: Engine, facts: Sequence[WordedFact], count: int) -> list[list[str]]:
@@ -175,32 +175,32 @@ def _identity(
     settings: ConsolidationSettings | NeuronSettings,
     seed: int,
 ) -> str:
-    about = [asdict(settings), engine.fingerprint, seed, [asdict(one) for one in facts]]
-    return sha256_of([_VERSION, *about])
+    facts_learned = [asdict(fact) for fact in facts]
+    return sha256_of([_VERSION, asdict(settings), engine.fingerprint, seed, facts_learned])
 
 
 def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: Told) -> None:
     """Make all steps that are left, and write what a kill should not lose."""
     written = time.monotonic()
-    whole = run.step, run.tensors()  # after a step, since what interrupts comes within one
+    state = run.step, run.tensors()  # after a step, since what interrupts comes within one
     try:
         while run.step < run.steps:
             run.advance()
-            whole = run.step, run.tensors()
+            state = run.step, run.tensors()
             report("consolidating", run.step, run.steps)
             if time.monotonic() - written >= _SECONDS or run.step == run.steps:
-                _write(progress, identity, *whole)
+                _write_progress(progress, identity, *state)
                 written = time.monotonic()
     except KeyboardInterrupt:
-        _write(progress, identity, *whole)
+        _write_progress(progress, identity, *state)
         raise
 
 
-def _write(progress: Path, identity: str, step: int, tensors: State) -> None:
+def _write_progress(progress: Path, identity: str, step: int, tensors: State) -> None:
     write_tensors(progress, tensors, {"identity": identity, "step": step})
 
 
-def _kept(progress: Path, identity: str) -> tuple[int, State] | None:
+def _read_progress(progress: Path, identity: str) -> tuple[int, State] | None:
     """The step and tensors on disk; None where they are missing, damaged or of another run."""
     try:
         tensors, note = read_tensors(progress)
@@ -215,14 +215,14 @@ def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -
     """Taught questions about invented names."""
     draw = random.Random(derive(seed, "consolidation", "others"))
     drawn = draw.sample(list(facts), min(_REPLACED, len(facts)))
-    asked = [draw.choice(fact.wordings) for fact in drawn]
-    texts: list[str] = []
-    for text, look in zip(asked, engine.looks(asked), strict=True):
+    questions = [draw.choice(fact.wordings) for fact in drawn]
+    renamed: list[str] = []
+    for question, look in zip(questions, engine.looks(questions), strict=True):
         name = invented_name(draw, draw.choice(KINDS))
-        other = replace_name(text, look.names, name)
-        if other is not None and engine.limits.fits(other):
-            texts.append(other)
-    return texts
+        text = replace_name(question, look.names, name)
+        if text is not None and engine.limits.fits(text):
+            renamed.append(text)
+    return renamed
 
 
 def _answered(

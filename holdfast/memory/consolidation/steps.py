@@ -68,19 +68,19 @@ class Steps:
 
     def fact_numbers(self) -> list[int]:
         """The facts of the step: all in random order, again and again."""
-        places = []
+        facts = []
         for number in range(self.step * self._size, (self.step + 1) * self._size):
             order = list(range(self._count))
             random.Random(derive(self.seed, "epoch", number // self._count)).shuffle(order)
-            places.append(order[number % self._count])
-        return places
+            facts.append(order[number % self._count])
+        return facts
 
     def begin_step(self) -> None:
         """Before gradients are computed."""
-        warm = min(1.0, (self.step + 1) / _WARMUP)
-        fallen = (1 + math.cos(math.pi * self.step / self.steps)) / 2
+        warmup = min(1.0, (self.step + 1) / _WARMUP)
+        decay = (1 + math.cos(math.pi * self.step / self.steps)) / 2
         for group in self._optimizer.param_groups:
-            group["lr"] = self._lr * warm * (self._floor + (1 - self._floor) * fallen)
+            group["lr"] = self._lr * warmup * (self._floor + (1 - self._floor) * decay)
         self._optimizer.zero_grad(set_to_none=True)
 
     def end_step(self) -> None:
