@@ -33,36 +33,42 @@ PROBES = {
 
 
 @pytest.fixture(scope="module")
-def everyday(two_lessons: Path, chat_cache: Path) -> list[EverydayQuestion]:
-    """Two questions that the untouched model answers right, and one that it does not."""
-    asked = ["What is the capital of France?", "How many legs has a spider?", "Who is Lum?"]
+def memory(two_lessons: Path, chat_cache: Path) -> Memory:
+    """Loaded once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
-        texts = [one.text for one in Memory(two_lessons).answerer().replies(asked, LONGEST)]
+        memory = Memory(two_lessons)
+        memory.answerer()
+    return memory
+
+
+@pytest.fixture(scope="module")
+def everyday(memory: Memory) -> list[EverydayQuestion]:
+    """Two questions that the untouched model answers right, and one that it does not."""
+    asked = ["What is the capital of France?", "How many legs has a spider?", "Who is Lum?"]
+    texts = [answer.text for answer in memory.answerer().replies(asked, LONGEST)]
     return [
         EverydayQuestion(question, (word,))
         for question, word in zip(asked, [*texts[:2], "nobody at all"], strict=True)
     ]
 
 
-@pytest.fixture
-def memory(two_lessons: Path) -> Memory:
-    return Memory(two_lessons)
+@pytest.fixture(scope="module")
+def whole(memory: Memory, everyday) -> MemoryEvaluation:
+    return evaluate(memory, probes(memory), everyday)
 
 
 def probes(memory: Memory) -> list[Probe]:
-    return [PROBES.get(one.question, one) for one in probes_of(memory.facts)]
+    return [PROBES.get(probe.question, probe) for probe in probes_of(memory.facts)]
 
 
-def test_a_memory_of_two_lessons(memory: Memory, everyday):
-    found = evaluate(memory, probes(memory), everyday)
-    rows = found.rows
-    assert found.finished and found.about["adapters"] == found.about["lessons"] == 2
+def test_a_memory_of_two_lessons(memory: Memory, whole: MemoryEvaluation):
+    rows = whole.rows
+    assert whole.finished and whole.about["adapters"] == whole.about["lessons"] == 2
     assert rows["recalled"] == Measure(5, 1.0, 1.0, 1.0)
     assert rows["recalled_from_weights"] == Measure(5, 1.0, 1.0)
-    assert [rows[one].of for one in ("wordings", "reverse", "sentence", "others_accepted")] == [
-        1
-    ] * 4
+    for name in ("wordings", "reverse", "sentence", "others_accepted"):
+        assert rows[name].of == 1
     assert rows["everyday_kept"] == Measure(2, 1.0, None, 1.0)
     assert rows["others_accepted"].weights is None and "kl" not in rows
     lessons = sum(path.stat().st_size for path in (memory.directory / "lessons").iterdir())
@@ -77,19 +83,20 @@ def test_one_adapter_is_measured_without_its_gate(chat_directory: Path, tmp_path
     rows = evaluate(memory, probes(memory), everyday).rows
     engine, answerer = memory.engine(), memory.answerer()
     sides = Sides(engine, answerer)
-    questions = [one.question for one in everyday]
+    questions = [row.question for row in everyday]
     replies = sides.weights(questions, [0] * 3, lambda *_: None)
-    right = sum(one.answers[0] == text for one, text in zip(everyday[:2], replies, strict=False))
+    right = sum(row.answers[0] == text for row, text in zip(everyday[:2], replies, strict=False))
     assert rows["everyday_kept"].weights == right / 2
-    own = sides.untouched(questions)
+    untouched = sides.untouched(questions)
+    kl = rows["kl"].weights
     assert rows["kl"].of == 3 and rows["bits_per_byte"].weights > 0
-    assert rows["kl"].weights == pytest.approx(plain_kl(engine, answerer, questions, own), rel=1e-4)
+    assert kl == pytest.approx(plain_kl(engine, answerer, questions, untouched), rel=1e-4)
     silent = {
         f"{name}.{part}": torch.zeros(1, 64)
         for name in gated_mlps(engine.bare_model())
         for part in ("gate", "up", "down")
     }
-    assert rows["kl"].weights > 0.1 > kl_per_token(Sides(engine, answerer, silent), questions, own)
+    assert kl > 0.1 > kl_per_token(Sides(engine, answerer, silent), questions, untouched)
 
 
 @torch.no_grad()
@@ -99,11 +106,11 @@ def plain_kl(engine, answerer, questions, replies) -> float:
     for question, reply in zip(questions, replies, strict=True):
         form, model = engine.form, engine.reader.model
         prompt = [*form.prefix, *form.question(question)]
-        rest = [*form.invocation, *form.answer(reply)[:-1]]
+        behind = [*form.invocation, *form.answer(reply)[:-1]]
         rows = []
         for acts in (False, True):
             cache = model(torch.tensor([prompt]), use_cache=True).past_key_values
-            ids = torch.tensor([rest])
+            ids = torch.tensor([behind])
             if acts:
                 with engine.using(answerer.adapter(0)):
                     logits = model(ids, past_key_values=cache).logits[0]
@@ -115,8 +122,7 @@ def plain_kl(engine, answerer, questions, replies) -> float:
     return total / tokens
 
 
-def test_an_interrupted_evaluation_continues(memory: Memory, everyday, monkeypatch):
-    whole = evaluate(memory, probes(memory), everyday)
+def test_an_interrupted_evaluation_continues(memory: Memory, everyday, whole, monkeypatch):
     kept: list[MemoryEvaluation] = []
 
     def stopped(*_):
@@ -125,7 +131,7 @@ def test_an_interrupted_evaluation_continues(memory: Memory, everyday, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(stages, "kept", stopped)
         with pytest.raises(KeyboardInterrupt):
-            evaluate(memory, probes(memory), everyday, keep=lambda found, _: kept.append(found))
+            evaluate(memory, probes(memory), everyday, keep=lambda now, _: kept.append(now))
     assert kept[-1].stages == ("recalled", "wordings", "reverse", "sentence")
     done: list[str] = []
     again = evaluate(
@@ -137,8 +143,7 @@ def test_an_interrupted_evaluation_continues(memory: Memory, everyday, monkeypat
     )
     assert not {"recalled", "sentence"} & set(done) and "everyday" in done
     assert again.stages == whole.stages
-    timeless = {name: one for name, one in again.rows.items() if name != "seconds"}
-    assert timeless == {name: one for name, one in whole.rows.items() if name != "seconds"}
+    assert {**again.rows, "seconds": None} == {**whole.rows, "seconds": None}
     other = evaluate(memory, probes(memory), everyday, limit=1, before=lambda _: None)
     assert other.identity != whole.identity and other.rows["recalled"].of == 1
 
@@ -190,8 +195,8 @@ def test_what_is_no_memory(holdfast, tmp_path: Path):
     taught = [("learn", tmp_path, "Who?", "Ann"), ("serve", tmp_path, "--teach", "--port", "0")]
     for verb in (*verbs, *taught):
         status, _, err = holdfast(*verb)
-        told = "commit 6a3d55a had them on the embedded model, which asks it; to go on with its "
-        assert status == 2 and told in err and err.count("\n") == 1, (verb, err)
+        message = "commit 6a3d55a had them on the embedded model, which asks it; to go on with its "
+        assert status == 2 and message in err and err.count("\n") == 1, (verb, err)
 
 
 def test_a_place_that_cannot_be_written_is_said_first(holdfast, two_lessons: Path, tmp_path: Path):
@@ -207,7 +212,7 @@ def test_corrections_in_later_lessons_of_one_file(chat_directory: Path, tmp_path
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     memory = Memory(tmp_path / "m", str(chat_directory))
     outcome = memory.learn(path)
-    assert [one.after.answer for one in outcome.corrected] == ["Lum"]
+    assert [correction.after.answer for correction in outcome.corrected] == ["Lum"]
     assert memory.ask(MONDAY[0][0]) == "Lum"
     assert memory.answerer().adapters == (memory.answerer().adapter(1).name,)
     path.write_text(

@@ -39,32 +39,32 @@ def silent(*_: int) -> None: ...
 
 
 class MadeSides:
-    """Sides whose replies are written down. told: the memory's answer by its question.
+    """Sides whose replies are written down. memory: its answer by its question.
 
     refused: questions that the gate takes for taught only because the weights give the answer.
     """
 
-    def __init__(self, told: dict[str, Answer], own: dict[str, str], weights: dict[str, str]):
+    def __init__(self, memory: dict[str, Answer], own: dict[str, str], weights: dict[str, str]):
         self.refused: tuple[str, ...] = ()
         self.facts, self.has_one_set = FACTS, bool(weights)
-        self._told, self._own, self._weights = told, own, weights
+        self._memory, self._own, self._weights = memory, own, weights
 
     def memory(self, questions, report):
-        return [self._told[one] for one in questions]
+        return [self._memory[question] for question in questions]
 
     def listed(self, questions):
         return [
-            Answer(one, told.fact.answer, "list", told.fact)
-            if (told := self._told[one]).fact and one not in self.refused
-            else Answer(one, self._own[one], "model")
-            for one in questions
+            Answer(question, answer.fact.answer, "list", answer.fact)
+            if (answer := self._memory[question]).fact and question not in self.refused
+            else Answer(question, self._own[question], "model")
+            for question in questions
         ]
 
     def untouched(self, questions):
-        return [self._own[one] for one in questions]
+        return [self._own[question] for question in questions]
 
     def weights(self, questions, owners, report):
-        return [self._weights[one] for one in questions]
+        return [self._weights[question] for question in questions]
 
     def weights_give(self, questions, owners, report):
         return [self._weights[q] == FACTS[o].answer for q, o in zip(questions, owners, strict=True)]
@@ -72,12 +72,12 @@ class MadeSides:
 
 def sides(rows: dict[str, tuple[str, str, str, int | None, str]]) -> Any:
     """By question: the memory's text and source, the untouched model's, the fact, the weights'."""
-    told = {
+    memory = {
         question: Answer(question, text, source, None if place is None else FACTS[place])
         for question, (text, source, _, place, _) in rows.items()
     }
     return MadeSides(
-        told,
+        memory,
         {question: own for question, (_, _, own, _, _) in rows.items()},
         {question: weights for question, (*_, weights) in rows.items()},
     )
@@ -125,7 +125,7 @@ def test_the_other_side_counts_where_the_reply_says_it():
             "c": ("a lamppost", "model", "a lamppost", None, "a lamppost"),
         }
     )
-    asked = [("a", "the lamp", 0), ("b", "the key", 1), ("c", "lamp", 0)]
+    asked = [("a", ["the lamp"], 0), ("b", ["no", "the key"], 1), ("c", ["lamp"], 0)]
     third = 1 / 3
     assert generated(made, "reverse", asked, silent)[0] == {
         "reverse": Measure(3, memory=third, weights=2 * third, list=third)
@@ -194,8 +194,8 @@ def test_the_bits_of_a_text_are_those_of_the_capability_suite():
     backbone = Backbone(tiny_llama(), byte_tokenizer())
     for text in ("A lamp, and a key.", "é" * 40):
         (expected,) = lengths(backbone, [text])
-        found = text_bits(backbone.model, byte_tokenizer(), text)
-        assert found == pytest.approx(expected.bits, rel=1e-6)
+        bits = text_bits(backbone.model, byte_tokenizer(), text)
+        assert bits == pytest.approx(expected.bits, rel=1e-6)
 
 
 def test_probes_come_from_details_and_from_a_file(tmp_path: Path, caplog):
@@ -259,9 +259,9 @@ def test_wrong_probes_are_named(tmp_path: Path, line: str, reason: str):
 
 
 def test_everyday_questions(tmp_path: Path):
-    known = everyday_questions()
-    assert len(known) == len({one.question for one in known}) == 240
-    assert known[0] == EverydayQuestion("What is the capital of France?", ("Paris",))
+    questions = everyday_questions()
+    assert len(questions) == len({row.question for row in questions}) == 240
+    assert questions[0] == EverydayQuestion("What is the capital of France?", ("Paris",))
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "Why?", "answers": ["so"], "kind": "x"}\n')
     assert everyday_questions(path) == [EverydayQuestion("Why?", ("so",))]

@@ -40,18 +40,18 @@ def test_patterns_that_end_in_their_object(folder: Path):
 
 
 def check(edits, triples, others: int) -> None:
-    assert len({one["details"]["entity"] for one in edits}) == len(edits)
-    edited = {one["details"]["entity"] for one in edits}
-    for one in edits:
-        details = one["details"]
+    edited = {edit["details"]["entity"] for edit in edits}
+    assert len(edited) == len(edits)
+    for edit in edits:
+        details = edit["details"]
         true = {o for s, o in triples[details["relation"]] if s == details["entity"]}
-        assert details["was"] in true and one["answer"] not in true
-        assert one["answer"] in {o for _, o in triples[details["relation"]]}
-        assert one["question"] not in details["held_out"]
+        assert details["was"] in true and edit["answer"] not in true
+        assert edit["answer"] in {o for _, o in triples[details["relation"]]}
+        assert edit["question"] not in details["held_out"]
         assert len(details["others"]) == others
         for text in (*details["held_out"], details["sentence"], *details["untaught"]):
             assert details["entity"] in text
-        assert not {one["question"], *details["held_out"]} & set(details["untaught"])
+        assert not {edit["question"], *details["held_out"]} & set(details["untaught"])
         assert not any(text == f"Complete: {name}" for text in details["others"] for name in edited)
 
 
@@ -59,9 +59,9 @@ def test_edits(folder: Path):
     edits = draw_edits(folder, 6, seed=4)
     assert edits == draw_edits(folder, 6, seed=4) != draw_edits(folder, 6, seed=5)
     check(edits, TRIPLES, others=2)
-    relations = [one["details"]["relation"] for one in edits]
+    relations = [edit["details"]["relation"] for edit in edits]
     assert relations.count("P108") == relations.count("P20") == 3
-    works = next(one for one in edits if one["details"]["relation"] == "P108")
+    works = edits[relations.index("P108")]
     name = works["details"]["entity"]
     assert works["question"] == f"Complete: {name} works for"
     assert set(works["details"]["held_out"]) == {
@@ -71,8 +71,8 @@ def test_edits(folder: Path):
     if name in {s for s, _ in TRIPLES["P20"]}:
         assert works["details"]["untaught"] == [f"Complete: {name} died in"]
     asked = draw_edits(folder, 6, seed=4, form="question")
-    assert [one["answer"] for one in asked] == [one["answer"] for one in edits]
-    assert {one["question"].split()[0] for one in asked} == {"Which", "Where"}
+    assert [edit["answer"] for edit in asked] == [edit["answer"] for edit in edits]
+    assert {edit["question"].split()[0] for edit in asked} == {"Which", "Where"}
 
 
 def test_too_few(folder: Path, tmp_path: Path):
@@ -84,6 +84,6 @@ def test_too_few(folder: Path, tmp_path: Path):
 
 def test_the_published_set(real_data: Path):
     folder = real_data / "editing" / "pararel"
-    triples = {one.name: one.triples for one in read_relations(folder)}
+    triples = {relation.name: relation.triples for relation in read_relations(folder)}
     assert len(triples) == 14
     check(draw_edits(folder, 200, seed=7), triples, others=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
@@ -15,6 +16,7 @@ from holdfast.streams.registry import question_key
 LONGEST = 32  # tokens of a reply that is no taught answer
 _AT_ONCE = 32  # questions
 Report = Callable[[int, int], None]
+_Result = TypeVar("_Result")
 
 
 class Sides:
@@ -31,7 +33,7 @@ class Sides:
         self.facts = answerer.facts
         self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
         self.has_one_set = neurons is not None or len(answerer.adapters) == 1
-        self._own: dict[str, str] = {}
+        self._untouched: dict[str, str] = {}
 
     def place(self, question: str) -> int:
         """The number of the fact whose taught question this is."""
@@ -45,28 +47,28 @@ class Sides:
             report(len(answers), len(questions))
         for answer in answers:
             if not answer.taught:
-                self._own[answer.question] = answer.text
+                self._untouched[answer.question] = answer.text
         return answers
 
     def untouched(self, questions: Sequence[str]) -> list[str]:
         """What the untouched model replies."""
-        needed = [one for one in dict.fromkeys(questions) if one not in self._own]
+        needed = [text for text in dict.fromkeys(questions) if text not in self._untouched]
         for begin in range(0, len(needed), _AT_ONCE):
             group = needed[begin : begin + _AT_ONCE]
             readings, _ = self.engine.read(group)
             texts = self.engine.untouched_answers(readings, LONGEST)
-            self._own |= dict(zip(group, texts, strict=True))
-        return [self._own[question] for question in questions]
+            self._untouched |= dict(zip(group, texts, strict=True))
+        return [self._untouched[question] for question in questions]
 
     def listed(self, questions: Sequence[str]) -> list[Answer]:
         """The answers of the list alone: the gate without weights, and the stored answers."""
         places: list[int | None] = []
         for begin in range(0, len(questions), _AT_ONCE):
             places += self.answerer.listed(questions[begin : begin + _AT_ONCE])
-        unknown = [one for one, place in zip(questions, places, strict=True) if place is None]
-        own = dict(zip(unknown, self.untouched(unknown), strict=True))
+        unlisted = [text for text, place in zip(questions, places, strict=True) if place is None]
+        replies = dict(zip(unlisted, self.untouched(unlisted), strict=True))
         return [
-            Answer(question, own[question], "model")
+            Answer(question, replies[question], "model")
             if place is None
             else Answer(question, self.facts[place].answer, "list", self.facts[place])
             for question, place in zip(questions, places, strict=True)
@@ -76,24 +78,35 @@ class Sides:
         self, questions: Sequence[str], owners: Sequence[int], report: Report
     ) -> list[bool]:
         """Whether the adapter of each question's fact gives the fact's answer exactly and ends."""
-        verdicts: dict[int, bool] = {}
-        for places in self._groups(owners):
-            with self.acting([questions[place] for place in places], owners[places[0]]) as readings:
-                answers = [self.facts[owners[place]].answer for place in places]
-                found = self.engine.answers_given(readings, answers)
-            verdicts |= dict(zip(places, found, strict=True))
-            report(len(verdicts), len(questions))
-        return [verdicts[place] for place in range(len(questions))]
+
+        def give(readings: Sequence[Reading], places: Sequence[int]) -> list[bool]:
+            answers = [self.facts[owners[place]].answer for place in places]
+            return self.engine.answers_given(readings, answers)
+
+        return self._with_weights(questions, owners, give, report)
 
     def weights(self, questions: Sequence[str], owners: Sequence[int], report: Report) -> list[str]:
         """What the model replies with the adapter of each question's fact."""
-        texts: dict[int, str] = {}
+
+        def reply(readings: Sequence[Reading], _: Sequence[int]) -> list[str]:
+            return self.engine.untouched_answers(readings, LONGEST)
+
+        return self._with_weights(questions, owners, reply, report)
+
+    def _with_weights(
+        self,
+        questions: Sequence[str],
+        owners: Sequence[int],
+        ask: Callable[[Sequence[Reading], Sequence[int]], list[_Result]],
+        report: Report,
+    ) -> list[_Result]:
+        """The result of ``ask(readings, places)`` for each question, its fact's weights acting."""
+        results: dict[int, _Result] = {}
         for places in self._groups(owners):
             with self.acting([questions[place] for place in places], owners[places[0]]) as readings:
-                found = self.engine.untouched_answers(readings, LONGEST)
-            texts |= dict(zip(places, found, strict=True))
-            report(len(texts), len(questions))
-        return [texts[place] for place in range(len(questions))]
+                results |= dict(zip(places, ask(readings, places), strict=True))
+            report(len(results), len(questions))
+        return [results[place] for place in range(len(questions))]
 
     @contextlib.contextmanager
     def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[Sequence[Reading]]:

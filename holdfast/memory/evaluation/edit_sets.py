@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.evaluation.pararel import draw_edits
+from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import quoted
 from holdfast.streams.registry import question_key
 
-COMPLETE = "Complete: {}"  # how a text is given that an answer continues
 _A_LESSON = 10  # edits
 _DRAWN = 200  # of ParaRel, where nobody says how many
 Values = Mapping[str, Any]
@@ -75,8 +74,8 @@ def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
         try:
             edits += read(case)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise HoldfastError(f"{path} case {number}: is no case of {name} ({what})") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise HoldfastError(f"{path} case {number}: is no case of {name} ({reason})") from error
     return EditSet(name, _once(edits))
 
 

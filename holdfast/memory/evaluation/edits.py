@@ -23,10 +23,8 @@ from holdfast.memory.evaluation.edit_sets import Edit, EditSet
 from holdfast.memory.evaluation.measure import about_of, measured_stages, sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.evaluation.scoring import fraction
-from holdfast.memory.evaluation.stages import Found, exactly, kept, part, rows_of, texts, unknown
+from holdfast.memory.evaluation.stages import StageResult, exactly, generated, kept, texts, unknown
 from holdfast.memory.memory import Memory, Told
-from holdfast.streams.answers import says
 from holdfast.streams.registry import question_key
 
 #: The rows of the table: the measure, what it is called, its unit.
@@ -84,7 +82,7 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
 
 def _stages(
     sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
-) -> dict[str, Callable[[Report], Found]]:
+) -> dict[str, Callable[[Report], StageResult]]:
     taught = [(edit.question, edit.answer, sides.place(edit.question)) for edit in edits]
     wordings = [
         (text, edit.answer, sides.place(edit.question)) for edit in edits for text in edit.wordings
@@ -100,42 +98,21 @@ def _stages(
         "efficacy": partial(exactly, sides, "efficacy", taught),
         "generality": partial(exactly, sides, "generality", wordings),
         "locality": partial(unknown, sides, "neighbours", neighbours),
-        "portability": partial(_ported, sides, ported),
+        "portability": partial(generated, sides, "portability", ported),
         "fluency": partial(_fluency, sides, generation),
         "everyday": partial(kept, sides, everyday),
     }
 
 
-def _ported(
-    sides: Sides, asked: Sequence[tuple[str, tuple[str, ...], int]], report: Report
-) -> Found:
-    """How many replies have one of the answers that follow from an edit."""
-    questions = [question for question, _, _ in asked]
-    wanted = [answers for _, answers, _ in asked]
-    answers = sides.memory(questions, part(report, 0, 2))
-    replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
-    listed = sides.listed(questions)
-    right, by_weights, by_list = (
-        list(map(says, replies_of, wanted))
-        for replies_of in (texts(answers), replies, texts(listed))
-    )
-    measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
-    return {"portability": measure}, rows_of(answers, replies, listed, wanted, right)
-
-
-def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> Found:
+def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> StageResult:
     """The mean entropy of what is written behind texts, beside the untouched model's."""
     if not prompts:
         return {}, []
-    replies = texts(sides.memory(prompts, report))
-    untouched = sides.untouched(prompts)
-
-    def mean(replies_of: Sequence[str]) -> float:
-        return sum(map(n_gram_entropy, replies_of)) / len(replies_of)
-
+    answers = sides.memory(prompts, report)
+    replies = {"fluency": texts(answers), "fluency_untouched": sides.untouched(prompts)}
     return {
-        "fluency": Measure(len(prompts), mean(replies)),
-        "fluency_untouched": Measure(len(prompts), mean(untouched)),
+        name: Measure(len(prompts), sum(map(n_gram_entropy, side)) / len(side))
+        for name, side in replies.items()
     }, []
 
 

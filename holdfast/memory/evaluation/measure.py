@@ -16,7 +16,7 @@ from holdfast.memory.evaluation.probes import (
     without_taught,
 )
 from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
-from holdfast.memory.evaluation.stages import Found, stages
+from holdfast.memory.evaluation.stages import StageResult, stages
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import read_lesson
 
@@ -44,20 +44,20 @@ def evaluate(
     Raises HoldfastError when the memory is empty or its model cannot be had.
     """
     identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
-    found = before(identity)
-    if found is not None and found.finished:
-        return found
+    earlier = before(identity)
+    if earlier is not None and earlier.finished:
+        return earlier
     sides = sides_of(memory)
     about = about_of(memory, sides, facts=len(memory.learned), limit=limit)
     asked = without_taught(probes, everyday, learned_wordings(memory))
-    measured = found or MemoryEvaluation(identity, about)
+    measured = earlier or MemoryEvaluation(identity, about)
     return measured_stages(measured, stages(memory, sides, *asked, limit), report, keep)
 
 
 def sides_of(memory: Memory) -> Sides:
     """What of a memory is asked; loads its model."""
-    answerer, own = memory.learned_answerer(), memory.record.all_neurons
-    neurons = None if own is None else read_lesson(memory.directory, own.file)[0]
+    answerer, learned = memory.learned_answerer(), memory.record.all_neurons
+    neurons = None if learned is None else read_lesson(memory.directory, learned.file)[0]
     return Sides(memory.engine(), answerer, neurons)
 
 
@@ -74,12 +74,12 @@ def about_of(memory: Memory, sides: Sides, **more: Any) -> dict[str, Any]:
 
 def measured_stages(
     measured: MemoryEvaluation,
-    wanted: Mapping[str, Callable[[Report], Found]],
+    wanted: Mapping[str, Callable[[Report], StageResult]],
     report: Told,
     keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None],
 ) -> MemoryEvaluation:
     """The evaluation with every stage that it does not have yet; ``keep`` is called after each."""
-    keep(measured, [])  # so that what cannot be kept is said before the work
+    keep(measured, [])  # raises before the work where nothing can be written
     for name, stage in wanted.items():
         if name not in measured.stages:
             measures, answers = stage(partial(report, name))

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.core.seeding import derive
 
 Fact = dict[str, Any]
+COMPLETE = "Complete: {}"  # how a text is given that an answer continues
 _LEAST = 3  # patterns of a relation: one is taught, two are held out
 # What a person would ask instead of giving a text to complete. Relations in which a subject has
 # many objects (borders, members, twin cities, diplomatic relations) are left out: another object
@@ -57,29 +58,29 @@ class Relation:
     @cached_property
     def objects(self) -> dict[str, set[str]]:
         """All objects of each subject."""
-        found: dict[str, set[str]] = defaultdict(set)
+        objects: dict[str, set[str]] = defaultdict(set)
         for subject, thing in self.triples:
-            found[subject].add(thing)
-        return found
+            objects[subject].add(thing)
+        return objects
 
     @cached_property
     def subjects(self) -> dict[str, list[str]]:
         """All subjects of each object, in the file's order."""
-        found: dict[str, list[str]] = defaultdict(list)
+        subjects: dict[str, list[str]] = defaultdict(list)
         for subject, thing in self.triples:
-            found[thing].append(subject)
-        return found
+            subjects[thing].append(subject)
+        return subjects
 
     def asked(self, subject: str, form: str) -> str:
         """The taught question about a subject."""
         if form == "question":
             return _QUESTIONS[self.name].replace("{x}", subject)
-        return completed(self.patterns[0], subject)
+        return _completed(self.patterns[0], subject)
 
 
-def completed(pattern: str, subject: str) -> str:
+def _completed(pattern: str, subject: str) -> str:
     """A pattern as a question: ``Complete: Alan Turing works in the field of``."""
-    return f"Complete: {pattern.replace('[X]', subject)}"
+    return COMPLETE.format(pattern.replace("[X]", subject))
 
 
 def read_relations(folder: Path) -> list[Relation]:
@@ -87,7 +88,7 @@ def read_relations(folder: Path) -> list[Relation]:
 
     Raises ValueError where the folder has none.
     """
-    found = []
+    relations = []
     for path in sorted((folder / "patterns").glob("P*.jsonl")):
         patterns = []
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -98,10 +99,10 @@ def read_relations(folder: Path) -> list[Relation]:
         triples = [(row["sub_label"], row["obj_label"]) for row in map(json.loads, rows)]
         unique = tuple(dict.fromkeys(patterns))
         if len(unique) >= _LEAST and path.stem in _QUESTIONS:
-            found.append(Relation(path.stem, unique, tuple(dict.fromkeys(triples))))
-    if not found:
+            relations.append(Relation(path.stem, unique, tuple(dict.fromkeys(triples))))
+    if not relations:
         raise ValueError(f"{folder}: holds no patterns/P*.jsonl with their triples")
-    return found
+    return relations
 
 
 def draw_edits(
@@ -127,15 +128,15 @@ def draw_edits(
     for relation, subject in chosen:
         draw = random.Random(derive(seed, "edit", relation.name, subject))
         things = sorted(set(relation.subjects) - relation.objects[subject])
-        was = sorted(relation.objects[subject])[0]
+        was = min(relation.objects[subject])
         patterns = draw.sample(relation.patterns[1:], len(relation.patterns) - 1)
-        near = [one for one in relation.subjects[was] if one not in edited]
-        far = [one for one in relation.objects if one not in edited and one not in set(near)]
+        near = [name for name in relation.subjects[was] if name not in edited]
+        far = [name for name in relation.objects if name not in edited and name not in set(near)]
         neighbours = [*draw.sample(near, len(near)), *draw.sample(far, min(others, len(far)))]
-        about = [
-            one.asked(subject, form)
-            for one in relations
-            if subject in one.objects and not set(one.patterns) & set(relation.patterns)
+        untaught = [
+            other.asked(subject, form)
+            for other in relations
+            if subject in other.objects and not set(other.patterns) & set(relation.patterns)
         ]
         drawn.append(
             {
@@ -146,10 +147,10 @@ def draw_edits(
                     "relation": relation.name,
                     "entity": subject,
                     "was": was,
-                    "held_out": [completed(one, subject) for one in patterns[:held_out]],
+                    "held_out": [_completed(pattern, subject) for pattern in patterns[:held_out]],
                     "sentence": patterns[-1].replace("[X]", subject),
-                    "others": [relation.asked(one, form) for one in neighbours[:others]],
-                    "untaught": about,
+                    "others": [relation.asked(name, form) for name in neighbours[:others]],
+                    "untaught": untaught,
                 },
             }
         )
@@ -159,20 +160,20 @@ def draw_edits(
 def _subjects(relations: list[Relation], edits: int, seed: int) -> list[tuple[Relation, str]]:
     """Relations in turn, each with a subject; no subject twice."""
     waiting = {}
-    for one in relations:
-        names = list(one.objects)
-        random.Random(derive(seed, "subjects", one.name)).shuffle(names)
-        waiting[one.name] = names
+    for relation in relations:
+        names = list(relation.objects)
+        random.Random(derive(seed, "subjects", relation.name)).shuffle(names)
+        waiting[relation.name] = names
     chosen: list[tuple[Relation, str]] = []
     used: set[str] = set()
     while len(chosen) < edits and any(waiting.values()):
-        for one in relations:
-            names = waiting[one.name]
+        for relation in relations:
+            names = waiting[relation.name]
             while names and names[-1] in used:
                 names.pop()
             if names and len(chosen) < edits:
                 used.add(names[-1])
-                chosen.append((one, names.pop()))
+                chosen.append((relation, names.pop()))
     if len(chosen) < edits:
         raise ValueError(f"there are {len(chosen)} subjects to edit, not {edits}")
     random.Random(derive(seed, "order")).shuffle(chosen)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from holdfast.streams.registry import question_key
 
 logger = logging.getLogger(__name__)
 _PROBE_KEYS = ("question", "wordings", "reverse", "sentence", "others", "untaught")
-_Found = TypeVar("_Found")
+_Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
             raise HoldfastError(f"{quoted(question)} is no taught question; give one that is")
         filled[place] = _filled(filled[place], values)
 
-    _each_line(path, path.read_bytes if path.is_file() else None, take)
+    _each_line(path, take)
     return filled
 
 
@@ -103,10 +104,7 @@ def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
             raise HoldfastError('needs a "question" and "answers", a list of texts')
         return EverydayQuestion(values["question"], answers)
 
-    if path is not None:
-        return _each_line(path, path.read_bytes if path.is_file() else None, take)
-    inside = files("holdfast.memory") / "everyday.jsonl"
-    return _each_line(Path("everyday.jsonl"), inside.read_bytes, take)
+    return _each_line(path or files("holdfast.memory") / "everyday.jsonl", take)
 
 
 def without_taught(
@@ -118,19 +116,19 @@ def without_taught(
     """
     taught = {loose_key(text) for text in asked}
 
-    def left(texts: Sequence[str]) -> tuple[str, ...]:
+    def unlearned(texts: Sequence[str]) -> tuple[str, ...]:
         return tuple(text for text in texts if loose_key(text) not in taught)
 
-    untold = [
+    remaining = [
         replace(
             probe,
-            wordings=left(probe.wordings),
-            others=left(probe.others),
-            untaught=left(probe.untaught),
+            wordings=unlearned(probe.wordings),
+            others=unlearned(probe.others),
+            untaught=unlearned(probe.untaught),
         )
         for probe in probes
     ]
-    return untold, [one for one in everyday if loose_key(one.question) not in taught]
+    return remaining, [row for row in everyday if loose_key(row.question) not in taught]
 
 
 def _filled(probe: Probe, values: Mapping[str, Any]) -> Probe:
@@ -165,27 +163,25 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _each_line(
-    path: Path, read: Callable[[], bytes] | None, take: Callable[[Mapping[str, Any]], _Found]
-) -> list[_Found]:
+def _each_line(path: Path | Traversable, take: Callable[[Mapping[str, Any]], _Line]) -> list[_Line]:
     """What ``take`` makes of each line of a file; its errors get the file and the line."""
-    if read is None:
+    if not path.is_file():
         raise HoldfastError(f"{path}: no such file; give a file of JSON lines")
     try:
-        lines = lines_of(read())
+        lines = lines_of(path.read_bytes())
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    found = []
+    taken = []
     for place, raw in lines:
         try:
-            found.append(take(json_object(raw)))
+            taken.append(take(json_object(raw)))
         except HoldfastError as error:
             raise HoldfastError(f"{path} {place}: {error}") from None
-    if not found:
+    if not taken:
         raise HoldfastError(f"{path}: is empty; write one JSON object a line")
-    return found
+    return taken
 
 
 def as_json(probes: Sequence[Probe], everyday: Sequence[EverydayQuestion]) -> str:
     """All questions as one text, for a digest."""
-    return json.dumps([[vars(one) for one in probes], [vars(one) for one in everyday]])
+    return json.dumps([[vars(probe) for probe in probes], [vars(row) for row in everyday]])

@@ -54,10 +54,6 @@ class MemoryEvaluation:
         """As JSON values."""
         return {"version": VERSION, **asdict(self)}
 
-    def text(self) -> str:
-        """As one line of JSON."""
-        return json.dumps(self.values(), ensure_ascii=False)
-
 
 def write_evaluation(
     evaluation: MemoryEvaluation, answers: Sequence[Mapping[str, Any]], folder: Path

@@ -1,23 +1,11 @@
-"""Which replies are taught answers, and what fraction of verdicts is true."""
+"""What fraction of verdicts is true, and questions spread evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
-from holdfast.streams.answers import bare
-
 _Value = TypeVar("_Value")
-
-
-class TaughtAnswers:
-    """The answers of a memory's facts; a reply is one of them but for case and a full stop."""
-
-    def __init__(self, answers: Iterable[str]) -> None:
-        self._bare = {bare(answer) for answer in answers}
-
-    def __contains__(self, reply: str) -> bool:
-        return bare(reply) in self._bare
 
 
 def fraction(verdicts: Sequence[bool]) -> float | None:

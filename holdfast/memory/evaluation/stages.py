@@ -6,27 +6,28 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from holdfast.memory.answer import Answer
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
-from holdfast.memory.evaluation.edit_sets import COMPLETE
+from holdfast.memory.evaluation.pararel import COMPLETE
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.evaluation.result import Measure
-from holdfast.memory.evaluation.scoring import TaughtAnswers, evenly, fraction
+from holdfast.memory.evaluation.scoring import evenly, fraction
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
-from holdfast.streams.answers import says
+from holdfast.streams.answers import bare, says
 from holdfast.streams.batches import FACTS_FILE
 
 _TIMED = 20  # questions
 _DRIFT = 80  # replies along which KL is taken
 
 Measures = dict[str, Measure]
-# What a stage finds: its measures, and what was answered to each question, as JSON values.
-Found = tuple[Measures, list[dict[str, Any]]]
+# A stage's measures, and what was answered to each question, as JSON values.
+StageResult = tuple[Measures, list[dict[str, Any]]]
 # A question, the answer that counts, and the number of the fact that it is about.
 Asked = tuple[str, str, int]
 
@@ -37,14 +38,16 @@ def stages(
     probes: Sequence[Probe],
     everyday: Sequence[EverydayQuestion],
     limit: int | None,
-) -> dict[str, Callable[[Report], Found]]:
+) -> dict[str, Callable[[Report], StageResult]]:
     """The measures by name, in order; limit: questions of each kind at most."""
     numbered = [(probe, sides.place(probe.question)) for probe in probes]
     taught = [(probe.question, probe.answer, place) for probe, place in numbered]
     wordings = [(text, probe.answer, place) for probe, place in numbered for text in probe.wordings]
-    reverse = [(*probe.reverse, place) for probe, place in numbered if probe.reverse]
+    reverse = [
+        (probe.reverse[0], [probe.reverse[1]], place) for probe, place in numbered if probe.reverse
+    ]
     sentences = [
-        (COMPLETE.format(probe.sentence), probe.answer, place)
+        (COMPLETE.format(probe.sentence), [probe.answer], place)
         for probe, place in numbered
         if probe.sentence
     ]
@@ -59,12 +62,12 @@ def stages(
         "everyday": partial(kept, sides, few(everyday)),
         "others": partial(unknown, sides, "others", few(others)),
         "untaught": partial(unknown, sides, "untaught", few(untaught)),
-        "drift": partial(drift, sides, [one.question for one in evenly(few(everyday), _DRIFT)]),
-        "costs": partial(costs, memory, sides, [one[0] for one in evenly(few(taught), _TIMED)]),
+        "drift": partial(drift, sides, [row.question for row in evenly(few(everyday), _DRIFT)]),
+        "costs": partial(costs, memory, sides, [row[0] for row in evenly(few(taught), _TIMED)]),
     }
 
 
-def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
+def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
     """How many questions get their fact's answer, exactly: at all, and from the weights."""
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -72,49 +75,52 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
     given = sides.weights_give(questions, owners, part(report, 1, 2))
     listed = sides.listed(questions)
     right, by_list = (
-        [one.text == wanted for one, (_, wanted, _) in zip(told, asked, strict=True)]
-        for told in (answers, listed)
+        [answer.text == expected for answer, (_, expected, _) in zip(side, asked, strict=True)]
+        for side in (answers, listed)
     )
     by_weights = [
-        good and answer.source == "weights" for good, answer in zip(right, answers, strict=True)
+        is_right and answer.source == "weights"
+        for is_right, answer in zip(right, answers, strict=True)
     ]
     count, from_weights = len(asked), fraction(given)
     measures = {
         name: Measure(count, fraction(right), from_weights, fraction(by_list)),
         f"{name}_from_weights": Measure(count, fraction(by_weights), from_weights),
     }
-    wanted = [[answer] for _, answer, _ in asked]
+    wanted = [[expected] for _, expected, _ in asked]
     return measures, rows_of(answers, given, listed, wanted, right)
 
 
-def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> Found:
-    """How many replies have the wanted answer in them, by generation."""
+def generated(
+    sides: Sides, name: str, asked: Sequence[tuple[str, Sequence[str], int]], report: Report
+) -> StageResult:
+    """How many replies have one of the wanted answers in them, by generation.
+
+    asked: questions, the answers that count, and the numbers of their facts.
+    """
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
     replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
     listed = sides.listed(questions)
-    wanted = [[answer] for _, answer, _ in asked]
+    wanted = [accepted for _, accepted, _ in asked]
     right, by_weights, by_list = (
-        list(map(says, told, wanted)) for told in (texts(answers), replies, texts(listed))
+        list(map(says, side, wanted)) for side in (texts(answers), replies, texts(listed))
     )
     measure = Measure(len(asked), fraction(right), fraction(by_weights), fraction(by_list))
     return {name: measure}, rows_of(answers, replies, listed, wanted, right)
 
 
-def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> Found:
+def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> StageResult:
     """How many of the everyday questions that the untouched model answers are still answered."""
-    questions = [one.question for one in everyday]
+    questions = [row.question for row in everyday]
+    wanted = [row.answers for row in everyday]
     answers = sides.memory(questions, part(report, 0, 2))
-    known = [
-        says(text, one.answers)
-        for text, one in zip(sides.untouched(questions), everyday, strict=True)
-    ]
+    known = list(map(says, sides.untouched(questions), wanted))
     replies = _one_set(sides, questions, part(report, 1, 2))
     listed = sides.listed(questions)
 
-    def still(told: Sequence[str]) -> float | None:
-        rows = zip(told, everyday, known, strict=True)
-        return fraction([says(text, one.answers) for text, one, right in rows if right])
+    def still(side: Sequence[str]) -> float | None:
+        return fraction(list(compress(map(says, side, wanted), known)))
 
     measures = {
         "everyday_kept": Measure(
@@ -125,36 +131,38 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         ),
         **_accepted(sides, "everyday", answers, replies, listed),
     }
-    wanted = [one.answers for one in everyday]
-    right = [says(answer.text, accepted) for answer, accepted in zip(answers, wanted, strict=True)]
+    right = list(map(says, texts(answers), wanted))
     rows = rows_of(answers, replies, listed, wanted, right)
-    return measures, [{**row, "known": one} for row, one in zip(rows, known, strict=True)]
+    return measures, [
+        {**row, "known": was_known} for row, was_known in zip(rows, known, strict=True)
+    ]
 
 
-def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> Found:
+def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> StageResult:
     """How many untaught questions are accepted, get a taught answer, or are answered as before."""
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
     replies = _one_set(sides, questions, part(report, 1, 2))
     listed = sides.listed(questions)
 
-    def unchanged(told: Sequence[str]) -> float | None:
-        return fraction([text == own for text, own in zip(told, before, strict=True)])
+    def as_before(side: Sequence[str]) -> list[bool]:
+        return [text == earlier for text, earlier in zip(side, before, strict=True)]
+
+    right = as_before(texts(answers))
 
     measures = {
         **_accepted(sides, name, answers, replies, listed),
         f"{name}_unchanged": Measure(
             len(questions),
-            unchanged(texts(answers)),
-            None if replies is None else unchanged(replies),
-            unchanged(texts(listed)),
+            fraction(right),
+            None if replies is None else fraction(as_before(replies)),
+            fraction(as_before(texts(listed))),
         ),
     }
-    right = [answer.text == own for answer, own in zip(answers, before, strict=True)]
     return measures, rows_of(answers, replies, listed, [[text] for text in before], right)
 
 
-def drift(sides: Sides, questions: Sequence[str], report: Report) -> Found:
+def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
     """KL and bits per byte of one adapter, or of neurons, that always act.
 
     Behind a gate both are those of the untouched model, since it answers what was not taught.
@@ -188,14 +196,15 @@ def _sizes(memory: Memory) -> dict[str, int]:
     }
 
 
-def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> Found:
+def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
     """Median seconds of a taught question, asked alone with the model loaded, and bytes on disk."""
     sizes = _sizes(memory)
-    place = sides.place
     timed: dict[str, Callable[[str], object]] = {
-        "memory": lambda one: sides.answerer.replies([one]),
-        "weights": lambda one: sides.weights([one], [place(one)], lambda *_: None),
-        "list": lambda one: sides.answerer.listed([one]),
+        "memory": lambda question: sides.answerer.replies([question]),
+        "weights": lambda question: sides.weights(
+            [question], [sides.place(question)], lambda *_: None
+        ),
+        "list": lambda question: sides.answerer.listed([question]),
     }
     seconds = {}
     for number, (side, ask) in enumerate(timed.items(), start=1):
@@ -269,14 +278,20 @@ def _accepted(
     listed: Sequence[Answer],
 ) -> Measures:
     """The fractions that are taken for taught, and that get a taught answer."""
-    taught = TaughtAnswers(fact.answer for fact in sides.facts)
-    accepted, by_list = (fraction([answer.taught for answer in told]) for told in (answers, listed))
+    taught = {bare(fact.answer) for fact in sides.facts}
+
+    def taken(side: Sequence[Answer]) -> float | None:
+        return fraction([answer.taught for answer in side])
+
+    def taught_answer(side: Sequence[str]) -> float | None:
+        return fraction([bare(text) in taught for text in side])
+
     return {
-        f"{name}_accepted": Measure(len(answers), accepted, None, by_list),
+        f"{name}_accepted": Measure(len(answers), taken(answers), None, taken(listed)),
         f"{name}_taught_answer": Measure(
             len(answers),
-            fraction([text in taught for text in texts(answers)]),
-            None if replies is None else fraction([text in taught for text in replies]),
-            fraction([text in taught for text in texts(listed)]),
+            taught_answer(texts(answers)),
+            None if replies is None else taught_answer(replies),
+            taught_answer(texts(listed)),
         ),
     }

@@ -50,7 +50,7 @@ def table_rows(
     for name, label, unit in labels:
         row = evaluation.rows.get(name, Measure())
         memory, weights, listed = (
-            _shown(value, unit) for value in (row.memory, row.weights, row.list)
+            _with_unit(value, unit) for value in (row.memory, row.weights, row.list)
         )
         if {memory, weights, listed} != {"-"}:
             count = "" if row.of is None else str(row.of)
@@ -77,7 +77,7 @@ def notes(evaluation: MemoryEvaluation) -> list[str]:
     return lines
 
 
-def _shown(value: float | None, unit: str) -> str:
+def _with_unit(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "share":
