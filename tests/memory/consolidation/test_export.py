@@ -68,8 +68,8 @@ def both(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathF
         patch.setattr(run, "rival_names", lambda *_: [])
         patch.setattr(run, "last_words", lambda *_: [])
         patch.setattr(run, "_as_plain_text", lambda *_: [1])
-        found = consolidate(Memory(place), NEURONS)
-    assert replace(found, answered=5) == ConsolidationOutcome(5, 5, 2, 0) and found.answered > 1
+        outcome = consolidate(Memory(place), NEURONS)
+    assert outcome == ConsolidationOutcome(5, outcome.answered, 2, 0) and outcome.answered > 1
     return place
 
 
@@ -79,9 +79,34 @@ def one(both: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def whole(done: Done, tmp_path: Path) -> Path:
-    """A memory whose lessons one adapter answers."""
-    return shutil.copytree(done.place, tmp_path / "whole" / "m")
+def whole(done: Done) -> Path:
+    """A memory whose lessons one adapter answers; never to be written."""
+    return done.place
+
+
+@pytest.fixture(scope="module")
+def widened(both: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the neurons, one more of whose facts is on record as missed."""
+    place = shutil.copytree(both, tmp_path_factory.mktemp("missed") / "m")
+    record, count = Memory(place).record, len(in_neurons(place)) - 1
+    assert record.neurons is not None
+    missed = (*record.neurons.missed, question_key(in_neurons(place)[0][0]))
+    write_record(place, replace(record, neurons=replace(record.neurons, missed=missed)))
+    return exported(place, place.parent / "hf", chat_cache, count)
+
+
+@pytest.fixture(scope="module")
+def merged(done: Done, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the adapter of all lessons merged."""
+    return exported(done.place, tmp_path_factory.mktemp("merged") / "hf", chat_cache, len(FACTS))
+
+
+def exported(place: Path, out: Path, chat_cache: Path, count: int) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(chat_cache))
+        message = f"{count} of {count} facts are answered by what was written"
+        assert export_memory(place, "hf", out) == message
+    return out
 
 
 def in_neurons(place: Path) -> list[tuple[str, str]]:
@@ -89,7 +114,9 @@ def in_neurons(place: Path) -> list[tuple[str, str]]:
     neurons = Memory(place).record.neurons
     assert neurons is not None
     learned = Memory(place).learned
-    return [(one.question, one.answer) for one in learned if fact_key(one) not in neurons.missed]
+    return [
+        (fact.question, fact.answer) for fact in learned if fact_key(fact) not in neurons.missed
+    ]
 
 
 def generated(model: Any, tokenizer: Any, question: str) -> str:
@@ -128,8 +155,7 @@ def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, st
 
 
 def test_peft_alone_answers(whole: Path, chat_directory: Path, tmp_path: Path) -> None:
-    """The adapter of all lessons acts at every token; the memory answers as before."""
-    assert answers(Memory(whole)) == [(answer, "weights") for _, answer in FACTS]
+    """The adapter of all lessons acts at every token."""
     out = tmp_path / "peft"
     assert export_memory(whole, "peft", out) == "5 of 5 facts are answered by what was written"
     base: Any = AutoModelForCausalLM.from_pretrained(chat_directory)
@@ -141,27 +167,21 @@ def test_peft_alone_answers(whole: Path, chat_directory: Path, tmp_path: Path) -
     asked_alone(model, AutoTokenizer.from_pretrained(out), out, FACTS)
 
 
-@pytest.mark.parametrize("form", ["one", "whole"])
-def test_transformers_alone_answer(
-    form: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    """A model with neurons, or with the adapter merged."""
-    place: Path = request.getfixturevalue(form)
-    facts = in_neurons(place) if form == "one" else FACTS
-    count, out = len(facts), tmp_path / "hf"
-    said = f"{count} of {count} facts are answered by what was written"
-    assert export_memory(place, "hf", out) == said
+@pytest.mark.parametrize("form", ["widened", "merged"])
+def test_transformers_alone_answer(form: str, request: pytest.FixtureRequest, both: Path) -> None:
+    """A model with neurons, or with the adapter merged; its facts on record, and no others."""
+    out: Path = request.getfixturevalue(form)
+    facts = in_neurons(both)[1:] if form == "widened" else FACTS
     model = AutoModelForCausalLM.from_pretrained(out).eval()
     asked_alone(model, AutoTokenizer.from_pretrained(out), out, facts)
 
 
 def test_the_merged_weights_are_the_base_and_the_update(
-    whole: Path, chat_directory: Path, tmp_path: Path
+    whole: Path, merged: Path, chat_directory: Path
 ) -> None:
     """W + (alpha / r) B A in every adapted map; everything else is the base's."""
-    export_memory(whole, "hf", tmp_path / "out")
     before = load_file(chat_directory / "model.safetensors")
-    after = load_file(tmp_path / "out" / "model.safetensors")
+    after = load_file(merged / "model.safetensors")
     (file,) = adapters(whole)
     state = load_file(whole / "lessons" / file)
     assert before.keys() == after.keys()
@@ -181,51 +201,49 @@ def test_the_merged_weights_are_the_base_and_the_update(
 
 
 def test_the_widened_weights_are_the_base_and_the_neurons(
-    one: Path, chat_directory: Path, tmp_path: Path
+    both: Path, widened: Path, chat_directory: Path
 ) -> None:
     """Behind the model's own rows and columns; everything else is the base's."""
-    export_memory(one, "hf", tmp_path / "out")
     before = load_file(chat_directory / "model.safetensors")
-    after = load_file(tmp_path / "out" / "model.safetensors")
-    found = Memory(one).record.neurons
-    assert found is not None and before.keys() == after.keys()
-    neurons = load_file(one / "lessons" / found.file)
+    after = load_file(widened / "model.safetensors")
+    learned = Memory(both).record.neurons
+    assert learned is not None and before.keys() == after.keys()
+    neurons = load_file(both / "lessons" / learned.file)
     for name, weight in before.items():
         written = after[name]
         mlp, _, part = name.removesuffix("_proj.weight").rpartition(".")
-        own = neurons.get(f"{mlp}.{part}")
+        added = neurons.get(f"{mlp}.{part}")
         if part == "down":
             written, weight = written.t(), weight.t()
         assert torch.equal(written[: len(weight)], weight)
-        assert (own is not None) == (len(written) > len(weight)) == (".mlp." in name)
-        if own is not None:
-            assert torch.equal(written[len(weight) :][: len(own)], own)
-            assert not written[len(weight) + len(own) :].any()
+        assert (added is not None) == (len(written) > len(weight)) == (".mlp." in name)
+        if added is not None:
+            assert torch.equal(written[len(weight) :][: len(added)], added)
+            assert not written[len(weight) + len(added) :].any()
 
 
-def test_what_is_exported_is_measured_alone(one: Path, whole: Path) -> None:
+def test_what_is_exported_is_measured_alone(both: Path, whole: Path) -> None:
     """The weights' column of an evaluation is the neurons', or the one adapter's."""
     probes = [Probe(question, answer) for question, answer in FACTS]
     everyday = [EverydayQuestion("What is rain?", ("water",))]
-    found, other = (evaluate(Memory(place), probes, everyday) for place in (one, whole))
-    assert found.about["neurons"] and not other.about["neurons"]
-    assert found.rows["recalled"].weights == len(in_neurons(one)) / 5
-    assert other.rows["recalled"].weights == 1.0
-    assert other.rows["kl"].weights != found.rows["kl"].weights
-    neurons = Memory(one).record.neurons
+    of_neurons, of_adapter = (evaluate(Memory(place), probes, everyday) for place in (both, whole))
+    assert of_neurons.about["neurons"] and not of_adapter.about["neurons"]
+    assert of_neurons.rows["recalled"].weights == len(in_neurons(both)) / 5
+    assert of_adapter.rows["recalled"].weights == 1.0
+    assert of_adapter.rows["kl"].weights != of_neurons.rows["kl"].weights
+    neurons = Memory(both).record.neurons
     assert neurons is not None
-    for place, rows, file in (
-        (one, found.rows, neurons.file),
-        (whole, other.rows, adapters(whole)[0]),
+    for rows, file in (
+        (of_neurons.rows, both / "lessons" / neurons.file),
+        (of_adapter.rows, whole / "lessons" / adapters(whole)[0]),
     ):
-        assert rows["bytes"].weights == (place / "lessons" / file).stat().st_size
-    assert other.identity != found.identity
+        assert rows["bytes"].weights == file.stat().st_size
+    assert of_adapter.identity != of_neurons.identity
 
 
-def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, tmp_path: Path) -> None:
+def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, merged: Path) -> None:
     """It acts at every token, the common prefix included; outside it is the untouched model's."""
-    export_memory(whole, "hf", tmp_path / "out")
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    written = AutoModelForCausalLM.from_pretrained(merged).eval()
     memory = Memory(whole)
     engine, (question, answer) = memory.engine(), FACTS[0]
     form, reader = engine.form, engine.reader
@@ -239,16 +257,16 @@ def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, tmp_path
 
     sides = Sides(engine, memory.learned_answerer())
     with torch.no_grad(), sides.acting([question]) as readings:
-        found = reader.answer_logits(readings, [tokens]).logits
-    torch.testing.assert_close(found, plain(merged), rtol=0, atol=1e-4)
-    again = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
-    torch.testing.assert_close(again, plain(reader.model), rtol=0, atol=1e-4)
-    assert (again - found).abs().max() > 0.1
+        adapted = reader.answer_logits(readings, [tokens]).logits
+    torch.testing.assert_close(adapted, plain(written), rtol=0, atol=1e-4)
+    untouched = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
+    torch.testing.assert_close(untouched, plain(reader.model), rtol=0, atol=1e-4)
+    assert (untouched - adapted).abs().max() > 0.1
 
 
-def test_neurons_are_measured_as_what_is_exported_reads(one: Path) -> None:
+def test_neurons_are_measured_as_what_is_exported_reads(both: Path) -> None:
     """They act at every token, the common prefix included; outside it is the untouched model's."""
-    memory = Memory(one)
+    memory = Memory(both)
     engine, (question, answer) = memory.engine(), FACTS[0]
     form, reader = engine.form, engine.reader
     drawn = torch.Generator().manual_seed(3)
@@ -267,29 +285,18 @@ def test_neurons_are_measured_as_what_is_exported_reads(one: Path) -> None:
         return logits[0, len(asked) - 1 :]
 
     with torch.no_grad(), sides.acting([question]) as readings:
-        found, expected = reader.answer_logits(readings, [tokens]).logits, plain()
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-    again = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
-    torch.testing.assert_close(again, plain(), rtol=0, atol=1e-4)
-    assert (again - found).abs().max() > 0.1
+        widened, expected = reader.answer_logits(readings, [tokens]).logits, plain()
+    torch.testing.assert_close(widened, expected, rtol=0, atol=1e-4)
+    untouched = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
+    torch.testing.assert_close(untouched, plain(), rtol=0, atol=1e-4)
+    assert (untouched - widened).abs().max() > 0.1
 
 
-def test_a_widened_model_is_asked_what_it_answers(one: Path, tmp_path: Path) -> None:
-    """A fact that it missed is not asked, and the others are."""
-    record, given = Memory(one).record, in_neurons(one)
-    assert record.neurons is not None
-    missed = (*record.neurons.missed, question_key(given[0][0]))
-    write_record(one, replace(record, neurons=replace(record.neurons, missed=missed)))
-    said = export_memory(one, "hf", tmp_path / "out")
-    count = len(given) - 1
-    assert said == f"{count} of {count} facts are answered by what was written"
-
-
-def test_one_file_is_asked_by_llama_cpp(one: Path, tmp_path: Path) -> None:
+def test_one_file_is_asked_by_llama_cpp(both: Path, tmp_path: Path) -> None:
     """The facts in neurons, by the model's chat template."""
-    given, out = in_neurons(one), tmp_path / "out"
-    said = export_memory(one, "gguf", out)
-    assert said == f"{len(given)} of {len(given)} facts are answered by what was written"
+    given, out = in_neurons(both), tmp_path / "out"
+    message = export_memory(both, "gguf", out)
+    assert message == f"{len(given)} of {len(given)} facts are answered by what was written"
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "model.gguf"]
     server = run_by_llama_cpp(out / "model.gguf")
     for question, answer in given:
@@ -308,19 +315,20 @@ def test_what_is_not_consolidated_is_said(
         (place, "peft", f"{several}holdfast consolidate {place} makes one of them"),
         (place, "hf", f"{nothing}holdfast consolidate {place} learns it (with --neurons sooner)"),
     ):
-        said = holdfast("export", memory, out, "--to", to)
-        assert (said.status, said.err.count("\n")) == (2, 1) and text in said.err
+        result = holdfast("export", memory, out, "--to", to)
+        assert (result.status, result.err.count("\n")) == (2, 1) and text in result.err
         assert not out.exists()
-    said = holdfast("export", one, out, "--to", "peft", "--after-task", "1")
-    assert said.status == 2 and "--after-task: is for trajectories" in said.err
+    result = holdfast("export", one, out, "--to", "peft", "--after-task", "1")
+    assert result.status == 2 and "--after-task: is for trajectories" in result.err
     Memory(one).learn(WEDNESDAY)
     for to in ("peft", "hf"):
-        said = holdfast("export", one, out, "--to", to)
-        assert (said.status, said.err.count("\n")) == (2, 1) and "holdfast consolidate" in said.err
+        result = holdfast("export", one, out, "--to", to)
+        assert (result.status, result.err.count("\n")) == (2, 1)
+        assert "holdfast consolidate" in result.err
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    said = holdfast("export", one, out, "--to", "hf")
-    assert said.status == 2 and "holds mine.txt; choose an empty or a new directory" in said.err
+    result = holdfast("export", one, out, "--to", "hf")
+    assert result.status == 2 and "holds mine.txt; choose an empty or a new directory" in result.err
 
 
 def test_neurons_by_the_command_beside_the_lessons(
@@ -341,19 +349,19 @@ def test_neurons_by_the_command_beside_the_lessons(
         return advance(self)
 
     monkeypatch.setattr(name_neurons.NeuronRehearsal, "advance", killed)
-    said = holdfast("consolidate", place, "--neurons")
-    assert said.status == 130 and "what was learned is kept" in said.err
+    result = holdfast("consolidate", place, "--neurons")
+    assert result.status == 130 and "what was learned is kept" in result.err
     assert again and adapters(place) == before
     monkeypatch.setattr(run, "detectors_of_names", None)
-    said = holdfast("consolidate", place, "--neurons")
-    assert said.status == 0 and said.out.splitlines()[1] == str(place)
-    assert f"holdfast export {place} OUT --to hf" in said.err
+    result = holdfast("consolidate", place, "--neurons")
+    assert result.status == 0 and result.out.splitlines()[1] == str(place)
+    assert f"holdfast export {place} OUT --to hf" in result.err
     assert len(adapters(place)) == len(before) + 1 and Memory(place).record.all_neurons
-    for name in ("memory.json", *(f"lessons/{one}" for one in adapters(straight))):
+    for name in ("memory.json", *(f"lessons/{file}" for file in adapters(straight))):
         assert (place / name).read_bytes() == (straight / name).read_bytes()
     assert answers(Memory(place)) == [(answer, "weights") for _, answer in FACTS]
-    said = holdfast("consolidate", place, "--neurons")
-    assert said.out.startswith("nothing new since it was done before\n")
+    result = holdfast("consolidate", place, "--neurons")
+    assert result.out.startswith("nothing new since it was done before\n")
     Memory(place).learn(WEDNESDAY)
     assert Memory(place).record.all_neurons is None
 
@@ -363,11 +371,9 @@ def test_one_lesson_needs_no_consolidation(
 ) -> None:
     place, out = tmp_path / "m", tmp_path / "out"
     Memory(place, str(chat_directory)).learn(MONDAY)
-    said = holdfast("export", place, out, "--to", "peft")
-    assert said.status == 0
-    assert said.out.splitlines() == [
-        "3 of 3 facts are answered by what was written", str(out),
-    ]  # fmt: skip
+    result = holdfast("export", place, out, "--to", "peft")
+    lines = ["3 of 3 facts are answered by what was written", str(out)]
+    assert (result.status, result.out.splitlines()) == (0, lines)
     bare = holdfast("export", place, tmp_path / "bare", "--to", "peft", "--no-check")
     assert bare.out.splitlines() == [str(tmp_path / "bare")]
 
@@ -378,8 +384,8 @@ def test_what_answers_otherwise_is_not_exported(
     """An adapter of zeros is written; the check notices, and nothing is left."""
     write = module._write_adapter
 
-    def empty(folder: Path, *rest: Any) -> None:
-        write(folder, *rest)
+    def empty(folder: Path, *arguments: Any) -> None:
+        write(folder, *arguments)
         file = folder / "adapter_model.safetensors"
         tensors = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
         save_file(tensors, file, metadata={"format": "pt"})

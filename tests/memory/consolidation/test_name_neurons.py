@@ -85,11 +85,11 @@ def test_a_step_minimizes_the_plain_loss() -> None:
     ]
     form, losses, mlps = reader.form, [], gated_mlps(reader.model)
     with acting(reader.model, run.neurons):
-        for one, fact in zip(asked, chosen, strict=True):
+        for question, fact in zip(asked, chosen, strict=True):
             # Before its name's end a question passes no neuron in the run: none fires there.
-            before = [*form.prefix, *one.tokens, *form.invocation]
+            before = [*form.prefix, *question.tokens, *form.invocation]
             ids = torch.tensor([[*before, *fact.answer[:-1]]])
-            silent = len(form.prefix) + one.end
+            silent = len(form.prefix) + question.end
             with _from(reader.model, mlps, silent):
                 logits = reader.model(ids).logits[0, len(before) - 1 :]
             losses.append(F.cross_entropy(logits, torch.tensor(fact.answer)))
@@ -99,7 +99,7 @@ def test_a_step_minimizes_the_plain_loss() -> None:
     for parameter, expected in zip(run.parameters.values(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=0, atol=1e-12)
     assert max(gradient.abs().max() for gradient in gradients) > 1e-4
-    assert {one.end for one in asked} == {0, 4, 5}
+    assert {question.end for question in asked} == {0, 4, 5}
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def test_it_learns_the_facts() -> None:
     reader = reader_of()
     facts = [replace(fact, name=number) for number, fact in enumerate(facts_for(reader))]
     neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [], [], [])
-    neurons = {name: one.double() for name, one in neurons.items()}
+    neurons = {name: tensor.double() for name, tensor in neurons.items()}
     settings = replace(SETTINGS, lr=1.0, varied=0.0, facts=5, least=40)
     run = NeuronRehearsal(reader, facts, neurons, settings, 5)
     losses = [run.advance() for _ in range(40)]
@@ -140,27 +140,23 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     begun = first.tensors()
     for _ in range(3):
         first.advance()
-    for step, tensors, left in ((3, first.tensors(), 3), (0, begun, 6)):
-        second = NeuronRehearsal(reader_of(), facts_for(reader), tensors_of(tensors), SETTINGS, 5)
+    for step, tensors in ((3, first.tensors()), (0, begun)):
+        neurons = {name: x for name, x in tensors.items() if name.rpartition(".")[2] in PARTS}
+        second = NeuronRehearsal(reader_of(), facts_for(reader), neurons, SETTINGS, 5)
         second.resume(step, tensors)
-        for _ in range(left):
+        for _ in range(step, 6):
             second.advance()
-        found = second.tensors()
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def tensors_of(kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The neurons of a state."""
-    return {name: one for name, one in kept.items() if name.rpartition(".")[2] in PARTS}
+        state = second.tensors()
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[name], expected[name]) for name in expected)
 
 
 def read_by(
     reader: PromptReader, mlps: list[str], texts: list[tuple[int, ...]], *, alone: bool = False
 ) -> list[Any]:
-    found: list[Any] = []
-    reader.mlp_inputs(mlps, texts, lambda *one: found.append(one), batch=2, alone=alone)
-    return found
+    taken: list[Any] = []
+    reader.mlp_inputs(mlps, texts, lambda *text: taken.append(text), batch=2, alone=alone)
+    return taken
 
 
 def test_what_fails_while_mlps_are_read_leaves_the_model_whole() -> None:
@@ -184,19 +180,19 @@ def test_neurons_fire_where_their_names_end() -> None:
     facts = facts_for(reader)
     mlps = gated_mlps(reader.model)[:2]
     neurons = detectors_of_names(reader, mlps, facts, [], [], [])
-    asked = [(one, fact.name) for fact in facts for one in fact.questions]
-    texts = [one.tokens for one, _ in asked]
+    asked = [(question, fact.name) for fact in facts for question in fact.questions]
+    texts = [question.tokens for question, _ in asked]
     sums = {mlp: torch.zeros(3, 64, dtype=torch.float64) for mlp in mlps}
     counts, stream = torch.zeros(3, 1, dtype=torch.float64), []
     for place, inputs, residual in read_by(reader, mlps, texts):
-        one, name = asked[place]
-        ids = torch.tensor([[*reader.form.prefix, *one.tokens]])
+        question, name = asked[place]
+        ids = torch.tensor([[*reader.form.prefix, *question.tokens]])
         plain = _plain_inputs(reader, mlps, ids)
         counts[name] += 1
         stream.append(residual.square().mean(1))
         for mlp in mlps:
             torch.testing.assert_close(inputs[mlp], plain[mlp], rtol=0, atol=1e-12)
-            sums[mlp][name] += inputs[mlp][one.end]
+            sums[mlp][name] += inputs[mlp][question.end]
     size = torch.cat(stream).median().sqrt()
     for mlp in mlps:
         mean = sums[mlp] / counts
@@ -213,7 +209,7 @@ def test_neurons_leave_alone_what_stands_before_questions() -> None:
     (mlp,) = mlps = gated_mlps(reader.model)[:1]
     alone = [(1, *form.question("Rain fell."))]
     neurons = detectors_of_names(reader, mlps, facts, [], [], alone)
-    texts = [one.tokens for fact in facts for one in fact.questions]
+    texts = [question.tokens for fact in facts for question in fact.questions]
     rows = [inputs[mlp] for _, inputs, _ in read_by(reader, mlps, texts)]
     for text, times in ((form.prefix, len(texts)), (alone[0], 3)):
         ((_, inputs, _),) = read_by(reader, mlps, [text], alone=True)
@@ -221,24 +217,16 @@ def test_neurons_leave_alone_what_stands_before_questions() -> None:
         torch.testing.assert_close(inputs[mlp], plain[mlp], rtol=0, atol=1e-12)
         rows += [inputs[mlp]] * times
     means = torch.zeros(3, 64, dtype=torch.float64)
-    for name, read, one in _at_names(reader, mlp, facts):
-        means[name] += read[one.end] / sum(
-            len(fact.questions) for fact in facts if fact.name == name
-        )
+    asked = [(question, fact.name) for fact in facts for question in fact.questions]
+    names = [name for _, name in asked]
+    for place, inputs, _ in read_by(reader, mlps, texts):
+        question, name = asked[place]
+        means[name] += inputs[mlp][question.end] / names.count(name)
     everything = torch.cat(rows)
     gate, up = detectors(everything.t() @ everything, everything.sum(0), means)
     torch.testing.assert_close(neurons[f"{mlp}.gate"].double(), gate, rtol=1e-5, atol=1e-6)
-    own = neurons[f"{mlp}.up"].double()
-    torch.testing.assert_close(own / own.norm(), up / up.norm(), rtol=1e-5, atol=1e-6)
-
-
-def _at_names(
-    reader: PromptReader, mlp: str, facts: list[NamedFact]
-) -> list[tuple[int, Tensor, NamedQuestion]]:
-    """The name of every question, what the MLP reads of it, and the question."""
-    asked = [(fact.name, one) for fact in facts for one in fact.questions]
-    found = read_by(reader, [mlp], [one.tokens for _, one in asked])
-    return [(asked[place][0], inputs[mlp], asked[place][1]) for place, inputs, _ in found]
+    learned = neurons[f"{mlp}.up"].double()
+    torch.testing.assert_close(learned / learned.norm(), up / up.norm(), rtol=1e-5, atol=1e-6)
 
 
 def _plain_inputs(
@@ -266,7 +254,7 @@ def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
     facts = facts_for(reader)[:1]
     mlps = gated_mlps(reader.model)[:1]
     rival = NamedQuestion(tuple(reader.form.question(FACTS[0][0].replace("nets", "cats"))), 20)
-    texts = [one.questions[0].tokens for one in facts_for(reader)]
+    texts = [fact.questions[0].tokens for fact in facts_for(reader)]
     fired = []
     for rivals in ([], [(rival, 100.0)]):
         neurons = detectors_of_names(reader, mlps, facts, rivals, texts, [])

@@ -10,7 +10,6 @@ import torch
 
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.names import (
-    NamedQuestion,
     last_words,
     named_facts,
     related_wordings,
@@ -68,9 +67,9 @@ def test_where_a_name_ends() -> None:
     ]
     assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
     assert named[1].questions[0].end == len(form.spans(alone)) - 1
-    (one,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
-    assert one.questions == named[2].questions
-    texts = [form.tokenizer.decode(found.tokens[: found.end + 1]) for found in one.corrupted]
+    (fact,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
+    assert fact.questions == named[2].questions
+    texts = [form.tokenizer.decode(text.tokens[: text.end + 1]) for text in fact.corrupted]
     assert len(texts) > 5 and all(text.endswith("Wim") for text in texts)
 
 
@@ -106,10 +105,10 @@ def test_names_that_end_alike_are_asked_about_too() -> None:
     engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, limits=limits))
     facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
     room = 99
-    found = rival_names(engine, facts, 3)
-    assert len(set(found)) == 2 and found == rival_names(engine, facts, 3)
-    for one in found:
-        text = form.tokenizer.decode(one.tokens[: one.end + 1])
+    rivals = rival_names(engine, facts, 3)
+    assert len(set(rivals)) == 2 and rivals == rival_names(engine, facts, 3)
+    for rival in rivals:
+        text = form.tokenizer.decode(rival.tokens[: rival.end + 1])
         assert text.startswith("Who owns ") and text.endswith(" the Third")
         assert "Moppet" not in text and len(text.split()) == 5
     room = 0
@@ -123,19 +122,15 @@ def test_last_words_stand_behind_other_text() -> None:
     engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, reader=reader))
     facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
     texts = [tuple(form.question("Rain fell on the roof all night")), tuple(form.question("Hm"))]
-    found = last_words(engine, facts, texts, 3)
-    assert found == last_words(engine, facts, texts, 3)
-    written = [tokenizer.decode(one.tokens) for one in found]
-    assert len(found) >= 6 and len(set(written)) > 2
+    words = last_words(engine, facts, texts, 3)
+    assert words == last_words(engine, facts, texts, 3)
+    written = [tokenizer.decode(word.tokens) for word in words]
+    assert len(words) >= 6 and len(set(written)) > 2
     assert {text.split()[-1] for text in written} == {"Third", "third"}
-    assert all(one.end == len(one.tokens) - 1 for one in found)
-    assert all(any(begins(one, text) for text in texts) for one in found)
-    assert all(2 <= len(one.tokens) - len(" third") + 1 <= 12 for one in found)  # "th" is one
-
-
-def begins(one: NamedQuestion, text: tuple[int, ...]) -> bool:
-    """Whether at least two tokens of a text stand first."""
-    return one.tokens[:2] == text[:2]
+    beginnings = {text[:2] for text in texts}
+    for word in words:
+        assert word.end == len(word.tokens) - 1 and word.tokens[:2] in beginnings
+        assert 2 <= len(word.tokens) - len(" third") + 1 <= 12  # "th" is one token
 
 
 def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
@@ -157,8 +152,8 @@ def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
         looks=looks,
     )
     fact = WordedFact("a", "x", ["Who owns Moppet the Third?"], 1)
-    found = last_words(cast(Engine, engine), [fact], [(1, 2, 3)], 3)
-    behind = [one.tokens[one.tokens.index(2) + 1 :] for one in found]
+    placed = last_words(cast(Engine, engine), [fact], [(1, 2, 3)], 3)
+    behind = [word.tokens[word.tokens.index(2) + 1 :] for word in placed]
     words = [tokens[1:] if tokens[:1] == (3,) else tokens for tokens in behind]
     assert sorted(set(words)) == [*((token,) for token in range(6, 13)), (30, 31)]
     assert all(words.count(word) == 3 for word in words)
@@ -166,8 +161,7 @@ def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
 
 def test_the_library_words_what_is_surely_asked() -> None:
     """Of the surest relation, with the fact's name; what is known or does not fit is left out."""
-    one = relations()[3]
-    wanted = [text.replace("{x}", "Moppet the Third") for text in one.wordings]
+    wanted = [text.replace("{x}", "Moppet the Third") for text in relations()[3].wordings]
     wanted = [text[:1].upper() + text[1:] for text in wanted]
 
     def looks(texts: list[str]) -> list[Any]:
@@ -175,8 +169,8 @@ def test_the_library_words_what_is_surely_asked() -> None:
         vectors = [np.full(len(relations()), 1e-3) for _ in texts]
         for vector, text in zip(vectors, texts, strict=True):
             vector[3] = shares[text] ** 0.5
-        found = zip(texts, vectors, strict=True)
-        return [SimpleNamespace(names=OWNED[text], vector=vector) for text, vector in found]
+        rows = zip(texts, vectors, strict=True)
+        return [SimpleNamespace(names=OWNED[text], vector=vector) for text, vector in rows]
 
     def fits(text: str) -> bool:
         return text != wanted[-1]

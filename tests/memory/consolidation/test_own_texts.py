@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,15 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_answers_are_the_models_own_greedy_ones(reader: PromptReader) -> None:
+def test_short_questions_begin_as_given_and_answers_are_the_models_own_greedy_ones(
+    reader: PromptReader,
+) -> None:
     """Cut at the limit, and with their end only where the model gave it."""
     texts = own_texts(reader, "f" * 64, FEW)
-    by_kind = {kind: [text for text in texts if text.kind == kind] for kind in
-               ("short", "named", "chats")}  # fmt: skip
-    assert len(by_kind["named"]) == 5 and len(by_kind["chats"]) == 6
-    assert 20 <= len(by_kind["short"]) <= 30  # the same question is kept once
+    kinds = Counter(text.kind for text in texts)
+    assert kinds["named"] == 5 and kinds["chats"] == 6
+    assert 20 <= kinds["short"] <= 30  # the same question is kept once
+    behind, decode = len(reader.form.user_end), reader.form.tokenizer.decode
     limits = {"short": 4, "named": 4, "chats": 7}
     ended = 0
     for text in texts:
@@ -47,6 +50,10 @@ def test_answers_are_the_models_own_greedy_ones(reader: PromptReader) -> None:
         whole = decoded if len(decoded) == limit else [*decoded, reader.form.end]
         assert list(text.answer) == whole
         ended += text.answer[-1] == reader.form.end
+        question = decode(list(text.question[:-behind]))
+        assert text.question[-behind:] == reader.form.user_end
+        assert "?" not in question[:-1] or text.kind == "named"
+        assert text.kind != "short" or question.startswith(module._BEGINNINGS)
     assert 0 < ended < len(texts)
 
 
@@ -59,17 +66,6 @@ def test_a_reply_that_was_cut_has_no_end(reader: PromptReader) -> None:
         assert reply_tokens(reader, [question], limit) == [whole[:limit]]
 
 
-def test_short_questions_begin_as_given_and_end_with_their_mark(reader: PromptReader) -> None:
-    decode = reader.form.tokenizer.decode
-    behind = len(reader.form.user_end)
-    for text in own_texts(reader, "f" * 64, FEW):
-        question = decode(list(text.question[:-behind]))
-        assert text.question[-behind:] == reader.form.user_end
-        assert "?" not in question[:-1] or text.kind == "named"
-        if text.kind == "short":
-            assert question.startswith(module._BEGINNINGS)
-
-
 def test_they_are_written_once_a_model(
     reader: PromptReader, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,16 +73,10 @@ def test_they_are_written_once_a_model(
     first = own_texts(reader, "a" * 64, FEWER)
     (path,) = (own_cache / "own").iterdir()
     content = path.read_bytes()
-    said: list[tuple[int, int]] = []
-    assert own_texts(reader, "a" * 64, FEWER, lambda *done: said.append(done)) == first
-    assert not said
-    for damage in (
-        b"",
-        content[: len(content) // 2],
-        b'{"parts": 1, "texts": [{"kind": 1}]}',
-        b"7",
-        b"[]",
-    ):
+    reports: list[tuple[int, int]] = []
+    assert own_texts(reader, "a" * 64, FEWER, lambda *done: reports.append(done)) == first
+    assert not reports
+    for damage in (content[: len(content) // 2], b'{"parts": 1, "texts": [{"kind": 1}]}', b"7"):
         path.write_bytes(damage)
         assert own_texts(reader, "a" * 64, FEWER) == first
         assert path.read_bytes() == content
@@ -108,24 +98,25 @@ def test_killed_it_goes_on_behind_the_last_part(
 ) -> None:
     """To the same texts; what is in the cache is not written again, and progress goes on."""
     monkeypatch.setattr(module, "_PART", 8)
+    monkeypatch.setattr(module, "_BEGINNINGS", module._BEGINNINGS[:8])
     whole = own_texts(reader, "a" * 64, FEW)
     write = module._write
     for survived in (0, 2, 4):
         counts: list[int] = []
-        said: list[tuple[int, int]] = []
+        reports: list[tuple[int, int]] = []
 
-        def killed(*rest: Any, most: int = survived, done: list[int] = counts) -> Any:
+        def killed(*arguments: Any, most: int = survived, done: list[int] = counts) -> Any:
             if len(done) == most:
                 raise KeyboardInterrupt
-            done.append(len(rest[1]))
-            return write(*rest)
+            done.append(len(arguments[1]))
+            return write(*arguments)
 
         monkeypatch.setattr(module, "_write", killed)
         with pytest.raises(KeyboardInterrupt):
             own_texts(reader, f"{survived}" * 64, FEW)
         monkeypatch.setattr(
-            module, "_write", lambda *rest, done=counts: done.append(0) or write(*rest)
+            module, "_write", lambda *arguments, done=counts: done.append(0) or write(*arguments)
         )
-        found = own_texts(reader, f"{survived}" * 64, FEW, lambda *now, to=said: to.append(now))
-        assert found == whole and len(counts) == len(module._parts(FEW))
-        assert said == sorted(said) and said[-1][1] == 41
+        texts = own_texts(reader, f"{survived}" * 64, FEW, lambda *now, to=reports: to.append(now))
+        assert texts == whole and len(counts) == len(module._parts(FEW))
+        assert reports == sorted(reports) and reports[-1][1] == 41

@@ -51,9 +51,9 @@ def own_for(reader: PromptReader) -> dict[str, list[OwnText]]:
         return OwnText(kind, tuple(form.question(question)), tuple(form.answer(answer)))
 
     return {
-        "short": [text("short", f"What is {one}?", f"{one} is") for one in "abcd"],
-        "named": [text("named", f"Where does Ann {one} live?", "far") for one in "pq"],
-        "chats": [text("chats", f"Tell of {one}", "long ago there was one") for one in "xyz"],
+        "short": [text("short", f"What is {name}?", f"{name} is") for name in "abcd"],
+        "named": [text("named", f"Where does Ann {name} live?", "far") for name in "pq"],
+        "chats": [text("chats", f"Tell of {name}", "long ago there was one") for name in "xyz"],
     }
 
 
@@ -61,7 +61,7 @@ def run_of(reader: PromptReader, settings: ConsolidationSettings, seed: int = 5)
     return Rehearsal(reader, facts_for(reader), own_for(reader), settings, seed)
 
 
-@pytest.mark.parametrize("tokens", [1, 60, 9999])
+@pytest.mark.parametrize("tokens", [60, 9999])
 def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
     """Its two terms and its gradient, text by text, in float64, however many a pass has."""
     settings = replace(SETTINGS, lr=0.0, tokens=tokens)
@@ -74,36 +74,34 @@ def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
     draw = random.Random(derive(5, "consolidation", 0))
     chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
     asked = [choose_wording(fact.questions, settings.varied, draw) for fact in chosen]
-    texts = [
-        one for kind in ("short", "named", "replaced", "chats") for one in run._drawn(kind, draw)
-    ]
+    kinds = ("short", "named", "replaced", "chats")
+    texts = [text for kind in kinds for text in run._drawn(kind, draw)]
     form = reader.form
 
     def logits(question: tuple[int, ...], answer: tuple[int, ...]) -> torch.Tensor:
         whole = [*form.prefix, *question, *form.invocation, *answer[:-1]]
-        found: torch.Tensor = reader.model(torch.tensor([whole])).logits[0, -len(answer) :]
-        return found
+        rows: torch.Tensor = reader.model(torch.tensor([whole])).logits[0, -len(answer) :]
+        return rows
 
     with torch.no_grad():
-        teacher = [logits(one.question, one.answer) for one in texts]
+        teacher = [logits(text.question, text.answer) for text in texts]
     with adapted(reader.model):
         fits = [
             F.cross_entropy(logits(question, fact.answer), torch.tensor(fact.answer))
             for question, fact in zip(asked, chosen, strict=True)
         ]
         apart = []
-        for one, before in zip(texts, teacher, strict=True):
+        for text, before in zip(texts, teacher, strict=True):
             p = before.softmax(1)
-            q = logits(one.question, one.answer).softmax(1)
+            q = logits(text.question, text.answer).softmax(1)
             apart.append((p * (p.log() - q.log())).sum(1))
         fit, kl = torch.stack(fits).mean(), torch.cat(apart).mean()
         total = fit + settings.weight * kl
-        parameters = [one for pair in factors(reader.model).values() for one in pair]
+        parameters = [factor for pair in factors(reader.model).values() for factor in pair]
         gradients = torch.autograd.grad(total, parameters)
-    norm = torch.stack([one.norm() for one in gradients]).norm()
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     assert kl > 0.01
-    found = run.advance()
-    assert found == pytest.approx((fit.item(), kl.item()), abs=1e-12)
+    assert run.advance() == pytest.approx((fit.item(), kl.item()), abs=1e-12)
     clip = min(1.0, 1.0 / (norm.item() + 1e-6))
     for parameter, expected in zip(parameters, gradients, strict=True):
         torch.testing.assert_close(parameter.grad, expected * clip, rtol=0, atol=1e-12)
@@ -152,10 +150,10 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     for _ in range(3):
         first.advance()
     reached = first.tensors()
-    for step, tensors, left in ((3, reached, 3), (0, begun, 6)):
+    for step, tensors in ((3, reached), (0, begun)):
         second = run_of(reader_of(), SETTINGS)
         second.resume(step, tensors)
-        for _ in range(left):
+        for _ in range(step, 6):
             second.advance()
-        found = state_of(second._reader.model, torch.float64)
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        state = state_of(second._reader.model, torch.float64)
+        assert all(torch.equal(state[name], expected[name]) for name in expected)
