@@ -130,10 +130,10 @@ def _counterfact(case: Values) -> list[Edit]:
 
 
 def _zsre(case: Values) -> list[Edit]:
-    wanted = case.get("alt") or _texts(case["answers"])[0]
+    answer = case.get("alt") or _texts(case["answers"])[0]
     loc = case["loc"].removeprefix("nq question: ")
     neighbour = loc if loc.endswith("?") else f"{loc}?"
-    return [Edit(_asked(case["src"]), wanted, _all_asked([case["rephrase"]]), (neighbour,))]
+    return [Edit(_asked(case["src"]), answer, _all_asked([case["rephrase"]]), (neighbour,))]
 
 
 def _mquake(case: Values) -> list[Edit]:

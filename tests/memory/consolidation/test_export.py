@@ -74,11 +74,6 @@ def both(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def one(both: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(both, tmp_path / "one" / "m")
-
-
-@pytest.fixture
 def whole(done: Done) -> Path:
     """A memory whose lessons one adapter answers; never to be written."""
     return done.place
@@ -306,9 +301,10 @@ def test_one_file_is_asked_by_llama_cpp(both: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_consolidated_is_said(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], one: Path, tmp_path: Path
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], both: Path, tmp_path: Path
 ) -> None:
     place, out = copied(), tmp_path / "out"
+    with_neurons = shutil.copytree(both, tmp_path / "neurons")
     several = f"{place}: 2 adapters answer for its lessons, and one is written; "
     nothing = f"{place}: nothing that a model could have answers all of its lessons; "
     for memory, to, text in (
@@ -318,16 +314,16 @@ def test_what_is_not_consolidated_is_said(
         result = holdfast("export", memory, out, "--to", to)
         assert (result.status, result.err.count("\n")) == (2, 1) and text in result.err
         assert not out.exists()
-    result = holdfast("export", one, out, "--to", "peft", "--after-task", "1")
+    result = holdfast("export", with_neurons, out, "--to", "peft", "--after-task", "1")
     assert result.status == 2 and "--after-task: is for trajectories" in result.err
-    Memory(one).learn(WEDNESDAY)
+    Memory(with_neurons).learn(WEDNESDAY)
     for to in ("peft", "hf"):
-        result = holdfast("export", one, out, "--to", to)
+        result = holdfast("export", with_neurons, out, "--to", to)
         assert (result.status, result.err.count("\n")) == (2, 1)
         assert "holdfast consolidate" in result.err
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    result = holdfast("export", one, out, "--to", "hf")
+    result = holdfast("export", with_neurons, out, "--to", "hf")
     assert result.status == 2 and "holds mine.txt; choose an empty or a new directory" in result.err
 
 
