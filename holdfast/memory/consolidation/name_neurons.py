@@ -145,15 +145,9 @@ class NeuronRehearsal(Steps):
             choose_wording((*fact.questions, *fact.corrupted), self._varied, draw)
             for fact in chosen
         ]
-        readings = self._reader.read(
-            [question.tokens[: max(1, question.end)] for question in asked]
-        )
-        before = [
-            _until(reading, question.end) for reading, question in zip(readings, asked, strict=True)
-        ]
-        behind = [
-            [*question.tokens[question.end :], *self._reader.form.invocation] for question in asked
-        ]
+        readings = self._reader.read([text.tokens[: max(1, text.end)] for text in asked])
+        before = [_until(reading, text.end) for reading, text in zip(readings, asked, strict=True)]
+        behind = [[*text.tokens[text.end :], *self._reader.form.invocation] for text in asked]
         self.begin_step()
         with acting(self._reader.model, self.neurons):
             answers = [fact.answer for fact in chosen]

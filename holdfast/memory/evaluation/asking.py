@@ -87,11 +87,12 @@ class Sides:
 
     def weights(self, questions: Sequence[str], owners: Sequence[int], report: Report) -> list[str]:
         """What the model replies with the adapter of each question's fact."""
-
-        def reply(readings: Sequence[Reading], _: Sequence[int]) -> list[str]:
-            return self.engine.untouched_answers(readings, LONGEST)
-
-        return self._with_weights(questions, owners, reply, report)
+        return self._with_weights(
+            questions,
+            owners,
+            lambda readings, _: self.engine.untouched_answers(readings, LONGEST),
+            report,
+        )
 
     def _with_weights(
         self,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import compress
+from operator import eq
 from typing import Any
 
 from holdfast.memory.answer import Answer
@@ -123,12 +124,7 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
         return fraction(list(compress(map(says, side, wanted), known)))
 
     measures = {
-        "everyday_kept": Measure(
-            sum(known),
-            still(texts(answers)),
-            None if replies is None else still(replies),
-            still(texts(listed)),
-        ),
+        "everyday_kept": _measure(sum(known), still, answers, replies, listed),
         **_accepted(sides, "everyday", answers, replies, listed),
     }
     right = list(map(says, texts(answers), wanted))
@@ -145,20 +141,14 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
     replies = _one_set(sides, questions, part(report, 1, 2))
     listed = sides.listed(questions)
 
-    def as_before(side: Sequence[str]) -> list[bool]:
-        return [text == earlier for text, earlier in zip(side, before, strict=True)]
-
-    right = as_before(texts(answers))
+    def unchanged(side: Sequence[str]) -> float | None:
+        return fraction(list(map(eq, side, before)))
 
     measures = {
         **_accepted(sides, name, answers, replies, listed),
-        f"{name}_unchanged": Measure(
-            len(questions),
-            fraction(right),
-            None if replies is None else fraction(as_before(replies)),
-            fraction(as_before(texts(listed))),
-        ),
+        f"{name}_unchanged": _measure(len(questions), unchanged, answers, replies, listed),
     }
+    right = list(map(eq, texts(answers), before))
     return measures, rows_of(answers, replies, listed, [[text] for text in before], right)
 
 
@@ -279,19 +269,24 @@ def _accepted(
 ) -> Measures:
     """The fractions that are taken for taught, and that get a taught answer."""
     taught = {bare(fact.answer) for fact in sides.facts}
-
-    def taken(side: Sequence[Answer]) -> float | None:
-        return fraction([answer.taught for answer in side])
+    accepted, by_list = (fraction([answer.taught for answer in side]) for side in (answers, listed))
 
     def taught_answer(side: Sequence[str]) -> float | None:
         return fraction([bare(text) in taught for text in side])
 
     return {
-        f"{name}_accepted": Measure(len(answers), taken(answers), None, taken(listed)),
-        f"{name}_taught_answer": Measure(
-            len(answers),
-            taught_answer(texts(answers)),
-            None if replies is None else taught_answer(replies),
-            taught_answer(texts(listed)),
-        ),
+        f"{name}_accepted": Measure(len(answers), accepted, None, by_list),
+        f"{name}_taught_answer": _measure(len(answers), taught_answer, answers, replies, listed),
     }
+
+
+def _measure(
+    of: int,
+    score: Callable[[Sequence[str]], float | None],
+    answers: Sequence[Answer],
+    replies: Sequence[str] | None,
+    listed: Sequence[Answer],
+) -> Measure:
+    """The score of what the memory, its weights and its list answer."""
+    from_weights = None if replies is None else score(replies)
+    return Measure(of, score(texts(answers)), from_weights, score(texts(listed)))
