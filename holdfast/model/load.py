@@ -76,7 +76,8 @@ def _loading(part: str, directory: Path) -> Iterator[None]:
 def load_config(directory: Path) -> Any:
     """The settings of a model's directory. Raises HoldfastError as :func:`load_model`."""
     check_directory(directory)
-    return AutoConfig.from_pretrained(directory, local_files_only=True)
+    with _loading("configuration", directory):
+        return AutoConfig.from_pretrained(directory, local_files_only=True)
 
 
 def maps_of_layers(model: Any) -> list[str]:

@@ -197,6 +197,7 @@ def test_ten_to_a_lesson_and_no_question_twice(tmp_path: Path) -> None:
         (json.dumps([COUNTERFACT, {"requested_rewrite": {}}]), "case 2: is no case of CounterFact"),
         (json.dumps([{**KNOWEDIT, "target_new": " "}]), "case 1: is no case of KnowEdit"),
         (json.dumps([{**KNOWEDIT, "prompt": " "}]), "an empty question"),
+        (json.dumps([{**ZSRE, "alt": " "}]), "case 1: is no case of zsRE"),
     ],
 )
 def test_bad_input(tmp_path: Path, content: str, message: str) -> None:

@@ -26,7 +26,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model import load
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.load import load_model, maps_of_layers
+from holdfast.model.load import load_config, load_model, maps_of_layers
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 
 
@@ -117,6 +117,8 @@ def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
     assert "no causal language model could be loaded" in one_line(directory)
     (directory / "config.json").write_text('{"model_type": "never heard of"}')
     assert "no causal language model could be loaded" in one_line(directory)
+    with pytest.raises(HoldfastError, match="no configuration could be loaded"):
+        load_config(directory)
     (directory / "config.json").write_text("[]")
     assert "is no configuration of a model" in one_line(directory)
     (directory / "config.json").unlink()

@@ -130,7 +130,7 @@ def _counterfact(case: Values) -> list[Edit]:
 
 
 def _zsre(case: Values) -> list[Edit]:
-    answer = case.get("alt") or _texts(case["answers"])[0]
+    answer = _text(case["alt"]) if case.get("alt") else _texts(case["answers"])[0]
     loc = case["loc"].removeprefix("nq question: ")
     neighbour = loc if loc.endswith("?") else f"{loc}?"
     return [Edit(_asked(case["src"]), answer, _all_asked([case["rephrase"]]), (neighbour,))]
