@@ -65,15 +65,10 @@ class OLoRA(Allocation):
 
     def retire(self, state: State, workspace: Workspace) -> State:
         """Freeze the pair.  Source: eq. app-olora-concat, eq. app-olora-sum."""
-        past = {
-            f"past {name}": torch.cat(
-                [
-                    *([state[f"past {name}"]] if f"past {name}" in state else []),
-                    layer.lora_A.detach(),
-                ]
-            )
-            for name, layer in workspace.layers.items()
-        }
+        past = {}
+        for name, layer in workspace.layers.items():
+            key, lora_A = f"past {name}", layer.lora_A.detach()
+            past[key] = torch.cat([state[key], lora_A]) if key in state else lora_A.clone()
         workspace.fold()
         return past
 
@@ -86,7 +81,7 @@ class OLoRA(Allocation):
 
 def _row_basis(rows: Tensor) -> Tensor:
     """Orthonormal rows that span the rows of ``rows``: [k, d_in]."""
-    _, singular, right = torch.linalg.svd(rows.double(), full_matrices=False)
-    kept = singular > singular[0] * max(rows.shape) * torch.finfo(torch.float64).eps
-    basis: Tensor = right[kept]
+    _, singular, directions = torch.linalg.svd(rows.double(), full_matrices=False)
+    is_spanned = singular > singular[0] * max(rows.shape) * torch.finfo(torch.float64).eps
+    basis: Tensor = directions[is_spanned]
     return basis.to(rows.dtype)

@@ -48,8 +48,8 @@ def divergence(
     Source: eq. app-replay-loss, eq. app-function-loss (forward KL over the full vocabulary).
     """
     if vocabulary is not None and vocabulary < teacher.shape[-1]:
-        kept = teacher.topk(vocabulary, dim=-1).indices
-        teacher, student = teacher.gather(-1, kept), student.gather(-1, kept)
+        likeliest = teacher.topk(vocabulary, dim=-1).indices
+        teacher, student = teacher.gather(-1, likeliest), student.gather(-1, likeliest)
     if kind == "forward_kl":
         forward: Tensor = _ForwardKL.apply(teacher, student, temperature)  # type: ignore[no-untyped-call]
         return forward
@@ -73,27 +73,19 @@ class _ForwardKL(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-        value, difference = _forward_kl_parts(teacher, student, temperature)
-        ctx.save_for_backward(difference)
+        log_q, log_p = _log_softmax(teacher, temperature), _log_softmax(student, temperature)
+        q = log_q.exp()
+        value = _without_zeros(log_q.sub_(log_p).mul_(q), q).sum(dim=-1)  # [n]
+        ctx.save_for_backward(log_p.exp_().sub_(q))  # p - q, [n, vocabulary]
         ctx.temperature, ctx.dtype = temperature, student.dtype
         return value * temperature**2
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[None, Tensor, None]:
         (difference,) = ctx.saved_tensors
-        into = torch.empty_like(difference, dtype=ctx.dtype)
-        torch.mul(difference, upstream[0][:, None] * ctx.temperature, out=into)
-        return None, into, None
-
-
-def _forward_kl_parts(
-    teacher: Tensor, student: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """``sum q (log q - log p)``, [n], and p - q, [n, vocabulary]."""
-    log_q, log_p = _log_softmax(teacher, temperature), _log_softmax(student, temperature)
-    q = log_q.exp()
-    value = _without_zeros(log_q.sub_(log_p).mul_(q), q).sum(dim=-1)
-    return value, log_p.exp_().sub_(q)
+        gradient = torch.empty_like(difference, dtype=ctx.dtype)
+        torch.mul(difference, upstream[0][:, None] * ctx.temperature, out=gradient)
+        return None, gradient, None
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:

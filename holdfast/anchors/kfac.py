@@ -22,15 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import (
-    Anchor,
-    Needs,
-    State,
-    Step,
-    TaskEnd,
-    TaskStart,
-    Update,
-)
+from holdfast.anchors.base import Anchor, Needs, State, Step, TaskEnd, TaskStart, Update
 from holdfast.core import config as core_config
 from holdfast.model.curvature import Curvature, KroneckerFactors, from_named, mixed, named, placed
 
@@ -87,12 +79,13 @@ class KroneckerFisher(Anchor):
             device = next(iter(start.parameters.values())).device
             penalty = _mean(prior, general, state.get("past"), items, device)
         ratio = (items + general) / start.items if self.config.per_item else 1.0
-        new = {"past": state.get("past"), "prior": prior}
-        kept: dict[str, Any] = {part: one for part, one in new.items() if one is not None}
-        if penalty is not None:
-            kept["penalty"] = dict(penalty)
+        curvatures = {"past": state.get("past"), "prior": prior, "penalty": penalty}
         count = torch.tensor([ratio, items], dtype=torch.float64)
-        return {**kept, "ratio": count[0], "items": count[1]}
+        return {
+            **{part: means for part, means in curvatures.items() if means is not None},
+            "ratio": count[0],
+            "items": count[1],
+        }
 
     def loss(self, state: State, step: Step) -> Tensor:
         if "penalty" not in state:
@@ -100,14 +93,14 @@ class KroneckerFisher(Anchor):
         return quadratic_form(step.updates, state["penalty"])
 
     def end(self, state: State, end: TaskEnd) -> State:
-        kept = {part: state[part] for part in ("past", "prior") if part in state}
+        new = {part: state[part] for part in ("past", "prior") if part in state}
         if self.config.source == "own":
             device = next(iter(end.parameters.values())).device
             task, items = end.curvature(), int(state["items"])
             past = _mean(state.get("past"), items, task, end.sequences, device)
             if past is not None:
-                kept["past"] = past
-        return kept
+                new["past"] = past
+        return new
 
     def pack(self, state: State) -> dict[str, Tensor]:
         curvatures = {
@@ -129,7 +122,7 @@ class KroneckerFisher(Anchor):
                 parts[_OLD_PARTS.get(part, part)][name] = tensor
         if tensors and self.config.source == "written" and "ratio" not in tensors:
             raise KeyError(f"a state of {sorted(tensors)} between tasks, where none is kept")
-        return state | {part: from_named(one) for part, one in parts.items() if one}
+        return state | {part: from_named(factors) for part, factors in parts.items() if factors}
 
 
 _CURVATURES = ("past", "prior", "penalty")
@@ -137,17 +130,17 @@ _OLD_PARTS = {"learned": "past", "general": "prior"}  # of runs before explicit 
 
 
 def _mean(
-    one: Curvature | None,
-    count: int,
-    other: Curvature | None,
-    other_count: int,
+    first: Curvature | None,
+    first_count: int,
+    second: Curvature | None,
+    second_count: int,
     device: torch.device,
 ) -> Curvature | None:
     """The mean of two curvatures, weighted by their counts of items, on ``device``."""
-    if one is None or other is None:
-        known = other if one is None else one
-        return None if known is None else placed(known, lambda part: part.to(device))
-    return mixed(one, other, count / (count + other_count), device)
+    if first is None or second is None:
+        only = second if first is None else first
+        return None if only is None else placed(only, lambda part: part.to(device))
+    return mixed(first, second, first_count / (first_count + second_count), device)
 
 
 def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tensor:

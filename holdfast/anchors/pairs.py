@@ -67,7 +67,7 @@ class PairedFisher(Anchor):
     def begin(self, state: State, start: TaskStart) -> State:
         new = dict(state)
         if start.task == 1 and start.positions is not None and self.config.general:
-            new |= _taken("general", start.positions(self.config.general))
+            new |= _state_of("general", start.positions(self.config.general))
         general = start.general if "general_keys" in new else 0
         whole = start.past_items + general
         count = [whole / start.items, start.past_items / max(1, whole)]
@@ -83,17 +83,17 @@ class PairedFisher(Anchor):
         return form
 
     def end(self, state: State, end: TaskEnd) -> State:
-        kept = {key: value for key, value in state.items() if key not in _COUNTS}
+        new = {key: value for key, value in state.items() if key not in _COUNTS}
         with torch.no_grad():
             for part in _PARTS:
-                if f"{part}_keys" in kept:
+                if f"{part}_keys" in new:
                     key = f"{part}_offset"
-                    kept[key] = kept[key] + _changes(state, part, end.updates)
+                    new[key] = new[key] + _changes(state, part, end.updates)
         assert end.positions is not None
-        new = _taken("learned", end.positions(self.config.positions))
-        if "learned_keys" in kept:
-            new = _smallest(kept, new, self.config.positions)
-        return kept | new
+        learned = _state_of("learned", end.positions(self.config.positions))
+        if "learned_keys" in new:
+            learned = _smallest(new, learned, self.config.positions)
+        return new | learned
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
         single = {*_COUNTS, *(f"{part}_{name}" for part in _PARTS for name in ("keys", "offset"))}
@@ -107,20 +107,20 @@ _PARTS = {
 }
 
 
-def _taken(part: str, positions: Positions) -> dict[str, Any]:
-    read = next(iter(positions.inputs.values()))
-    wide = torch.promote_types(read.dtype, torch.float32)
+def _state_of(part: str, positions: Positions) -> dict[str, Any]:
+    x = next(iter(positions.inputs.values()))
+    wide = torch.promote_types(x.dtype, torch.float32)
     return {
         f"{part}_keys": positions.keys,
-        f"{part}_offset": read.new_zeros(len(read), dtype=wide),
+        f"{part}_offset": x.new_zeros(len(x), dtype=wide),
         f"{part}_x": dict(positions.inputs),
         f"{part}_g": dict(positions.gradients),
     }
 
 
-def _smallest(one: Mapping[str, Any], other: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _smallest(first: Mapping[str, Any], second: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The learned positions of two states with the smallest keys."""
-    keys = torch.cat([one["learned_keys"], other["learned_keys"]])
+    keys = torch.cat([first["learned_keys"], second["learned_keys"]])
     chosen = keys.argsort(stable=True)[:count]
 
     def among(a: Tensor, b: Tensor) -> Tensor:
@@ -128,9 +128,9 @@ def _smallest(one: Mapping[str, Any], other: Mapping[str, Any], count: int) -> d
 
     return {
         "learned_keys": keys[chosen],
-        "learned_offset": among(one["learned_offset"], other["learned_offset"]),
+        "learned_offset": among(first["learned_offset"], second["learned_offset"]),
         **{
-            part: {name: among(tensor, other[part][name]) for name, tensor in one[part].items()}
+            part: {name: among(tensor, second[part][name]) for name, tensor in first[part].items()}
             for part in ("learned_x", "learned_g")
         },
     }
@@ -147,13 +147,13 @@ def paired_changes(
 
     inputs, gradients: x [k, d_in] and g [k, d_out] of every map that has an update.
     """
-    found = []
+    changes = []
     # B A and B_0 A_0 nearly cancel, which half precision does not survive.
     with torch.autocast(next(iter(inputs.values())).device.type, enabled=False):
         for name, update in updates.items():
             x, g = inputs[name], gradients[name]
             wide = torch.promote_types(x.dtype, torch.float32)
             read = x.to(wide) @ update.lora_A.to(wide).t()  # [k, rank]
-            asked = g.to(wide) @ update.lora_B.to(wide)
-            found.append(update.scale * (read * asked).sum(1))
-    return torch.stack(found).sum(0)
+            written = g.to(wide) @ update.lora_B.to(wide)  # [k, rank]
+            changes.append(update.scale * (read * written).sum(1))
+    return torch.stack(changes).sum(0)

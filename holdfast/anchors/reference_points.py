@@ -10,12 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import (
-    Anchor,
-    Needs,
-    State,
-    Step,
-)
+from holdfast.anchors.base import Anchor, Needs, State, Step
 from holdfast.backbone.projection import token_cross_entropy
 from holdfast.core import config as core_config
 

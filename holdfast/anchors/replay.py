@@ -13,12 +13,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import (
-    Anchor,
-    Needs,
-    State,
-    Step,
-)
+from holdfast.anchors.base import Anchor, Needs, State, Step
 from holdfast.anchors.divergences import DivergenceConfig
 from holdfast.backbone.projection import token_cross_entropy
 

@@ -16,16 +16,16 @@ def updates_since(start: Tree, workspace: LoraWorkspace) -> Callable[[], dict[st
     What it gives is differentiable in the factors.
     """
     # A fresh B is zero: then the change needs no second pair of factors.
-    moved = any(bool(one.any()) for name, one in start.items() if name.endswith(".lora_B"))
+    moved = any(bool(factor.any()) for name, factor in start.items() if name.endswith(".lora_B"))
 
     def updates() -> dict[str, Update]:
-        found = {}
+        changes = {}
         for name, layer in workspace.layers.items():
             lora_A, lora_B = layer.lora_A, layer.lora_B
             if moved:
                 lora_B = torch.cat([lora_B, -start[f"{name}.lora_B"]], dim=1)
                 lora_A = torch.cat([lora_A, start[f"{name}.lora_A"]])
-            found[name] = Update(lora_B, lora_A, layer.scale)
-        return found
+            changes[name] = Update(lora_B, lora_A, layer.scale)
+        return changes
 
     return updates

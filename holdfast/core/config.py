@@ -27,7 +27,7 @@ from holdfast.core.processes import is_rank_zero
 
 FORMAT = 2  # of config.json and study.json; the first was that of commit 6a3d55a and before
 _LONGEST = 100  # characters of a value in a message
-_SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
+_FIELDS_SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
 # What sections of a configuration were called, and are called now.
 FORMER = {"data": "replay", "function": "sd", "o_lora": "olora", "sequential_osrm": "osrm"}
 
@@ -50,8 +50,9 @@ class Config(BaseModel):
         """Refuse booleans for numeric fields, which pydantic would read as 0 or 1."""
         assert info.field_name is not None
         kinds = _kinds_in(cls.model_fields[info.field_name].annotation)
-        given = value if isinstance(value, (list, tuple)) else [value]
-        if {int, float} & kinds and bool not in kinds and any(isinstance(v, bool) for v in given):
+        entries = value if isinstance(value, (list, tuple)) else [value]
+        has_boolean = any(isinstance(entry, bool) for entry in entries)
+        if {int, float} & kinds and bool not in kinds and has_boolean:
             raise ValueError("is no number; write one")
         return value
 
@@ -180,12 +181,13 @@ def read_format(path: Path) -> Any:
     values = read_json(path)
     if not isinstance(values, dict):
         return values  # whoever reads it says what it should be
-    found = values.pop("format", None)
-    if found is None and not values.keys() & {"numbers", "study"}:
+    version = values.pop("format", None)
+    if version is None and not values.keys() & {"numbers", "study"}:
         return values
-    if found != FORMAT:
-        which = "commit 6a3d55a reads it, and goes on with it" if found is None else "take a newer"
-        raise HoldfastError(f"{path}: was written by another version of Holdfast; {which}")
+    if version != FORMAT:
+        older = "commit 6a3d55a reads it, and goes on with it"
+        advice = older if version is None else "take a newer"
+        raise HoldfastError(f"{path}: was written by another version of Holdfast; {advice}")
     return values
 
 
@@ -205,9 +207,10 @@ def check_same(place: Path, what: str, recorded: Any, wanted: Mapping[str, Any])
     """Raise HoldfastError naming the fields in which two nested JSON values differ."""
     changed = differences(recorded, dict(wanted))
     if changed:
-        shown = "; ".join(changed[:_SHOWN]) + ("; ..." if len(changed) > _SHOWN else "")
+        more = "; ..." if len(changed) > _FIELDS_SHOWN else ""
+        fields = "; ".join(changed[:_FIELDS_SHOWN]) + more
         raise HoldfastError(
-            f"{place}: holds {what} with other settings ({shown}); choose another directory, or "
+            f"{place}: holds {what} with other settings ({fields}); choose another directory, or "
             "repeat its settings"
         )
 
@@ -286,10 +289,11 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
     depth = _depth_of_union(kind, location)
     if depth < len(location):
         # pydantic tells of each type that the value might have had, each under the type's name.
-        tried = [one for one in error.errors() if one["loc"][:depth] == problem["loc"][:depth]]
-        problem = min(tried, key=lambda one: len(one["loc"]))
-        told = dict.fromkeys(one["msg"].removeprefix("Input should be ") for one in tried)
-        location, message = location[:depth], f"Input should be {', or '.join(told)}"
+        place = problem["loc"][:depth]
+        attempts = [entry for entry in error.errors() if entry["loc"][:depth] == place]
+        problem = min(attempts, key=lambda entry: len(entry["loc"]))
+        kinds = dict.fromkeys(entry["msg"].removeprefix("Input should be ") for entry in attempts)
+        location, message = location[:depth], f"Input should be {', or '.join(kinds)}"
     key = ".".join(location)
     message = message.replace("a valid tuple", "a list, such as [a,b]")
     if problem["type"] == "model_type" and (names := _fields_at(kind, location)):
@@ -322,17 +326,17 @@ def _unknown(kind: type[Config], location: list[str]) -> str:
     key, last = ".".join(location), location[-1]
     if answer := kind.hints.get(last):
         return f"unknown key {key}; {answer}"
-    known = [".".join([*location[:-1], name]) for name in _fields_at(kind, location[:-1])]
+    siblings = [".".join([*location[:-1], name]) for name in _fields_at(kind, location[:-1])]
     initials = "".join(word[0] for word in last.split("_") if word)
-    if len(initials) > 1 and (short := ".".join([*location[:-1], initials])) in known:
+    if len(initials) > 1 and (short := ".".join([*location[:-1], initials])) in siblings:
         return f"unknown key {key}; did you mean {short}?"
-    for names in (known, _settings(kind)):
+    for names in (siblings, _settings(kind)):
         parts = [name.split(".")[-1] for name in names]
-        likeness = difflib.get_close_matches(last, parts, n=1, cutoff=0.7)
-        likeness = likeness or difflib.get_close_matches(key, names, n=1, cutoff=0.8)
-        if same := [n for n in names if n in likeness or n.split(".")[-1] in likeness]:
-            return f"unknown key {key}; did you mean {' or '.join(same)}?"
-    return f"unknown key {key}; {did_you_mean(key, known)}" if known else f"unknown key {key}"
+        similar = difflib.get_close_matches(last, parts, n=1, cutoff=0.7)
+        similar = similar or difflib.get_close_matches(key, names, n=1, cutoff=0.8)
+        if matches := [n for n in names if n in similar or n.split(".")[-1] in similar]:
+            return f"unknown key {key}; did you mean {' or '.join(matches)}?"
+    return f"unknown key {key}; {did_you_mean(key, siblings)}" if siblings else f"unknown key {key}"
 
 
 def _settings(kind: type[BaseModel], prefix: str = "") -> list[str]:

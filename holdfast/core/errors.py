@@ -35,20 +35,20 @@ class InUseError(HoldfastError):
 ERRORS_FOR, PROGRAMS = "HOLDFAST_ERRORS", "json"
 
 
-def error_line(error: BaseException, told: str) -> str:
+def error_line(error: BaseException, text: str) -> str:
     """What the command line writes of an error: a line for a reader, or JSON for a program.
 
-    told: its words. A program that starts the command sets the variable ``ERRORS_FOR`` to
+    text: its words. A program that starts the command sets the variable ``ERRORS_FOR`` to
     ``PROGRAMS``, and reads from the last line what :func:`error_of` takes.
     """
     if os.environ.get(ERRORS_FOR) != PROGRAMS:
-        return f"holdfast: {told}"
+        return f"holdfast: {text}"
     code = error.code if isinstance(error, HoldfastError) else ""
-    return json.dumps({"code": code, "error": told})
+    return json.dumps({"code": code, "error": text})
 
 
 def error_of(code: str, text: str) -> HoldfastError:
-    """The error that another process has told; see :attr:`HoldfastError.code`."""
+    """The error that another process has reported; see :attr:`HoldfastError.code`."""
     kinds = {kind.code: kind for kind in (NoSpaceError, InUseError)}
     return kinds.get(code, HoldfastError)(text)
 

@@ -53,12 +53,12 @@ def lock_directory(
     refuse_links(directory, (lock, *parts))
     if not create:
         require_directory(directory)
-    held = FileLock(directory / lock, timeout=patience)
+    file_lock = FileLock(directory / lock, timeout=patience)
     try:
         if create:
             directory.mkdir(parents=True, exist_ok=True)
-        standing = HeldDirectory(directory)
-        held.acquire()
+        held = HeldDirectory(directory)
+        file_lock.acquire()
     except Timeout:
         raise InUseError(
             f"{directory}: another process is writing here; wait for it, or choose another "
@@ -66,11 +66,11 @@ def lock_directory(
         ) from None
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or "its file system has no locks"
-        raise _kind(error)(
+        raise _error_class(error)(
             f"{directory}: cannot be written ({reason}); choose another directory"
         ) from error
-    if standing.is_gone:  # the lock's library has made it anew
-        held.release()
+    if held.is_gone:  # the lock's library has made it anew
+        file_lock.release()
         with contextlib.suppress(OSError):
             (directory / lock).unlink(missing_ok=True)
             directory.rmdir()
@@ -78,17 +78,17 @@ def lock_directory(
     try:
         yield
     finally:
-        held.release()
+        file_lock.release()
 
 
 def is_locked(directory: Path) -> bool:
     """Whether somebody holds :func:`lock_directory` of a directory; it is locked for a moment."""
     path = directory / _LOCK
-    held = FileLock(path, timeout=0)
+    file_lock = FileLock(path, timeout=0)
     try:
         if path.is_file() and not path.is_symlink():
-            held.acquire()
-            held.release()
+            file_lock.acquire()
+            file_lock.release()
     except Timeout:
         return True
     except (OSError, NotImplementedError):  # it cannot be written, so nobody here does
@@ -152,7 +152,7 @@ def append(path: Path, text: str) -> int:
         if size is not None:
             with contextlib.suppress(OSError):
                 os.truncate(path, size)
-        raise _kind(error)(
+        raise _error_class(error)(
             f"{path}: cannot be written ({error.strerror or error}); "
             "free some space, then run the same command again"
         ) from error
@@ -221,12 +221,12 @@ def atomic_write(path: Path, *, in_folder: bool = False, parents: bool = False) 
                 remove_folder(part)
 
 
-def _kind(error: BaseException) -> type[HoldfastError]:
+def _error_class(error: BaseException) -> type[HoldfastError]:
     # Errors of libraries have no number, only the system's words for it.
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    told = getattr(error, "errno", None) in full
-    words = any(os.strerror(number) in str(error) for number in full)
-    return NoSpaceError if told or words else HoldfastError
+    by_number = getattr(error, "errno", None) in full
+    by_words = any(os.strerror(number) in str(error) for number in full)
+    return NoSpaceError if by_number or by_words else HoldfastError
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> Path:
@@ -244,7 +244,7 @@ def make_folder(folder: Path, *, parents: bool = False) -> Path:
 def _unwritable(path: Path, error: OSError) -> HoldfastError:
     if not path.parent.is_dir() and isinstance(error, FileNotFoundError):
         return moved(path.parent)
-    return _kind(error)(
+    return _error_class(error)(
         f"{path}: cannot be written ({error.strerror or error}); free some space or choose another "
         "place, then run the same command again"
     )

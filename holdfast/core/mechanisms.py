@@ -42,7 +42,9 @@ MECHANISMS = (
     Mechanism("olora", "allocation", "O-LoRA", "O-LoRA"),
     Mechanism("osrm", "allocation", "OSRM", "OSRM"),
 )
-BY_TAG = {one.tag: one for one in MECHANISMS}
+BY_TAG = {mechanism.tag: mechanism for mechanism in MECHANISMS}
 # ANCHORS has no reference points; ALLOCATIONS lacks the shared rule, which canonical tags omit.
-ANCHORS = tuple(one.tag for one in MECHANISMS if one.kind == "anchor")
-ALLOCATIONS = tuple(one.tag for one in MECHANISMS if one.kind == "allocation" and one.tag != SHARED)
+ANCHORS = tuple(tag for tag, mechanism in BY_TAG.items() if mechanism.kind == "anchor")
+ALLOCATIONS = tuple(
+    tag for tag, mechanism in BY_TAG.items() if mechanism.kind == "allocation" and tag != SHARED
+)

@@ -38,8 +38,8 @@ def own_file(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
-            told = "it is a link, and what a link leads to is never changed"
-            raise OSError(errno.ELOOP, told, str(path))
+            reason = "it is a link, and what a link leads to is never changed"
+            raise OSError(errno.ELOOP, reason, str(path))
         _check_regular(path, mode)
     return path
 

@@ -31,9 +31,9 @@ def register(group: str, name: str, kind: object, base: type) -> None:
         raise HoldfastError(
             f'"{name}" cannot stand in a method\'s tag; use lower-case letters, digits and "_"'
         )
-    packaged = {entry.name for one in (ANCHORS, ALLOCATIONS) for entry in installed(one)}
-    registered = {one for other, kinds in _registered.items() if other != group for one in kinds}
-    if name in {VANILLA, *BY_TAG, *ALIASES, *packaged, *registered}:
+    packaged = {entry.name for entry in (*installed(ANCHORS), *installed(ALLOCATIONS))}
+    elsewhere = [kinds for other, kinds in _registered.items() if other != group]
+    if name in {VANILLA, *BY_TAG, *ALIASES, *packaged}.union(*elsewhere):
         raise HoldfastError(f'"{name}" is the name of a mechanism already; choose another one')
     _registered.setdefault(group, {})[name] = kind
 
@@ -56,11 +56,11 @@ class Added(Mapping[str, Any]):
     raises HoldfastError, as does one here that hides one of Holdfast's own.
     """
 
-    def __init__(self, own: Mapping[str, Any], group: str) -> None:
-        self._own, self._group = own, group
+    def __init__(self, built_in: Mapping[str, Any], group: str) -> None:
+        self._built_in, self._group = built_in, group
         self._packaged = {entry.name: entry for entry in installed(group)}
         for name, entry in self._packaged.items():
-            if name in own:
+            if name in built_in:
                 raise HoldfastError(
                     f"entry point {group}:{name} of {entry.value} hides one of holdfast's own; "
                     "the package that defines it must rename it"
@@ -72,13 +72,13 @@ class Added(Mapping[str, Any]):
             return registered[name]
         if name in self._packaged:
             return loaded(self._group, self._packaged[name])
-        return self._own[name]
+        return self._built_in[name]
 
     def __contains__(self, name: object) -> bool:  # without loading it
         return name in list(self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._own, *self._packaged, *_registered.get(self._group, {})])
+        return iter([*self._built_in, *self._packaged, *_registered.get(self._group, {})])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

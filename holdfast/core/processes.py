@@ -51,8 +51,8 @@ _group: _Group | None = None
 
 def launched() -> int:
     """How many processes a launcher started with this one, itself included; 1 without one."""
-    known = all(os.environ.get(name) for name in _PLACE)
-    size = os.environ["WORLD_SIZE"] if known else "1"
+    has_place = all(os.environ.get(name) for name in _PLACE)
+    size = os.environ["WORLD_SIZE"] if has_place else "1"
     return int(size) if size.isdigit() else 1
 
 
@@ -67,7 +67,7 @@ def joined() -> Iterator[None]:
         yield
         return
     assert _group is None, "joined already"
-    _group = _met()
+    _group = _meet()
     try:
         yield
         import torch.distributed as dist
@@ -77,7 +77,7 @@ def joined() -> Iterator[None]:
         _group = None
 
 
-def _met() -> _Group:
+def _meet() -> _Group:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection has our own line
     import torch
     import torch.distributed as dist
@@ -155,7 +155,7 @@ def all_reduce_count(number: int) -> int:
 
 def broadcast_(tensor: Tensor) -> Tensor:
     """Replace a tensor by that of the first process; return it."""
-    return tensor if _group is None else _sent(tensor, 0)
+    return tensor if _group is None else _broadcast_from(0, tensor)
 
 
 def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
@@ -171,24 +171,24 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     for owner in range(_group.count):
         owned = range(owner, len(counts), _group.count)
         sizes = [counts[item] for item in owned]
-        ours = owner == _group.rank
-        block = rows.contiguous() if ours else rows.new_empty(sum(sizes), *rows.shape[1:])
+        is_ours = owner == _group.rank
+        block = rows.contiguous() if is_ours else rows.new_empty(sum(sizes), *rows.shape[1:])
         if sum(sizes):
-            _sent(block, owner)
+            _broadcast_from(owner, block)
         for item, piece in zip(owned, block.split(sizes), strict=True):
             pieces[item] = piece
     return torch.cat(pieces) if pieces else rows
 
 
-def all_gather_lists(own: list[list[int]], number: int) -> list[list[int]]:
-    """The lists of whole numbers of all ``number`` items, in their order; own: this process's."""
+def all_gather_lists(lists: list[list[int]], number: int) -> list[list[int]]:
+    """The lists of whole numbers of all ``number`` items, in their order; lists: this process's."""
     if _group is None:
-        return own
+        return lists
     import torch.distributed as dist
 
     parts: list[list[list[int]]] = [[]] * _group.count
     with _connected():
-        dist.all_gather_object(parts, own)
+        dist.all_gather_object(parts, lists)
     rows: list[list[int]] = [[]] * number
     for rank, part in enumerate(parts):
         rows[rank :: _group.count] = part
@@ -231,16 +231,16 @@ def to_say() -> bool:
     """
     if _group is None:
         return True
-    said = "holdfast: an error was said"
+    key = "holdfast: an error was said"
     with contextlib.suppress(RuntimeError):  # the first process kept the store, and is gone
         patience = time.monotonic() + _SECONDS_FOR_THE_FIRST
-        while _group.rank and not _group.store.check([said]) and time.monotonic() < patience:
+        while _group.rank and not _group.store.check([key]) and time.monotonic() < patience:
             time.sleep(0.05)
-        return bool(_group.store.add(said, 1) == 1)
+        return bool(_group.store.add(key, 1) == 1)
     return False
 
 
-def _sent(tensor: Tensor, owner: int) -> Tensor:
+def _broadcast_from(owner: int, tensor: Tensor) -> Tensor:
     import torch.distributed as dist
 
     with _connected():
