@@ -16,11 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
-from holdfast.learning.teacher import (
-    general_text,
-    replay_set,
-    states_of,
-)
+from holdfast.learning.teacher import general_text, replay_set, states_of
 from holdfast.learning.training import Past, optimise
 from holdfast.model.curvature import KroneckerFactors
 
@@ -63,12 +59,12 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     with watch.phase("boundary"):
         trained = workspace.copied()
         gradient = partial(learner.sequence_gradient, lesson)
-        own = cache(partial(_own_curvature, learner, task, lesson))
+        curvature = cache(partial(_task_curvature, learner, task, lesson))
         positions = partial(learner.positions_on, sequences, "own positions", lesson.prompts)
-        end = TaskEnd(task, trained, len(sequences), gradient, own, updates(), positions)
+        end = TaskEnd(task, trained, len(sequences), gradient, curvature, updates(), positions)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.end(learner.states[name], end)
-        closing = Closing(task, learner.mean_inputs(sequences))
+        closing = Closing(task, partial(learner.mean_inputs, sequences))
         observed = allocation.end(learner.allocation_state, closing)
         learner.allocation_state = allocation.retire(observed, workspace)
         _check_states(task, learner)
@@ -158,9 +154,8 @@ def _text(learner: Learner, watch: Stopwatch, count: int) -> Text:
         return Text(sequences, states_of(learner.backbone, sequences))
 
 
-def _own_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, KroneckerFactors]:
-    found = learner.curvature_on(lesson.sequences, "own curvature", lesson.prompts)
-    return _finite(task, found)
+def _task_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, KroneckerFactors]:
+    return _finite(task, learner.curvature_on(lesson.sequences, "own curvature", lesson.prompts))
 
 
 def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, KroneckerFactors]:
@@ -180,9 +175,9 @@ def _check_states(task: int, learner: Learner) -> None:
             _check(task, f"{part} of {name}", bool(tensor.isfinite().all()))
 
 
-def _check(task: int, what: str, finite: bool) -> None:
+def _check(task: int, name: str, finite: bool) -> None:
     if not finite:
         raise HoldfastError(
-            f"task {task}: {what} is not finite, the task is not kept; the model has diverged: "
+            f"task {task}: {name} is not finite, the task is not kept; the model has diverged: "
             "lower optim.lr, or choose another precision"
         )

@@ -18,14 +18,14 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     and write the same, so it finds this suite finished.
     """
     passages = everyday_passages()
-    found = lengths(learner.backbone, [passage.text for passage in passages])
+    measured = lengths(learner.backbone, [passage.text for passage in passages])
     items: list[tuple[str, str, str, dict[str, str]]] = [
         (passage.id, passage.text, "", {}) for passage in passages
     ]
-    told = asked(model, items, settings())
-    value = bits_per_byte(found)
+    question = asked(model, items, settings())
+    value = bits_per_byte(measured)
     if is_rank_zero():
         place = boundary(trajectory, after_task)
         refuse_links(trajectory, ("capability", f"capability/{place.name}"))
-        write_result(place, "text", told, text_score(len(found), value))
+        write_result(place, "text", question, text_score(len(measured), value))
     return value

@@ -160,10 +160,10 @@ class RunConfig(Config):
         if not isinstance(values, Mapping) or values.keys() <= cls.model_fields.keys():
             return values
         values = given_settings(values)
-        own = plugged_in() - cls.model_fields.keys()
-        sections = {name: values[name] for name in values if name in own}
-        rest = {name: values[name] for name in values if name not in own}
-        return {**rest, "plugins": {**values.get("plugins", {}), **sections}}
+        plugins = plugged_in() - cls.model_fields.keys()
+        moved = {name: section for name, section in values.items() if name in plugins}
+        others = {name: section for name, section in values.items() if name not in plugins}
+        return {**others, "plugins": {**values.get("plugins", {}), **moved}}
 
     @field_validator("method")
     @classmethod
@@ -190,8 +190,7 @@ class RunConfig(Config):
         return self
 
     def _check_balance(self) -> None:
-        needs = [anchor_kinds()[name].needs for name in self.composition.anchors]
-        if self.balance.questions is not None and any(need.replay for need in needs):
+        if self.balance.questions is not None and any(need.replay for need in self._needs()):
             raise ValueError(
                 f"balance.questions: replay.weight says it for method {self.method}; remove it"
             )
@@ -219,8 +218,8 @@ class RunConfig(Config):
         # Values of the wrong type are left to the validation, which reports them.
         stored = instead and not is_generated(instead)
         if stored and isinstance(given, Mapping) and is_generated(given.get("name")):
-            left = {key: given[key] for key in given if key not in SIZE_AND_SEED}
-            values = {**values, "stream": left}
+            stream = {key: given[key] for key in given if key not in SIZE_AND_SEED}
+            values = {**values, "stream": stream}
         return build(cls, apply_overrides(values, overrides), source="configuration")
 
     @property
@@ -231,14 +230,12 @@ class RunConfig(Config):
     @property
     def has_replay_token(self) -> bool:
         """Whether sequences begin with the replay token: an anchor samples the model from it."""
-        known = anchor_kinds()
-        kinds = [known[name].needs for name in self.composition.anchors]
-        return any(needs.replay or needs.curvature for needs in kinds)
+        return any(need.replay or need.curvature for need in self._needs())
 
     def anchors(self) -> list[Anchor]:
         """New instances of the method's anchors, with empty state."""
-        known = anchor_kinds()
-        return [self._build(name, known[name]) for name in self.composition.anchors]
+        kinds = anchor_kinds()
+        return [self._build(name, kinds[name]) for name in self.composition.anchors]
 
     def allocation(self) -> Allocation:
         """A new instance of the method's allocation rule, with empty state."""
@@ -257,8 +254,7 @@ class RunConfig(Config):
         mechanisms = (*method.anchors, method.allocation)
         sections = {"template", "lora", "optim", "balance"}
         sections |= BY_TAG.keys() & set(mechanisms)
-        anchors = anchor_kinds()
-        needs = [anchors[name].needs for name in method.anchors]
+        needs = self._needs()
         if any(need.replay for need in needs):
             sections.add("replay")  # the learner reads w and the minibatches per step from it
         if any(_samples(need) for need in needs):
@@ -268,11 +264,9 @@ class RunConfig(Config):
         elif any(need.positions for need in needs) and self.curvature != type(self.curvature)():
             sections.add("curvature")  # left out at its defaults, which runs of before had
         chosen = {key: value for key, value in values.items() if key in sections}
-        rules = known_allocations()
+        anchors, rules = anchor_kinds(), known_allocations()
         plugins = {
-            name: self._plugged(name, anchors[name] if name in anchors else rules[name]).model_dump(
-                mode="json"
-            )
+            name: self._plugged(name, anchors.get(name) or rules[name]).model_dump(mode="json")
             for name in mechanisms
             if name not in (*ANCHORS, *REFERENCE_POINTS, *ALLOCATIONS)
         }
@@ -292,6 +286,10 @@ class RunConfig(Config):
         if not self.backbone.deterministic:
             chosen.get("sampling", {}).pop("batch", None)
         return chosen
+
+    def _needs(self) -> list[Needs]:
+        kinds = anchor_kinds()
+        return [kinds[name].needs for name in self.composition.anchors]
 
     def _build(self, name: str, kind: Any) -> Any:
         if name in BY_TAG and name in type(self).model_fields:

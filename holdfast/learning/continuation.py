@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from holdfast.learning.boundary import TaskReport
-from holdfast.learning.config import Keep
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file, mechanism_file, snapshot_file
 
@@ -28,17 +27,18 @@ _IS_FACTORS = " (the factors)"
 class Changes:
     """The tensors to write for the next commit, valid until the next task is learned.
 
-    tensors: by file, on the CPU; kept: files of the last commit; snapshot: of the next commit.
+    tensors: by file, on the CPU; unchanged: files of the last commit that are needed further;
+    snapshot: of the next commit.
     """
 
     tensors: dict[str, dict[str, Tensor]]
-    kept: Files
+    unchanged: Files
     snapshot: int
 
     def write(self, store: Store) -> Files:
         """Write the tensors; return all files of the next commit."""
         written = {name: store.save(name, tensors) for name, tensors in self.tensors.items()}
-        return self.kept | written
+        return self.unchanged | written
 
 
 def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
@@ -53,9 +53,11 @@ def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
         if state:
             written = _pointing_at(report.factors, state)
             tensors[mechanism_file(mechanism, task)] = _on_host(written)
-    kept = [factors_file(number) for number in _needed(learner, task, snapshot, keep)]
-    kept.append(snapshot_file(snapshot))
-    return Changes(tensors, {key: past.files[key] for key in kept if key in past.files}, snapshot)
+    after_task = learner.allocation.after_task
+    tasks = range(1, task + 1) if keep.factors else history(after_task, task, snapshot)
+    needed = [*map(factors_file, tasks), snapshot_file(snapshot)]
+    unchanged = {name: past.files[name] for name in needed if name in past.files}
+    return Changes(tensors, unchanged, snapshot)
 
 
 @torch.no_grad()
@@ -74,7 +76,7 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
             workspace.clear()  # the copy of the dense matrices holds this task already
     factors = store.load(commit, factors_file(commit.completed))
     device = learner.backbone.device
-    factors = {name: one.to(device) for name, one in factors.items()}
+    factors = {name: tensor.to(device) for name, tensor in factors.items()}
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.unpack(_stored_state(store, commit, name, factors))
     if rule.after_task != "freeze":  # else it came from the factors of every task
@@ -94,8 +96,10 @@ def _stored_state(
 def _upright(learner: Learner, matrices: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Between the modules' orientation and [d_out, d_in], that of the files; its own inverse."""
     layers = learner.workspace.layers
-    turned = {name for name, one in layers.items() if getattr(one.module, "fan_in_fan_out", False)}
-    return {name: one.t() if name in turned else one for name, one in matrices.items()}
+    turned = {
+        name for name, layer in layers.items() if getattr(layer.module, "fan_in_fan_out", False)
+    }
+    return {name: matrix.t() if name in turned else matrix for name, matrix in matrices.items()}
 
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -110,21 +114,23 @@ def _pointing_at(factors: Mapping[str, Tensor], state: dict[str, Tensor]) -> dic
     written = {}
     for key, tensor in state.items():
         factor = factors.get(key.partition(" ")[2])
-        alike = factor is not None and factor.dtype == tensor.dtype and factor.equal(tensor)
-        written[key + _IS_FACTORS if alike else key] = tensor.new_empty(0) if alike else tensor
+        if factor is not None and factor.dtype == tensor.dtype and factor.equal(tensor):
+            written[key + _IS_FACTORS] = tensor.new_empty(0)
+        else:
+            written[key] = tensor
     return written
 
 
 def _resolved(factors: Mapping[str, Tensor], stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inverse of :func:`_pointing_at`, on the device of ``factors``."""
-    found = {}
+    tensors = {}
     device = next(iter(factors.values())).device
     for key, tensor in stored.items():
         name = key.removesuffix(_IS_FACTORS)
         # Runs of the engine before had one tensor of all factors; their states are not continued.
         factor = None if name == key else factors.get(name.partition(" ")[2])
-        found[name] = tensor.to(device) if factor is None else factor.clone()
-    return found
+        tensors[name] = tensor.to(device) if factor is None else factor.clone()
+    return tensors
 
 
 def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
@@ -144,9 +150,3 @@ def history(after_task: str, completed: int, snapshot: int) -> range:
     if after_task == "merge":
         return range(min(snapshot + 1, completed), completed + 1)
     return range(1, completed + 1)
-
-
-def _needed(learner: Learner, completed: int, snapshot: int, keep: Keep) -> range:
-    if keep.factors:
-        return range(1, completed + 1)
-    return history(learner.allocation.after_task, completed, snapshot)

@@ -35,9 +35,9 @@ def first_general_text(learner: Learner, count: int) -> Sequences:
     config, begun = learner.config, time.monotonic()
     sampling = config.sampling.model_copy(update={"general": count})
     path = _path(learner, sampling)
-    known = run_on_rank_zero(lambda: _read(path))
-    if known is not None:
-        return known
+    cached = run_on_rank_zero(lambda: _read(path))
+    if cached is not None:
+        return cached
     text = general_text(
         learner.backbone,
         sampling,

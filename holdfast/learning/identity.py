@@ -7,12 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.load import (
-    device_of,
-    load_backbone,
-    load_tokenizer,
-    resolved_precision,
-)
+from holdfast.backbone.load import device_of, load_backbone, load_tokenizer, resolved_precision
 from holdfast.core.config import FORMAT, check_same, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
@@ -132,7 +127,7 @@ def is_free(directory: Path) -> bool:
     Raises HoldfastError when the directory holds other files or cannot be read.
     """
     try:
-        found = sorted(path.name for path in directory.iterdir())
+        names = sorted(path.name for path in directory.iterdir())
     except FileNotFoundError:
         return True
     except NotADirectoryError:
@@ -143,10 +138,10 @@ def is_free(directory: Path) -> bool:
         raise HoldfastError(
             f"{directory}: cannot be read ({error.strerror}); choose another directory"
         ) from error
-    if CONFIG_FILE in found:
+    if CONFIG_FILE in names:
         return False
     # A process killed during its first write leaves a lock and an unfinished file.
-    foreign = [name for name in found if name != ".lock" and not _unfinished(name)]
+    foreign = [name for name in names if name != ".lock" and not _unfinished(name)]
     if foreign:
         raise HoldfastError(
             f"{directory}: holds {foreign[0]} but no trajectory ({CONFIG_FILE}); "

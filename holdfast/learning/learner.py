@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from holdfast.allocation.base import Allocation, MeanInputs
+from holdfast.allocation.base import Allocation
 from holdfast.allocation.base import State as AllocationState
 from holdfast.anchors.base import Anchor, State, Text, Tree
 from holdfast.anchors.replay import GenerativeReplay
@@ -116,7 +115,9 @@ class Learner:
     @property
     def needs_general(self) -> bool:
         """Whether an anchor needs general text of the unmodified model."""
-        return self.needs_general_curvature or any(one.needs.positions for _, one in self.anchors)
+        return self.needs_general_curvature or any(
+            anchor.needs.positions for _, anchor in self.anchors
+        )
 
     @property
     def needs_general_curvature(self) -> bool:
@@ -172,23 +173,23 @@ class Learner:
         *earlier, task = tasks
         needs = [anchor.needs for _, anchor in self.anchors]
         if any(need.joint for need in needs):
-            items = [item for one in tasks for item in one.items]
+            items = [item for each in tasks for item in each.items]
             earlier, task = [], Task(task.name, tuple(items))
         tokenizer, seed = self.backbone.tokenizer, self.backbone.seed_token
         prompts = [len(self.template.encode_prompt(item, tokenizer, seed)) for item in task.items]
-        kept = max((need.stored for need in needs), default=0)
-        past_items = sum(len(one.items) for one in earlier)
-        return Lesson(self.encode(task), prompts, past_items, self._stored(earlier, kept))
+        count = max((need.stored for need in needs), default=0)
+        past_items = sum(len(each.items) for each in earlier)
+        return Lesson(self.encode(task), prompts, past_items, self._stored(earlier, count))
 
-    def _stored(self, earlier: Sequence[Task], kept: int) -> Sequences:
-        """Draw ``kept`` items of earlier tasks uniformly, by lowest random key; encode them."""
-        if not kept:
+    def _stored(self, earlier: Sequence[Task], count: int) -> Sequences:
+        """Draw ``count`` items of earlier tasks uniformly, by lowest random key; encode them."""
+        if not count:
             return []
-        lots = [
+        keys = [
             torch.rand(len(task.items), generator=generator(self.config.seed, "stored", number))
             for number, task in enumerate(earlier, start=1)
         ]
-        chosen = torch.cat([torch.empty(0), *lots]).argsort(stable=True)[:kept].tolist()
+        chosen = torch.cat([torch.empty(0), *keys]).argsort(stable=True)[:count].tolist()
         items = [item for task in earlier for item in task.items]
         return [self._encoded(items[index]) for index in sorted(chosen)]
 
@@ -257,20 +258,17 @@ class Learner:
     ) -> CurvatureData:
         draw = (self.config.seed, f"{purpose} labels", self.completed + 1)
         labels = [
-            [-100] * prompt + one[prompt:]
-            for one, prompt in zip(sequences, prompts or [0] * len(sequences), strict=True)
+            [-100] * prompt + sequence[prompt:]
+            for sequence, prompt in zip(sequences, prompts or [0] * len(sequences), strict=True)
         ]
         layers, settings = self.workspace.layers, self.config.curvature
         return CurvatureData(self.backbone, layers, sequences, settings, draw, labels)
 
-    def mean_inputs(self, sequences: Sequences) -> MeanInputs:
-        """A function of N_H: each adapted map's mean input [d_in] over the first N_H sequences.
+    def mean_inputs(self, sequences: Sequences, limit: int) -> dict[str, Tensor]:
+        """Each adapted map's mean input [d_in] over the first ``limit`` (N_H) sequences.
 
         Source: eq. app-osrm-feature.
         """
-        return partial(self._mean_inputs, sequences)
-
-    def _mean_inputs(self, sequences: Sequences, limit: int) -> dict[str, Tensor]:
         size, pad = self.config.optim.batch_size, self.backbone.pad_token
         with self.backbone.answering():
             return mean_inputs(self.backbone, self.workspace.layers, sequences[:limit], size, pad)

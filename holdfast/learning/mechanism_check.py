@@ -46,22 +46,17 @@ def check_mechanism(name: str, overrides: Sequence[str] = ()) -> Iterator[Findin
     """
     parse_method(name)
     with tempfile.TemporaryDirectory() as folder:
-        yield from _found(name, overrides, Path(folder))
+        yield from _findings(name, overrides, Path(folder))
 
 
-def _found(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Finding]:
+def _findings(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Finding]:
     config = RunConfig.of({**_VALUES, "method": name}, overrides)
     straight = Trajectory(config, folder / "straight")
     straight.advance()
     for horizon in range(1, TASKS + 1):
         Trajectory(config, folder / "stopped").advance(horizon)  # a new process would do the same
-    differing = [
-        task
-        for task, (one, other) in enumerate(
-            zip(_losses(folder / "straight"), _losses(folder / "stopped"), strict=True), start=1
-        )
-        if one != other
-    ]
+    losses = zip(_losses(folder / "straight"), _losses(folder / "stopped"), strict=True)
+    differing = [task for task, (whole, parts) in enumerate(losses, start=1) if whole != parts]
     yield Finding(
         "stopped between tasks and continued, it learns the same, bit for bit",
         not differing and _commit(folder / "straight") == _commit(folder / "stopped"),

@@ -77,11 +77,11 @@ def plugged_in() -> set[str]:
     return plugins.names_added(plugins.ANCHORS) | plugins.names_added(plugins.ALLOCATIONS)
 
 
-def _split(tag: str, known: Iterable[str]) -> list[str]:
+def _split(tag: str, mechanisms: Iterable[str]) -> list[str]:
     if not tag:
         raise HoldfastError(f"method is empty; write {VANILLA} or a tag such as replay_merge")
     names: list[str] = []
-    longest_first = sorted(known, key=len, reverse=True)
+    longest_first = sorted(mechanisms, key=len, reverse=True)
     rest = f"{tag}_"  # every name is then followed by "_"
     while rest:
         for name in longest_first:

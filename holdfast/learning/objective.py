@@ -57,12 +57,12 @@ def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
         weighted = sft if weights.questions == 1 else weights.questions * sft
         return weighted, {"sft": sft.detach()}
     losses: list[Tensor] = []
-    given: list[Tensor] = []
+    hits: list[Tensor] = []
 
     def loss(tokens: TokenLogits) -> Tensor:
         each = token_cross_entropy(tokens)
         losses.append(each.detach())
-        given.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
+        hits.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
         return each
 
     if weights.answers_alone:
@@ -72,6 +72,6 @@ def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
         chosen = step.zero().new_full(weights.is_answer.shape, weights.questions)
         chosen = chosen.masked_fill_(weights.is_answer, weights.answers)
         weighted, measured = step.current.mean(loss, chosen), None
-    right = step.current.mean_of(torch.cat(given).to(weighted.dtype), weights.is_answer)
+    accuracy = step.current.mean_of(torch.cat(hits).to(weighted.dtype), weights.is_answer)
     sft = step.current.mean_of(torch.cat(losses), measured)
-    return weighted, {"sft": sft, "acquired": right}
+    return weighted, {"sft": sft, "acquired": accuracy}

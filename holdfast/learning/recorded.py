@@ -39,16 +39,17 @@ class Recorded:
     @classmethod
     def read(cls, directory: Path) -> Recorded:
         """Read a directory; HoldfastError when it has no trajectory, or a damaged one."""
-        found = Description.read(directory)
-        config = build(RunConfig, found.config, source=str(directory / CONFIG_FILE))
+        description = Description.read(directory)
+        config = build(RunConfig, description.config, source=str(directory / CONFIG_FILE))
         # "auto" may mean another precision on this machine than on the one that learned.
-        precision = found.numbers.get("precision", config.backbone.precision)
+        precision = description.numbers.get("precision", config.backbone.precision)
         backbone = config.backbone.model_copy(update={"precision": precision})
         config = config.model_copy(update={"backbone": backbone})
         last = Store(directory).last_commit()
-        fingerprint, name = found.backbone["fingerprint"], found.stream["name"]
-        texts = found.numbers.get("chat_template")
-        return cls(directory, config, found.identity, fingerprint, name, last, texts)
+        fingerprint = description.backbone["fingerprint"]
+        name, identity = description.stream["name"], description.identity
+        texts = description.numbers.get("chat_template")
+        return cls(directory, config, identity, fingerprint, name, last, texts)
 
     def boundary(self, after_task: int | None) -> Commit:
         """A commit to restore the model after a task from; None: the last commit itself.
@@ -142,9 +143,7 @@ def _listed(numbers: list[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    words = [
-        word
-        for run in runs
-        for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(one) for one in run])
-    ]
+    words: list[str] = []
+    for run in runs:
+        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

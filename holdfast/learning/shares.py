@@ -88,7 +88,7 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
         untouched = recorded.learner(recorded.boundary(0))
         probes["text"] = Lesson(first_general_text(untouched, general)[:items])
 
-    rows, held = shares_of(before, student, before.lesson(stream.tasks), probes, report)
+    rows, forms = shares_of(before, student, before.lesson(stream.tasks), probes, report)
     if general:
         parts = {"answers": len(learned), "text": general}
         rows = [
@@ -96,7 +96,8 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
             for row in rows
         ]
     column = "both" if general else "answers"
-    return rows + [ShareOfChange(f"what {name} holds", {column: held[name]}) for name in held]
+    rows += [ShareOfChange(f"what {name} holds", {column: form}) for name, form in forms.items()]
+    return rows
 
 
 def shares_of(
@@ -106,8 +107,8 @@ def shares_of(
 
     before: a learner like the student, which alone learns the lesson.
     """
-    updates, held = _learned(before, student, lesson, _Told(report))
-    return _Change(before, updates, probes, report).rows(), held
+    updates, forms = _learned(before, student, lesson, _Reporting(report))
+    return _Change(before, updates, probes, report).rows(), forms
 
 
 def _one_more(recorded: Recorded) -> Stream:
@@ -121,9 +122,9 @@ def _one_more(recorded: Recorded) -> Stream:
     source = config.stream.model_copy(update={"tasks": tasks})
     try:
         stream = fitting(config, load_stream(source))
-        known = {task.fingerprint: task for task in stream.tasks}
-        earlier = [known.pop(fingerprint) for fingerprint in learned]
-        return replace(stream, tasks=(*earlier, next(iter(known.values()))))
+        tasks_left = {task.fingerprint: task for task in stream.tasks}
+        earlier = [tasks_left.pop(fingerprint) for fingerprint in learned]
+        return replace(stream, tasks=(*earlier, next(iter(tasks_left.values()))))
     except (HoldfastError, KeyError, StopIteration) as error:
         why = str(error) if isinstance(error, HoldfastError) else "its stream has no other"
         raise HoldfastError(
@@ -147,18 +148,18 @@ def _learned(
     before.allocation_state = rule.begin(before.allocation_state, before.workspace, opening)
     start = task_start(before, task, lesson, past, watch)
     since = updates_since(start.parameters, before.workspace)
-    held = {}
+    forms = {}
     with torch.no_grad(), before.workspace.at(trained):
         updates = {
-            name: Update(one.lora_B.clone(), one.lora_A.clone(), one.scale)
-            for name, one in since().items()
+            name: Update(update.lora_B.clone(), update.lora_A.clone(), update.scale)
+            for name, update in since().items()
         }
         for name, anchor in before.anchors:
             if anchor.needs.updates:
                 nothing: Any = None
                 step = Step(before.workspace.parameters(), nothing, None, updates)
-                held[name] = float(anchor.loss(anchor.begin(before.states[name], start), step))
-    return updates, held
+                forms[name] = float(anchor.loss(anchor.begin(before.states[name], start), step))
+    return updates, forms
 
 
 class _Change:
@@ -175,7 +176,7 @@ class _Change:
         # A tenth of a change is too small for half precision.
         device = learner.backbone.device  # masters may lie in the host's memory
         dense = learner.workspace.dense().items()
-        self._before = {name: one.to(device, copy=True) for name, one in dense}
+        self._before = {name: matrix.to(device, copy=True) for name, matrix in dense}
         learner.backbone.model.to(torch.promote_types(learner.backbone.dtype, torch.float32))
         learner.workspace.set_dense(self._before)
         self._temperature = learner.config.curvature.temperature
@@ -186,13 +187,13 @@ class _Change:
         rows: dict[str, dict[str, float]] = {}
         for column, probes in self._probes.items():
             tell = partial(self._report, f"what changes in {column}")
-            found = {
+            values = {
                 "the change itself": self._divergence(probes, 1.0, tell),
                 "to second order": self._divergence(probes, _SMALL, tell) / _SMALL**2,
                 **self._paired(probes, tell),
                 "Kronecker factors, taken now": self._kronecker(probes),
             }
-            for what, value in found.items():
+            for what, value in values.items():
                 rows.setdefault(what, {})[column] = value
         return [ShareOfChange(what, values) for what, values in rows.items()]
 
@@ -208,8 +209,8 @@ class _Change:
         """Within the block the model has so much of the change."""
         workspace = self._learner.workspace
         changed = {}
-        for name, one in self._updates.items():
-            dW = part * one.scale * (one.lora_B @ one.lora_A)
+        for name, update in self._updates.items():
+            dW = part * update.scale * (update.lora_B @ update.lora_A)
             turned = getattr(workspace.layers[name].module, "fan_in_fan_out", False)
             changed[name] = self._before[name] + (dW.t() if turned else dW)
         workspace.set_dense(changed)
@@ -224,7 +225,7 @@ class _Change:
         backbone, sequences = self._learner.backbone, probes.lesson.sequences
         with self._made(part):
             states = states_of(backbone, sequences).states
-        targets = torch.tensor([token for one in sequences for token in one[1:]])
+        targets = torch.tensor([token for sequence in sequences for token in sequence[1:]])
         targets = targets.to(states.device)
         projection = Projection(backbone, states, probes.teacher, targets)
         total = 0.0
@@ -247,42 +248,43 @@ class _Change:
             "positions and layers apart": list(layers.values()),
             "positions and maps apart": [[name] for name in self._updates],
         }
-        found = dict.fromkeys(groups, 0.0)
+        totals = dict.fromkeys(groups, 0.0)
         positions = 0
         for begin in range(0, len(sequences), _SEQUENCES_AT_ONCE):
-            some = sequences[begin : begin + _SEQUENCES_AT_ONCE]
-            count = sum(len(one) - 1 for one in some)
-            asked = prompts[begin : begin + _SEQUENCES_AT_ONCE]
-            at = self._learner.positions_on(some, f"shares {begin}", asked, count)
+            batch = slice(begin, begin + _SEQUENCES_AT_ONCE)
+            count = sum(len(sequence) - 1 for sequence in sequences[batch])
+            at = self._learner.positions_on(
+                sequences[batch], f"shares {begin}", prompts[batch], count
+            )
             each = {
-                name: paired_changes(at.inputs, at.gradients, {name: one}).double()
-                for name, one in self._updates.items()
+                name: paired_changes(at.inputs, at.gradients, {name: update}).double()
+                for name, update in self._updates.items()
             }
             for what, parts in groups.items():
                 for names in parts:
                     together = torch.stack([each[name] for name in names]).sum(0)
-                    found[what] += float(0.5 * together.square().sum())
+                    totals[what] += float(0.5 * together.square().sum())
             positions += count
-            tell(begin + len(some), len(sequences))
-        return {what: total / positions for what, total in found.items()}
+            tell(begin + len(sequences[batch]), len(sequences))
+        return {what: total / positions for what, total in totals.items()}
 
     def _kronecker(self, probes: _Probes) -> float:
         lesson = probes.lesson
-        found = self._learner.curvature_on(lesson.sequences, "shares", lesson.prompts)
-        return float(quadratic_form(self._updates, found))
+        curvature = self._learner.curvature_on(lesson.sequences, "shares", lesson.prompts)
+        return float(quadratic_form(self._updates, curvature))
 
 
 def _layer_of(name: str) -> str:
     """The layer of a map, up to the first number in its name; its whole name without one."""
-    found = re.match(r".*?\.\d+(?=\.)", name)
-    return found[0] if found else name
+    match = re.match(r".*?\.\d+(?=\.)", name)
+    return match[0] if match else name
 
 
 def _mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
     return sum(weights[name] * values[name] for name in weights) / sum(weights.values())
 
 
-class _Told(Progress):
+class _Reporting(Progress):
     """The steps of the task that is learned, as a report."""
 
     def __init__(self, report: Report) -> None:

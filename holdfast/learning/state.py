@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,9 @@ class Commit:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     superseded: list[str] = field(default_factory=list)
 
-    def before(self, later: Commit) -> Commit:
-        """The commit after this one, with the files of this one that it needs no more."""
-        return replace(later, superseded=sorted(self.files.keys() - later.files.keys()))
-
     def values(self) -> dict[str, Any]:
         """As JSON values."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return values | {"matrix": self.matrix.to_csv()}
 
 
@@ -85,7 +81,7 @@ class Store:
     def parsed(self, values: Any) -> Commit:
         """The inverse of :meth:`Commit.values`; HoldfastError when it is damaged."""
         try:
-            files = {name: (int(size), str(sum_)) for name, (size, sum_) in values["files"].items()}
+            files = {name: (int(size), str(sha)) for name, (size, sha) in values["files"].items()}
             matrix = RecallMatrix.from_csv(values["matrix"], "its matrix")
             superseded = [str(name) for name in values.get("superseded", [])]
             read = {"files": files, "matrix": matrix, "superseded": superseded}
@@ -98,11 +94,11 @@ class Store:
         for name, (size, _) in commit.files.items():
             path = self.directory / name
             try:
-                found = path.stat().st_size
+                present = path.stat().st_size
             except FileNotFoundError:
                 return damaged(path, "is missing")
-            if found != size:
-                return damaged(path, f"has {found} bytes instead of {size}")
+            if present != size:
+                return damaged(path, f"has {present} bytes instead of {size}")
         return None
 
     def save(self, name: str, tensors: dict[str, Tensor]) -> tuple[int, str]:

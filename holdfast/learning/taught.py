@@ -14,8 +14,8 @@ def taught(recorded: Recorded, commit: Commit) -> tuple[Task, ...]:
 
     Raises HoldfastError when they cannot be read, or are not those that were learned.
     """
-    known = stream_of(recorded.config).tasks[: commit.completed]
-    if [task.fingerprint for task in known] != commit.tasks:
+    tasks = stream_of(recorded.config).tasks[: commit.completed]
+    if [task.fingerprint for task in tasks] != commit.tasks:
         name = recorded.config.stream.name
         raise HoldfastError(f"stream {name}: is not as it was learned; restore it")
-    return known
+    return tasks

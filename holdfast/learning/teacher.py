@@ -24,12 +24,12 @@ TOKENS_AT_ONCE = 16_384
 
 def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
     """The last hidden state at every predicting position, in the order of ``sequences``."""
-    own = rank_indices(len(sequences))
-    nothing = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
-    pieces = [nothing] * len(sequences)
+    indices = rank_indices(len(sequences))
+    empty = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
+    pieces = [empty] * len(sequences)
     lengths = [len(sequence) for sequence in sequences]
-    for chosen in batches_by_length(lengths, own, TOKENS_AT_ONCE):
-        batch = collate([sequences[i] for i in chosen], backbone.device)
+    for chosen in batches_by_length(lengths, indices, TOKENS_AT_ONCE):
+        batch = collate([sequences[index] for index in chosen], backbone.device)
         with backbone.answering():
             packed = backbone.states(batch)
         for index, piece in zip(chosen, packed.split(list(batch.lengths)), strict=True):
@@ -65,10 +65,11 @@ def general_text(
 ) -> list[list[int]]:
     """Sample sequences of the previous model from uniformly drawn tokens of its vocabulary."""
     never = {backbone.seed_token, *backbone.stop_tokens, *backbone.tokenizer.all_special_ids}
-    known = sorted(token for token in backbone.tokenizer.get_vocab().values() if token not in never)
+    vocabulary = backbone.tokenizer.get_vocab().values()
+    drawable = sorted(token for token in vocabulary if token not in never)
     source = generator(seed, "general text", task)
-    chosen = torch.randint(len(known), (config.general,), generator=source)
-    begins = torch.tensor(known)[chosen]
+    chosen = torch.randint(len(drawable), (config.general,), generator=source)
+    begins = torch.tensor(drawable)[chosen]
     return _written(backbone, begins, config, seed, ("general", task), keep_stop)
 
 
@@ -82,9 +83,9 @@ def _written(
     stops: int = 1,
 ) -> list[list[int]]:
     drawn = sample_continuations(backbone, begins, config, seed=seed, purpose=purpose, stops=stops)
-    kept = []
+    sequences = []
     for begin, tokens in zip(begins.tolist(), drawn, strict=True):
         text = tokens[:-1] if tokens[-1] in backbone.stop_tokens else tokens
         if text:
-            kept.append([begin, *(tokens if keep_stop else text)])
-    return kept
+            sequences.append([begin, *(tokens if keep_stop else text)])
+    return sequences

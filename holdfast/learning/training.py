@@ -76,7 +76,8 @@ def optimise(
     def learn_epoch() -> None:
         nonlocal taken
         epoch, values = len(epochs), []
-        for window in _windows(trainer.minibatches(epoch), settings):
+        minibatches = trainer.minibatches(epoch)
+        while window := list(islice(minibatches, settings.accumulation)):
             terms = trainer.optimiser_step(window)
             values += terms
             taken += 1
@@ -86,15 +87,21 @@ def optimise(
             # The total is not known with ``acquired``: show the least, then one more epoch each.
             total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
             progress.step("training", task, taken, total)
-        means = {n: float(torch.stack([v[n] for v in values]).mean()) for n in values[0]}
+        means = {
+            name: float(torch.stack([terms[name] for terms in values]).mean()) for name in values[0]
+        }
         # Rounding of unlike machines must not add up: the processes go on from the same factors.
-        for one in parameters.values():
-            broadcast_(one.data)
+        for parameter in parameters.values():
+            broadcast_(parameter.data)
         lost = [name for name, mean in means.items() if not math.isfinite(mean)]
         # Check the factors too: no term was computed after the last step.
-        if not all(bool(one.isfinite().all()) for one in parameters.values()):
+        if not all(bool(factor.isfinite().all()) for factor in parameters.values()):
             lost.append("the factors")
-        _refuse_divergence(task, epoch, lost)
+        if lost:
+            raise HoldfastError(
+                f"task {task}, epoch {epoch + 1}: {', '.join(lost)} not finite, the task is not "
+                "kept; lower optim.lr or the anchors' strengths, then run the same command again"
+            )
         epochs.append(means)
 
     while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
@@ -109,15 +116,6 @@ def optimise(
 def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
     """Whether an epoch reached ``settings.acquired``; True when that is None."""
     return settings.acquired is None or epoch["acquired"] >= settings.acquired - 1e-6  # as float32
-
-
-def _refuse_divergence(task: int, epoch: int, lost: Sequence[str]) -> None:
-    """Raise HoldfastError if ``lost``, the names of non-finite values, is not empty."""
-    if lost:
-        raise HoldfastError(
-            f"task {task}, epoch {epoch + 1}: {', '.join(lost)} not finite, the task is not "
-            "kept; lower optim.lr or the anchors' strengths, then run the same command again"
-        )
 
 
 def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int) -> list[list[int]]:
@@ -155,18 +153,11 @@ def replay_minibatches(
         yield [index for _ in range(at_once) for index in next(endless)]
 
 
-def _windows(
-    minibatches: Iterator[Minibatches], settings: Optimisation
-) -> Iterator[list[Minibatches]]:
-    while window := list(islice(minibatches, settings.accumulation)):
-        yield window
-
-
 def _part(sequences: Sequences, states: TokenStates | None, minibatch: list[int]) -> Part:
     shard = BatchShard.of([len(sequences[index]) - 1 for index in minibatch])
     chosen = minibatch if shard is None else shard.of_minibatch(minibatch)
-    known = None if states is None else states.rows(chosen)
-    return Part([sequences[index] for index in chosen], known, shard)
+    teacher_states = None if states is None else states.rows(chosen)
+    return Part([sequences[index] for index in chosen], teacher_states, shard)
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
@@ -291,10 +282,8 @@ class _TaskTrainer:
             penalty_gradients: Sequence[Tensor | None] = torch.autograd.grad(
                 penalty, list(parameters.values()), allow_unused=True
             )
-            whole.add(
-                {n: g for n, g in zip(parameters, penalty_gradients, strict=True) if g is not None},
-                1,
-            )
+            named = zip(parameters, penalty_gradients, strict=True)
+            whole.add({name: gradient for name, gradient in named if gradient is not None}, 1)
         for name, parameter in workspace.parameters().items():
             parameter.grad = whole.tree[name]
         rule.adjust_gradient(state, workspace)
@@ -318,15 +307,15 @@ class _TaskTrainer:
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in parts]
         with learner.backbone.learning(dropout=True):
             passed, projections = learner.project(*parts.values(), mask_seeds=masks)
-            read = dict(zip(parts, projections, strict=True))
+            projected = dict(zip(parts, projections, strict=True))
             parameters = learner.workspace.parameters()
             terms = minibatch_terms(
                 Step(
                     parameters,
-                    read["dropout"],
-                    read.get("replay dropout"),
+                    projected["dropout"],
+                    projected.get("replay dropout"),
                     self._updates(),
-                    read.get("general dropout"),
+                    projected.get("general dropout"),
                 ),
                 learner.anchors,
                 learner.states,
@@ -359,9 +348,8 @@ class _TaskTrainer:
             return
         before = learner.workspace.copied()
         self._optimizer.step()
-        change = Change(
-            fit_gradient, before, {name: one.detach() for name, one in parameters.items()}
-        )
+        after = {name: parameter.detach() for name, parameter in parameters.items()}
+        change = Change(fit_gradient, before, after)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.after_step(learner.states[name], change)
 
@@ -373,6 +361,6 @@ class _Sum:
         self.tree: dict[str, Tensor] = {}
 
     def add(self, gradient: Tree, weight: float) -> None:
-        for name, one in gradient.items():
-            known = self.tree.get(name)
-            self.tree[name] = weight * one if known is None else known.add(one, alpha=weight)
+        for name, tensor in gradient.items():
+            total = self.tree.get(name)
+            self.tree[name] = weight * tensor if total is None else total.add(tensor, alpha=weight)

@@ -79,8 +79,8 @@ class Trajectory:
         self._dropped = items_in(whole) - items_in(self.stream)
         self._store = Store(self.directory)
         self._learner: Learner | None = None
-        self._given = backbone
-        self._held = False
+        self._given_backbone = backbone
+        self._is_locked = False
         self._identity = Identity(
             self.directory,
             config,
@@ -155,12 +155,12 @@ class Trajectory:
         return self.matrix
 
     def _tell_overlong(self, learner: Learner, progress: Progress) -> None:
-        settings, left = self.config.template, items_in(self.stream)
+        settings, items = self.config.template, items_in(self.stream)
         why = f"longer than {settings.max_length} tokens (template.overlong: {settings.overlong})"
         if self._dropped:
-            progress.event(f"left out {self._dropped} of {left + self._dropped} items: {why}")
+            progress.event(f"left out {self._dropped} of {items + self._dropped} items: {why}")
         if truncated := learner.check(self.stream):
-            progress.event(f"truncated {truncated} of {left} items: {why}")
+            progress.event(f"truncated {truncated} of {items} items: {why}")
 
     def samples(self, task: int) -> list[str]:
         """The texts that the previous model wrote before a task; see ``sampling.keep``.
@@ -181,7 +181,7 @@ class Trajectory:
         between them. Raises HoldfastError when another process holds the directory, or it belongs
         to another configuration by now.
         """
-        with self._alone():
+        with self._locked():
             fingerprint = self._ready_learner().backbone.fingerprint
             run_on_rank_zero(partial(self._begin, fingerprint))
             try:
@@ -281,9 +281,11 @@ class Trajectory:
 
         def write() -> dict[str, Any]:
             self._keep_samples(learner, report)
-            whole = replace(self._commit.before(commit), log_bytes=self._append_log(event))
-            self._store.commit(whole)
-            return whole.values()
+            log_bytes = append(self.directory / "log.jsonl", json.dumps(event) + "\n")
+            superseded = sorted(self._commit.files.keys() - commit.files.keys())
+            complete = replace(commit, log_bytes=log_bytes, superseded=superseded)
+            self._store.commit(complete)
+            return complete.values()
 
         self._commit = self._store.parsed(run_on_rank_zero(write))
         run_on_rank_zero(self._write_derived)
@@ -308,11 +310,8 @@ class Trajectory:
         ):
             return
         # If another process holds the directory, it writes these files itself.
-        with contextlib.suppress(InUseError), self._alone():
+        with contextlib.suppress(InUseError), self._locked():
             run_on_rank_zero(self._write_derived)
-
-    def _append_log(self, event: dict[str, Any]) -> int:
-        return append(self.directory / "log.jsonl", json.dumps(event) + "\n")
 
     def _keep_samples(self, learner: Learner, report: TaskReport) -> None:
         if not (learner.writes and learner.config.sampling.keep):
@@ -336,39 +335,39 @@ class Trajectory:
 
     def _fresh_backbone(self) -> Backbone:
         """The given backbone, once; else one that is loaded now."""
-        if self._given is None:
+        if self._given_backbone is None:
             return load_backbone(self.config.backbone)
-        if self._given.is_adapted:
+        if self._given_backbone.is_adapted:
             raise HoldfastError(
                 "the backbone that was given is in use by a trajectory, which changes it; load it "
                 "again, or give none"
             )
-        return self._given
+        return self._given_backbone
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Lock the directory and read its last commit; InUseError if another process holds it.
 
         Of processes that share the run the first holds it for all.
         """
-        if self._held:
+        if self._is_locked:
             yield
             return
         with contextlib.ExitStack() as lock:
             run_on_rank_zero(
                 lambda: lock.enter_context(lock_directory(self.directory, parts=PARTS))
             )
-            found = self._last_commit()
-            if found != self._commit:
+            commit = self._last_commit()
+            if commit != self._commit:
                 # Another process has committed since this object was made.
-                self._commit, self._learner = found, None
+                self._commit, self._learner = commit, None
                 self._check_learned_tasks(self.stream)
-            run_on_rank_zero(lambda: self._store.sweep(found))
-            self._held = True
+            run_on_rank_zero(lambda: self._store.sweep(commit))
+            self._is_locked = True
             try:
                 yield
             finally:
-                self._held = False
+                self._is_locked = False
 
     def _last_commit(self) -> Commit:
         """The last commit on disk, as the first process reads it."""
@@ -378,8 +377,8 @@ class Trajectory:
         """Truncate log.jsonl to its length at the last commit; a shorter one to whole lines."""
         path = self.directory / "log.jsonl"
         if path.exists():
-            kept = read_bytes(path)[: self._commit.log_bytes]
-            cut(path, kept.rfind(b"\n") + 1)
+            committed = read_bytes(path)[: self._commit.log_bytes]
+            cut(path, committed.rfind(b"\n") + 1)
 
     def _check_learned_tasks(self, stream: Stream) -> None:
         """Raise HoldfastError where a task of the stream differs from the one learned there."""

@@ -36,7 +36,7 @@ def test_features_are_the_references() -> None:
     learner = Learner(RunConfig.of(VALUES), exact_backbone())
     draw_factors(learner.workspace.parameters(), std=0.3)
     sequences = short_sequences(8)
-    ours = learner.mean_inputs(sequences)(7)
+    ours = learner.mean_inputs(sequences, 7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         twin = peft_adapters.attach(exact_backbone().model, TARGETS, RANK, 4)
@@ -48,7 +48,7 @@ def test_features_are_the_references() -> None:
     assert ours.keys() == theirs.keys()
     for name, mean in ours.items():
         torch.testing.assert_close(mean, theirs[name], rtol=1e-11, atol=1e-13)
-    whole = learner.mean_inputs(sequences)(8)
+    whole = learner.mean_inputs(sequences, 8)
     assert all((whole[name] - mean).abs().max() > 1e-4 for name, mean in ours.items())
 
 
@@ -84,11 +84,10 @@ def test_the_lapack_basis_is_the_references(tasks: int) -> None:
         assert not layer.lora_B.any()
 
 
-@pytest.mark.parametrize("basis", ["isotropic", "lapack"])
 @pytest.mark.parametrize("tasks", [1, 5, 13])
-def test_the_start_is_orthogonal_to_the_past(basis: Any, tasks: int) -> None:
+def test_the_start_is_orthogonal_to_the_past(tasks: int) -> None:
     """A h = 0 for every stored mean; orthogonal rows of the mean Kaiming norm kappa."""
-    features_of, opened, ordinary = start(basis, tasks)
+    features_of, opened, ordinary = start("isotropic", tasks)
     for name, layer in opened.layers.items():
         assert (layer.lora_A @ features_of[name].T).abs().max() < 1e-13
         kappa = ordinary.layers[name].lora_A.norm(dim=1).mean()
@@ -105,9 +104,13 @@ def test_the_first_task_starts_as_usual() -> None:
 
 
 def test_draws_are_named() -> None:
-    first, again, other = (flat(start("isotropic", 5, task)[1].copied()) for task in (9, 9, 10))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    """The length of the rows, which differs by the Kaiming draw, is left out."""
+    first, again, other = (
+        {name: layer.lora_A / layer.lora_A.norm() for name, layer in workspace.layers.items()}
+        for workspace in (start("isotropic", 5, task)[1] for task in (9, 9, 10))
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all((first[name] - other[name]).abs().max() > 0.01 for name in first)
 
 
 @pytest.mark.parametrize("tasks", [3, 8, 30])
@@ -141,15 +144,6 @@ def test_repeated_features_are_no_trouble() -> None:
     H = features(1, 16).expand(5, -1)
     directions = quiet_directions(H, RANK, torch.Generator().manual_seed(0))
     assert (directions @ H.T).abs().max() < 1e-13
-
-
-def test_directions_are_drawn_anew_for_every_task() -> None:
-    """The length of the rows, which differs by the Kaiming draw, is left out."""
-    first, other = (
-        {name: one.lora_A / one.lora_A.norm() for name, one in workspace.layers.items()}
-        for workspace in (start("isotropic", 5, task)[1] for task in (9, 10))
-    )
-    assert all((first[name] - other[name]).abs().max() > 0.01 for name in first)
 
 
 def test_maps_with_the_same_past_have_directions_of_their_own() -> None:

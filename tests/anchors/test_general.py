@@ -17,7 +17,7 @@ from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Part
 from holdfast.learning.progress import Progress
-from tests.tiny import draw_factors, exact_backbone, short_sequences
+from tests.tiny import exact_backbone, short_sequences
 
 VALUES: dict[str, Any] = {
     "lora": {"rank": 2, "alpha": 4, "targets": ("q_proj", "v_proj", "down_proj")},
@@ -116,20 +116,6 @@ def test_without_text_it_is_nothing() -> None:
     learner = learner_of()
     step = Step(learner.workspace.parameters(), Projection.__new__(Projection), None)
     assert float(learner.anchors[0][1].loss({}, step)) == 0
-
-
-def test_what_it_adds_has_a_gradient() -> None:
-    learner = learner_of()
-    learn(learner)
-    held = learner.general()
-    assert held is not None
-    draw_factors(learner.workspace.parameters(), std=0.1)
-    parameters, state = learner.workspace.parameters(), learner.states["general"]
-    with learner.backbone.learning():
-        passed, (projection,) = learner.project(Part(held[0].sequences, held[0].states.states))
-        step = Step(parameters, projection, None, general=projection)
-        gradient = passed.gradient(learner.anchors[0][1].loss(state, step))
-    assert all(float(one.abs().max()) > 0 for one in gradient.values())
 
 
 def test_a_model_that_writes_nothing_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,36 +160,12 @@ def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
         anchor.begin(start(number, 10 * (number - 1), written))
         torch.testing.assert_close(anchor.term(), 20 * expected((1, written)))
         anchor.end(end(number, own))
-        assert anchor.state == {}
+        assert anchor.state == anchor.reloaded().state == {}
 
 
 def test_what_the_previous_model_writes_is_needed_by_who_looks_at_it() -> None:
     assert not KroneckerFisher(KroneckerFisher.Config()).needs.curvature
     assert KroneckerFisher(KroneckerFisher.Config(source="written")).needs.curvature
-
-
-@pytest.mark.parametrize("source", ["own", "written"])
-def test_a_reloaded_anchor_holds_the_same(source: str) -> None:
-    anchor = Driven(source=source)
-    anchor.begin(start(1, 0))
-    anchor.end(end(1, {"a": factors_of(1)}))
-    again = anchor.reloaded()
-    for each in (anchor, again):
-        each.begin(start(2, 10, {"a": factors_of(50)}))
-    assert torch.equal(again.term(), anchor.term())
-    assert anchor.term() > 0
-
-
-def test_a_reloaded_anchor_holds_the_general_text() -> None:
-    """It is taken before the first task alone, so a later one can only have it from the state."""
-    general, first = ({"a": factors_of(seed)} for seed in (1, 50))
-    anchor = Driven()
-    anchor.begin(start(1, 0, general, general=20))
-    anchor.end(end(1, first))
-    again = anchor.reloaded()
-    for each in (anchor, again):
-        each.begin(start(2, 10, None, general=20))
-    assert torch.equal(again.term(), anchor.term())
 
 
 def test_a_state_in_the_middle_of_a_task_goes_through_a_file() -> None:

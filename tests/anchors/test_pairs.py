@@ -208,12 +208,6 @@ def test_half_precision_is_widened() -> None:
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=0)
 
 
-def test_nothing_is_held_before_a_past_exists() -> None:
-    driven = Driven()
-    driven.begin()
-    assert driven.term(updates(60)).item() == 0.0
-
-
 def test_a_state_goes_through_a_file() -> None:
     driven = Driven(20, positions=5)
     driven.begin(positions(6, seed=1))

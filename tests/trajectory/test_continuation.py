@@ -65,13 +65,12 @@ def test_a_backbone_that_is_loaded_already(config, undisturbed, tmp_path):
         Trajectory(settings, tmp_path / "second", backbone=backbone).advance(1)
 
 
-@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora"])
-def test_a_stream_may_grow(method, config, undisturbed, tmp_path):
+def test_a_stream_may_grow(config, undisturbed, tmp_path):
     """Three tasks now and two more tomorrow are the five of a stream that had them all along."""
-    Trajectory(config(method, stream={"tasks": 3}), tmp_path).advance()
-    longer = Trajectory(config(method, stream={"tasks": 5}), tmp_path)
+    Trajectory(config(STATEFUL, stream={"tasks": 3}), tmp_path).advance()
+    longer = Trajectory(config(STATEFUL, stream={"tasks": 5}), tmp_path)
     assert longer.advance().horizon == 5
-    assert result_of(tmp_path) == result_of(undisturbed(method, 5, stream={"tasks": 5}))
+    assert result_of(tmp_path) == result_of(undisturbed(STATEFUL, 5, stream={"tasks": 5}))
 
 
 def test_a_shorter_stream_leaves_what_was_learned(config, undisturbed, tmp_path):
@@ -151,7 +150,7 @@ def test_what_to_keep_may_change_on_the_way(config, undisturbed, tmp_path):
     )
 
 
-@pytest.mark.parametrize("method", ["si_merge", "sd_osrm", "olora"])
+@pytest.mark.parametrize("method", ["si_merge", "olora"])
 def test_all_factors_are_kept_on_request(method, config, undisturbed, tmp_path):
     """One file a task, from which the dense matrices can be built again."""
     keep = {"factors": True, "snapshot_every": 2}

@@ -26,7 +26,7 @@ from holdfast.report.bars import plot_samples
 from holdfast.results.items import read_rows, write_row
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(backbone_directory) -> RunConfig:
     return RunConfig.of(
         {
@@ -43,12 +43,17 @@ def config(backbone_directory) -> RunConfig:
     )
 
 
-@pytest.fixture
-def learned(config: RunConfig, tmp_path: Path) -> Trajectory:
+@pytest.fixture(scope="module")
+def learned_once(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("items") / "run"
     for horizon in (2, 4):  # continued once
-        trajectory = Trajectory(config, tmp_path / "run")
-        trajectory.advance(horizon)
-    return trajectory
+        Trajectory(config, place).advance(horizon)
+    return place
+
+
+@pytest.fixture
+def learned(config: RunConfig, learned_once: Path, tmp_path: Path) -> Trajectory:
+    return Trajectory(config, shutil.copytree(learned_once, tmp_path / "run"))
 
 
 def test_the_verdicts_are_the_matrix(tmp_path: Path) -> None:

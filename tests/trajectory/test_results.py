@@ -42,6 +42,13 @@ def easy(values, tmp_path_factory) -> RunConfig:
     )
 
 
+@pytest.fixture(scope="module")
+def learned(easy, tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("learned") / "run"
+    Trajectory(easy, place).advance()
+    return place
+
+
 def test_rows_are_what_the_model_of_that_boundary_recalls(easy, tmp_path):
     """Each boundary's model, loaded again, is asked again; on all tasks so far and the next."""
     for task in range(1, 4):
@@ -155,11 +162,10 @@ def test_looking_only_at_the_end_changes_no_model(config, undisturbed, tmp_path)
     assert all(ours[name] == theirs[name] for name in state)
 
 
-def test_files_tell_what_the_trajectory_tells(easy, tmp_path):
-    trajectory = Trajectory(easy, tmp_path)
-    matrix = trajectory.advance()
-    record = RunRecord.open(tmp_path)
-    assert record.matrix == matrix == trajectory.matrix
+def test_files_tell_what_the_trajectory_tells(easy, learned):
+    trajectory, record = Trajectory(easy, learned), RunRecord.open(learned)
+    matrix = trajectory.matrix
+    assert record.matrix == matrix
     assert record.metrics == trajectory.metrics()
     assert record.metrics == summarise(matrix)
     assert record.metrics["final"] == sum(matrix[3, task] for task in (1, 2, 3)) / 3
@@ -234,13 +240,14 @@ def test_rows_at_a_distance(config, tmp_path):
     assert None not in metrics["retention_by_age"]
 
 
-def test_a_matrix_that_was_cut_is_read_from_the_commit(easy, tmp_path):
-    matrix = Trajectory(easy, tmp_path).advance()
-    lines = (tmp_path / "matrix.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "matrix.csv").write_text("".join(lines[:3]))
-    assert RunRecord.open(tmp_path).matrix == matrix
-    study = read_study(tmp_path)
-    assert study.matrices[str(tmp_path)] == matrix
+def test_a_matrix_that_was_cut_is_read_from_the_commit(learned, tmp_path):
+    place = shutil.copytree(learned, tmp_path / "run")
+    lines = (place / "matrix.csv").read_text().splitlines(keepends=True)
+    (place / "matrix.csv").write_text("".join(lines[:3]))
+    matrix = RunRecord.open(learned).matrix
+    assert RunRecord.open(place).matrix == matrix
+    study = read_study(place)
+    assert study.matrices[str(place)] == matrix
     assert study.missing == ()
 
 

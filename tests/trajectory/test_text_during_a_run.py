@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -21,9 +22,9 @@ TEXT = {"capability": ["text"], "capability_every": 2}
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.fixture
-def measured(config, tmp_path):
-    place = tmp_path / "run"
+@pytest.fixture(scope="module")
+def measured(config, tmp_path_factory):
+    place = tmp_path_factory.mktemp("measured") / "run"
     Trajectory(config(METHOD, evaluation=TEXT), place).advance(3)
     return place
 
@@ -68,11 +69,12 @@ def test_no_number_of_the_run_changes(config, tmp_path, rows):
     assert not (tmp_path / "without" / "capability").exists()
 
 
-def test_a_run_may_begin_or_cease_to_measure(config, measured):
+def test_a_run_may_begin_or_cease_to_measure(config, measured, tmp_path):
     record = json.loads((measured / "config.json").read_text())
-    Trajectory(config(METHOD), measured).advance(4)
-    assert sorted(measured_at(measured)) == [0, 2, 3]
-    after = json.loads((measured / "config.json").read_text())
+    place = shutil.copytree(measured, tmp_path / "run")
+    Trajectory(config(METHOD), place).advance(4)
+    assert sorted(measured_at(place)) == [0, 2, 3]
+    after = json.loads((place / "config.json").read_text())
     assert (after["identity"], after["numbers"]) == (record["identity"], record["numbers"])
 
 
