@@ -53,8 +53,8 @@ def error_of(code: str, text: str) -> HoldfastError:
     return kinds.get(code, HoldfastError)(text)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The known name most similar to ``name``, as a question; all names when none is similar."""
-    known = list(known)
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+    names = list(names)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"

@@ -86,7 +86,7 @@ class Identity:
             self._directory / CONFIG_FILE,
             {
                 "format": FORMAT,
-                "config": self._anywhere(),
+                "config": self._portable_settings(),
                 "identity": self.sha256(backbone_fingerprint),
                 "numbers": self.numbers(backbone_fingerprint),
                 "stream": {
@@ -102,7 +102,7 @@ class Identity:
             },
         )
 
-    def _anywhere(self) -> dict[str, Any]:
+    def _portable_settings(self) -> dict[str, Any]:
         """The settings as JSON values, with the path of a local backbone made absolute."""
         values = self._config.model_dump(mode="json")
         values["backbone"]["name"] = lasting_name(self._config.backbone.name)

@@ -180,7 +180,7 @@ class _Change:
         learner.backbone.model.to(torch.promote_types(learner.backbone.dtype, torch.float32))
         learner.workspace.set_dense(self._before)
         self._temperature = learner.config.curvature.temperature
-        self._probes = {name: self._asked(lesson) for name, lesson in lessons.items()}
+        self._probes = {name: self._probes_of(lesson) for name, lesson in lessons.items()}
 
     def rows(self) -> list[ShareOfChange]:
         """From the whole change to each map's Kronecker factors."""
@@ -197,7 +197,7 @@ class _Change:
                 rows.setdefault(what, {})[column] = value
         return [ShareOfChange(what, values) for what, values in rows.items()]
 
-    def _asked(self, lesson: Lesson) -> _Probes:
+    def _probes_of(self, lesson: Lesson) -> _Probes:
         states = states_of(self._learner.backbone, lesson.sequences).states
         weights = torch.ones(len(states), dtype=torch.float64)
         if lesson.prompts:
@@ -205,7 +205,7 @@ class _Change:
         return _Probes(lesson, weights.to(states.device), states)
 
     @contextmanager
-    def _made(self, part: float) -> Iterator[None]:
+    def _changed(self, part: float) -> Iterator[None]:
         """Within the block the model has so much of the change."""
         workspace = self._learner.workspace
         changed = {}
@@ -223,7 +223,7 @@ class _Change:
     def _divergence(self, probes: _Probes, part: float, tell: Tell) -> float:
         """tau^2 KL per token when ``part`` of the change is made."""
         backbone, sequences = self._learner.backbone, probes.lesson.sequences
-        with self._made(part):
+        with self._changed(part):
             states = states_of(backbone, sequences).states
         targets = torch.tensor([token for sequence in sequences for token in sequence[1:]])
         targets = targets.to(states.device)

@@ -52,8 +52,8 @@ class Pace:
         start = bisect_right(self._marks, done - recent, key=lambda mark: mark[0]) - 1
         before, since = self._marks[max(start, first)]
         each = (now - since) / (done - before)
-        left = max(each - (self._clock() - now), 0.0) + each * (self._total - done - 1)
-        return f"about {duration(left)} left"
+        seconds = max(each - (self._clock() - now), 0.0) + each * (self._total - done - 1)
+        return f"about {duration(seconds)} left"
 
 
 class TaskLines(Progress):

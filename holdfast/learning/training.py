@@ -88,19 +88,20 @@ def optimise(
             total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
             progress.step("training", task, taken, total)
         means = {
-            name: float(torch.stack([terms[name] for terms in values]).mean()) for name in values[0]
+            name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]
         }
         # Rounding of unlike machines must not add up: the processes go on from the same factors.
         for parameter in parameters.values():
             broadcast_(parameter.data)
-        lost = [name for name, mean in means.items() if not math.isfinite(mean)]
+        not_finite = [name for name, mean in means.items() if not math.isfinite(mean)]
         # Check the factors too: no term was computed after the last step.
         if not all(bool(factor.isfinite().all()) for factor in parameters.values()):
-            lost.append("the factors")
-        if lost:
+            not_finite.append("the factors")
+        if not_finite:
             raise HoldfastError(
-                f"task {task}, epoch {epoch + 1}: {', '.join(lost)} not finite, the task is not "
-                "kept; lower optim.lr or the anchors' strengths, then run the same command again"
+                f"task {task}, epoch {epoch + 1}: {', '.join(not_finite)} not finite, the task is "
+                "not kept; lower optim.lr or the anchors' strengths, then run the same command "
+                "again"
             )
         epochs.append(means)
 

@@ -212,14 +212,14 @@ class Trajectory:
         report = learn_task(learner, lesson, progress)
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            writing = beside.submit(changes.write, self._store) if is_rank_zero() else None
-            asked = self._asked_after(number, target)
-            if asked:
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            writing = executor.submit(changes.write, self._store) if is_rank_zero() else None
+            tasks = self._tasks_to_ask(number, target)
+            if tasks:
                 # Evaluation does not change what the commit writes at the same time.
                 with watch.phase("evaluation"):
-                    row = recall.row(self.stream.tasks[asked.start - 1 : number])
-                counts = dict(zip(asked, row, strict=True))
+                    row = recall.row(self.stream.tasks[tasks.start - 1 : number])
+                counts = dict(zip(tasks, row, strict=True))
                 entries = {task: count.entry for task, count in counts.items()}
                 if self.config.evaluation.items and is_rank_zero():
                     recalled = {task: count.recalled for task, count in counts.items()}
@@ -237,7 +237,7 @@ class Trajectory:
         progress.committed(self._save(learner, report, commit, watch, measured))
         progress.task_done(number, target, matrix)
 
-    def _asked_after(self, number: int, target: int) -> range:
+    def _tasks_to_ask(self, number: int, target: int) -> range:
         """The tasks to evaluate after task ``number``: all so far, only itself, or none."""
         rows = self.config.evaluation.rows
         every = {"every": 1, "horizon": target}.get(rows) if isinstance(rows, str) else rows

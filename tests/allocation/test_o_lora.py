@@ -47,9 +47,9 @@ def after_tasks(
 def with_gradients(adapters: LoraWorkspace) -> dict[str, tuple[Tensor, Tensor]]:
     """Give every factor a random gradient."""
     source = torch.Generator().manual_seed(5)
-    for one in adapters.parameters().values():
-        one.grad = torch.randn(one.shape, generator=source, dtype=one.dtype)
-    return {name: (one.lora_A.grad, one.lora_B.grad) for name, one in adapters.layers.items()}
+    for factor in adapters.parameters().values():
+        factor.grad = torch.randn(factor.shape, generator=source, dtype=factor.dtype)
+    return {name: (layer.lora_A.grad, layer.lora_B.grad) for name, layer in adapters.layers.items()}
 
 
 def stacked(past: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ def test_the_norm_of_a_fresh_b_has_a_gradient_of_zero() -> None:
     penalty = rule.penalty(state, adapters)
     assert penalty is not None
     penalty.backward()
-    assert all(one.grad.isfinite().all() for one in adapters.parameters().values())
+    assert all(factor.grad.isfinite().all() for factor in adapters.parameters().values())
     assert all(not layer.lora_B.grad.any() for layer in adapters.layers.values())
 
 
@@ -150,4 +150,7 @@ def test_gradients_are_left_alone_by_default() -> None:
     rule, state, adapters, _ = after_tasks(2)
     before = {name: pair[0].clone() for name, pair in with_gradients(adapters).items()}
     rule.adjust_gradient(state, adapters)
-    assert all(torch.equal(adapters.layers[name].lora_A.grad, one) for name, one in before.items())
+    assert all(
+        torch.equal(adapters.layers[name].lora_A.grad, gradient)
+        for name, gradient in before.items()
+    )

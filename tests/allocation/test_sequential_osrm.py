@@ -42,7 +42,7 @@ def test_features_are_the_references() -> None:
         twin = peft_adapters.attach(exact_backbone().model, TARGETS, RANK, 4)
     layers = learner.workspace.layers.items()
     peft_adapters.write(
-        twin, {name: (one.lora_A.detach(), one.lora_B.detach()) for name, one in layers}
+        twin, {name: (layer.lora_A.detach(), layer.lora_B.detach()) for name, layer in layers}
     )
     theirs = plain.feature_means(twin, peft_adapters.adapted(twin), sequences, 7, 3, 0)
     assert ours.keys() == theirs.keys()
@@ -150,8 +150,12 @@ def test_maps_with_the_same_past_have_directions_of_their_own() -> None:
     backbone = exact_backbone()
     backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=TARGETS))
     layers = backbone.workspace.layers
-    state = {name: features(5, one.lora_A.shape[1]) for name, one in layers.items()}
+    state = {name: features(5, layer.lora_A.shape[1]) for name, layer in layers.items()}
     SequentialOSRM(SequentialOSRM.Config()).begin(state, backbone.workspace, Opening(9, seed=4))
-    rows = [one.lora_A / one.lora_A.norm() for one in layers.values() if one.lora_A.shape[1] == 16]
+    rows = [
+        layer.lora_A / layer.lora_A.norm()
+        for layer in layers.values()
+        if layer.lora_A.shape[1] == 16
+    ]
     assert len(rows) > 1
-    assert all((one - rows[0]).abs().max() > 0.01 for one in rows[1:])
+    assert all((row - rows[0]).abs().max() > 0.01 for row in rows[1:])

@@ -122,9 +122,11 @@ def test_a_function_leaves_the_state_that_it_was_given() -> None:
     before = {key: tensor.clone() for key, tensor in anchor.pack(state).items()}
     steps = [split(normal(P, seed=seed)) for seed in (2, 3, 4)]
     once = anchor.after_step(state, Change(*steps))
-    assert all(torch.equal(before[key], one) for key, one in anchor.pack(state).items())
+    assert all(torch.equal(before[key], tensor) for key, tensor in anchor.pack(state).items())
     again = anchor.after_step(state, Change(*steps))
-    assert all(torch.equal(anchor.pack(once)[key], one) for key, one in anchor.pack(again).items())
+    assert all(
+        torch.equal(anchor.pack(once)[key], tensor) for key, tensor in anchor.pack(again).items()
+    )
     assert (joined(once["path"]) != joined(state["path"])).all()
 
 
@@ -134,7 +136,9 @@ def test_a_state_in_the_middle_of_a_task_goes_through_a_file() -> None:
     packed = anchor.pack(state)
     assert packed.keys() == {"start a", "start b", "path a", "path b"}
     restored = anchor.unpack(packed)
-    assert all(torch.equal(one, restored["start"][name]) for name, one in state["start"].items())
+    assert all(
+        torch.equal(tensor, restored["start"][name]) for name, tensor in state["start"].items()
+    )
     with pytest.raises(KeyError):
         anchor.unpack({"start a": packed["start a"]})
     with pytest.raises(KeyError):

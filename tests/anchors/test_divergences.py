@@ -90,8 +90,8 @@ def test_the_scale_of_the_gradient_survives_the_temperature(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_narrow_logits_are_widened_first(kind: Any) -> None:
-    teacher, student = (one.detach().bfloat16() for one in logits())
-    narrow, wide = (one.clone().requires_grad_() for one in (student, student.float()))
+    teacher, student = (part.detach().bfloat16() for part in logits())
+    narrow, wide = (part.clone().requires_grad_() for part in (student, student.float()))
     ours = divergence(kind, teacher, narrow, 5.0)
     theirs = divergence(kind, teacher.float(), wide, 5.0)
     assert ours.dtype == torch.float32

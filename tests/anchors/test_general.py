@@ -49,8 +49,8 @@ def test_the_text_is_kept_as_it_was_written() -> None:
     anchor = GeneralDistillation(GeneralDistillation.Config(texts=3))
     assert anchor.text({}) is None
     state = begun(anchor, 1)
-    for one in (state, anchor.unpack(anchor.pack(state))):
-        held = anchor.text(one)
+    for each in (state, anchor.unpack(anchor.pack(state))):
+        held = anchor.text(each)
         assert held is not None and held.sequences == TEXT.sequences
         assert list(held.states.starts) == list(TEXT.states.starts)
         assert torch.equal(held.states.rows([2, 0]), TEXT.states.rows([2, 0]))
@@ -75,8 +75,8 @@ def test_the_term_is_the_divergence_from_the_untouched_model() -> None:
     ids = torch.tensor([text.sequences[1]])
     with torch.no_grad():
         q, p = (
-            (one.model(input_ids=ids).logits[0, :-1] / 1.5).log_softmax(dim=-1)
-            for one in (untouched, learner.backbone)
+            (backbone.model(input_ids=ids).logits[0, :-1] / 1.5).log_softmax(dim=-1)
+            for backbone in (untouched, learner.backbone)
         )
     expected = 1.5**2 * (q.exp() * (q - p)).sum(dim=-1).mean()
     anchor, state = learner.anchors[0][1], learner.states["general"]

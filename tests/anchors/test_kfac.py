@@ -35,8 +35,8 @@ def update(seed: int, rank: int = 2) -> Update:
 def dense_form(updates: dict[str, Update], curvature: dict[str, KroneckerFactors]) -> Tensor:
     """1/2 vec(dW)^T (G (x) S) vec(dW), the Kronecker product written out."""
     total = torch.zeros((), dtype=torch.float64)
-    for name, one in updates.items():
-        change = (one.scale * one.lora_B @ one.lora_A).flatten()
+    for name, update in updates.items():
+        change = (update.scale * update.lora_B @ update.lora_A).flatten()
         known = curvature[name]
         product = torch.kron(known.outputs.dense(), known.inputs.dense())
         total = total + 0.5 * change @ product @ change
@@ -48,7 +48,7 @@ def dense_form(updates: dict[str, Update], curvature: dict[str, KroneckerFactors
 def test_the_form_and_its_gradient_are_the_dense_ones(seed: int, rank: int) -> None:
     curvature = {name: factors_of(seed + 10 * n) for n, name in enumerate("ab")}
     updates = {name: update(seed + 7 * n, rank) for n, name in enumerate("ab")}
-    leaves = [part for one in updates.values() for part in (one.lora_B, one.lora_A)]
+    leaves = [part for update in updates.values() for part in (update.lora_B, update.lora_A)]
     ours, theirs = quadratic_form(updates, curvature), dense_form(updates, curvature)
     torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=0)
     pairs = zip(
@@ -92,7 +92,7 @@ class Driven:
 
     def reloaded(self) -> Driven:
         """Another one, from what a file would hold."""
-        packed = {name: one.clone() for name, one in self.anchor.pack(self.state).items()}
+        packed = {name: tensor.clone() for name, tensor in self.anchor.pack(self.state).items()}
         return Driven(self.anchor.unpack(packed), **self.anchor.config.model_dump())
 
 

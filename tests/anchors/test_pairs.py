@@ -45,7 +45,7 @@ def updates(seed: int) -> dict[str, Update]:
 
 
 def dense(changes: dict[str, Update]) -> dict[str, Tensor]:
-    return {name: one.scale * one.lora_B @ one.lora_A for name, one in changes.items()}
+    return {name: update.scale * update.lora_B @ update.lora_A for name, update in changes.items()}
 
 
 def paired_form(given: Positions, changes: dict[str, Tensor]) -> Tensor:
@@ -88,7 +88,7 @@ class Driven:
         self.state = self.anchor.end(self.state, end)
 
     def through_a_file(self) -> None:
-        packed = {name: one.clone() for name, one in self.anchor.pack(self.state).items()}
+        packed = {name: tensor.clone() for name, tensor in self.anchor.pack(self.state).items()}
         self.state = self.anchor.unpack(packed)
 
 
@@ -100,7 +100,7 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
     backbone.adapt(LoraSettings(rank=2, targets="all-linear"))
     backbone.workspace.fresh(1, 1)
     sequences = short_sequences(7, seed=3)
-    counts = [len(one) - 1 for one in sequences]
+    counts = [len(sequence) - 1 for sequence in sequences]
     layers = backbone.workspace.layers
     config = CurvatureConfig(temperature=temperature)
     with backbone.learning():
@@ -121,7 +121,7 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
                 x, g = found.inputs[map_name][row], found.gradients[map_name][row]
                 torch.testing.assert_close(x, inputs[map_name][place], rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(g, gradients[map_name][place], rtol=1e-9, atol=1e-12)
-    assert not any(one.requires_grad for one in found.gradients.values())
+    assert not any(gradient.requires_grad for gradient in found.gradients.values())
     with backbone.learning():
         every = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 10**6)
     assert len(every.keys) == sum(counts)
@@ -186,23 +186,23 @@ def test_half_precision_is_widened() -> None:
     exact = positions(4, seed=20)
     half = Positions(
         exact.keys,
-        {name: one.bfloat16() for name, one in exact.inputs.items()},
-        {name: one.bfloat16() for name, one in exact.gradients.items()},
+        {name: x.bfloat16() for name, x in exact.inputs.items()},
+        {name: g.bfloat16() for name, g in exact.gradients.items()},
     )
     driven = Driven()
     driven.begin()
     driven.end(half, updates(60))
     driven.begin()
     changes = {
-        name: Update(one.lora_B.float(), one.lora_A.float(), one.scale)
-        for name, one in updates(62).items()
+        name: Update(update.lora_B.float(), update.lora_A.float(), update.scale)
+        for name, update in updates(62).items()
     }
     with torch.autocast("cpu", torch.bfloat16):
         ours = driven.term(changes)
     wide = Positions(
         exact.keys,
-        {name: one.double() for name, one in half.inputs.items()},
-        {name: one.double() for name, one in half.gradients.items()},
+        {name: x.double() for name, x in half.inputs.items()},
+        {name: g.double() for name, g in half.gradients.items()},
     )
     theirs = driven.anchor.config.strength * paired_form(wide, dense(updates(62)))
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=0)
@@ -219,4 +219,4 @@ def test_a_state_goes_through_a_file() -> None:
     packed = driven.anchor.pack(driven.state)
     for missing in packed:
         with pytest.raises(KeyError):
-            driven.anchor.unpack({key: one for key, one in packed.items() if key != missing})
+            driven.anchor.unpack({key: tensor for key, tensor in packed.items() if key != missing})

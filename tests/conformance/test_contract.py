@@ -247,7 +247,7 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
     assert learner.states["si"] and learner.states["online_ewc"]
 
     kept = learner.workspace.copied()
-    beside = {name: one.clone() for name, one in kept.items()}
+    beside = {name: tensor.clone() for name, tensor in kept.items()}
     draw_factors(beside, std=0.01)
     beside = {name: kept[name] + noise for name, noise in beside.items()}
     losses = []

@@ -62,7 +62,7 @@ def both_runs(
     settings = settings_of(config, twin.pad_token)
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
-        prompts = [len(one) // 2 for one in sequences]
+        prompts = [len(sequence) // 2 for sequence in sequences]
         lesson = Lesson(sequences, prompts, past_items=(number - 1) * ITEMS)
         bases = isotropic_bases(learner)
         report = learn_task(learner, lesson, Progress())

@@ -34,7 +34,7 @@ def learner_of(method: str, **sections: Any) -> Learner:
 
 def lesson_of(learner: Learner, past_items: int = 0, seed: int = 1) -> Lesson:
     sequences = short_sequences(ITEMS, seed, first=learner.backbone.seed_token)
-    return Lesson(sequences, [len(one) - 2 for one in sequences], past_items)
+    return Lesson(sequences, [len(sequence) - 2 for sequence in sequences], past_items)
 
 
 def weights(learner: Learner, task: int, past_items: int) -> Weights:
@@ -145,7 +145,7 @@ def test_general_text_begins_with_tokens_of_the_vocabulary(source: str) -> None:
     seed, stops = learner.backbone.seed_token, learner.backbone.stop_tokens
     replay, general = written(learner, 1)
     assert replay == []
-    firsts = [one[0] for one in general]
+    firsts = [sequence[0] for sequence in general]
     assert 30 < len(general) <= 40  # but for those that ended at once
     assert len(set(firsts)) > 20
     assert seed not in firsts and not stops & set(firsts)
@@ -177,9 +177,9 @@ def test_general_text_is_no_replay() -> None:
     learner = learner_of("replay_kfac_merge", **settings)
     past = ask_previous_model(learner, 2, lesson_of(learner), Stopwatch(), Progress())
     assert past.general
-    assert {one[0] for one in past.replay} == {learner.backbone.seed_token}
+    assert {sequence[0] for sequence in past.replay} == {learner.backbone.seed_token}
     assert past.replay_states is not None
-    assert len(past.replay_states.states) == sum(len(one) - 1 for one in past.replay)
+    assert len(past.replay_states.states) == sum(len(sequence) - 1 for sequence in past.replay)
 
 
 def test_an_answer_begins_with_its_first_token() -> None:
@@ -204,7 +204,7 @@ def test_the_stop_token_is_replayed_where_the_template_trains_on_it(append_eos: 
     sampling = {"samples": 200, "temperature": 3.0, "top_p": 1.0}
     learner = learner_of("replay_merge", sampling=sampling, template={"append_eos": append_eos})
     replay, _ = written(learner, 2)
-    stopped = [one for one in replay if one[-1] in learner.backbone.stop_tokens]
+    stopped = [sequence for sequence in replay if sequence[-1] in learner.backbone.stop_tokens]
     assert len(stopped) < len(replay)
     assert bool(stopped) == append_eos
 

@@ -164,12 +164,12 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     for sequence, label in zip(sequences, labels, strict=True):
         scores = model(input_ids=torch.tensor([sequence])).logits[0, :-1].double()
         losses.append(F.cross_entropy(scores, torch.tensor(label[1:]), reduction="sum"))
-        counts.append(sum(one != -100 for one in label[1:]))
+        counts.append(sum(token != -100 for token in label[1:]))
     terms: list[dict[str, float]] = []
 
     class Watching(Progress):
         def optimised(self, step: Any) -> None:
-            terms.extend({n: float(v) for n, v in one.items()} for one in step.terms)
+            terms.extend({n: float(v) for n, v in term.items()} for term in step.terms)
 
     learner.config = learner.config.model_copy(
         update={
@@ -183,7 +183,7 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
         round(float(loss.detach() / count), 9) for loss, count in zip(losses, counts, strict=True)
     }
     if accumulated:
-        assert {round(one["sft"], 9) for one in terms} == each
+        assert {round(term["sft"], 9) for term in terms} == each
     else:
         whole = float(sum(losses).detach() / sum(counts))
         assert terms[0]["sft"] == pytest.approx(whole, rel=1e-12)
@@ -199,13 +199,13 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
         assert float(composed.fit.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
         factors = learner.workspace.parameters()
         wanted = torch.autograd.grad(half, list(factors.values()), retain_graph=True)
-        for name, one in zip(factors, wanted, strict=True):
-            torch.testing.assert_close(found[name], one, rtol=1e-10, atol=1e-14)
+        for name, expected in zip(factors, wanted, strict=True):
+            torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-14)
     gradient = learner.sequence_gradient(lesson, 1)
     factors = learner.workspace.parameters()
     wanted = torch.autograd.grad(losses[1] / counts[1], list(factors.values()))
-    for name, one in zip(factors, wanted, strict=True):
-        torch.testing.assert_close(gradient[name], one, rtol=1e-10, atol=1e-14)
+    for name, expected in zip(factors, wanted, strict=True):
+        torch.testing.assert_close(gradient[name], expected, rtol=1e-10, atol=1e-14)
 
 
 def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
@@ -219,7 +219,7 @@ def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
     draw = partial(replay_set, model, settings, seed=1, task=2, keep_stop=True)
     for stops in (1, 2, 3):
         drawn = draw(stops=stops)
-        counts = [sum(one in model.stop_tokens for one in sequence) for sequence in drawn]
+        counts = [sum(token in model.stop_tokens for token in sequence) for sequence in drawn]
         assert counts.count(stops) > 10
         for count, sequence in zip(counts, drawn, strict=True):
             whole = len(sequence) == 1 + settings.max_new_tokens
@@ -229,9 +229,9 @@ def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
     assert all(any(long[: len(short)] == short for long in third) for short in first)
     lesson = learner.lesson([Task("one", ITEMS), Task("two", ITEMS)])
     past = ask_previous_model(learner, 2, lesson, Stopwatch(), Progress())
-    ended = [one for one in past.replay if len(one) < 1 + settings.max_new_tokens]
+    ended = [sequence for sequence in past.replay if len(sequence) < 1 + settings.max_new_tokens]
     for sequence in ended:
-        assert [one in model.stop_tokens for one in sequence].count(True) == 3
+        assert [token in model.stop_tokens for token in sequence].count(True) == 3
         assert sequence[-1] in model.stop_tokens
     assert len(ended) > 10
 
@@ -296,7 +296,7 @@ def test_a_run_learns_answers_goes_on_and_is_exported(tmp_path: Path) -> None:
     run.advance(1)
     run = Trajectory(config, tmp_path / "run")
     run.advance(2)
-    entry = {(after, on): one for after, on, one in run.matrix.entries()}[2, 2]
+    entry = {(after, on): count for after, on, count in run.matrix.entries()}[2, 2]
     assert entry.correct == 3 and entry.boxed is None
     for to in ("hf", "peft"):
         checked = export(tmp_path / "run", to, tmp_path / to)  # asks through the chat template

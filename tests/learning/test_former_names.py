@@ -80,7 +80,7 @@ def test_studies_read_the_former_names(capsys: pytest.CaptureFixture[str]) -> No
     search = {"base": "paper", "schedule": {"horizons": [1]}, "seeds": [1]}
     space = {"data": [{"replay": {"data.weight": [0.5]}}]}  # a category has any name
     found = build(SearchRecipe, {**search, "space": space}, source="search").space.candidates()
-    assert [one.name for one in found] == ["replay replay.weight=0.5"]
+    assert [candidate.name for candidate in found] == ["replay replay.weight=0.5"]
     assert len(capsys.readouterr().err.splitlines()) == 2
     both = {"data.weight": 0.5, "replay.loss": "soft"}
     with pytest.raises(HoldfastError, match=r"suite: set = .*data and replay name the same"):

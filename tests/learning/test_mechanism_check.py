@@ -111,7 +111,7 @@ def test_an_error_names_package_file_and_line(holdfast: Any, plugged: Any) -> No
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", ["replay", "general", "merge"])
 def test_our_own_keep_it(holdfast: Any, name: str) -> None:
-    done = holdfast("check-plugin", name)
+    done = holdfast("check-plugin", name, "general.texts=8")
     assert (done.status, done.err) == (0, ""), done.out
     assert "BROKEN" not in done.out
 

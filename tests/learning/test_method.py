@@ -22,16 +22,16 @@ from holdfast.learning.method import Method, known_allocations, known_anchors, p
 def test_the_table_of_mechanisms_is_what_is_built() -> None:
     """Every mechanism with its class and the section of its settings, in the order of tags."""
     built = {**ANCHORS, **REFERENCE_POINTS, **ALLOCATIONS}
-    assert list(built) == [one.tag for one in MECHANISMS]
+    assert list(built) == [mechanism.tag for mechanism in MECHANISMS]
     kinds = {"anchor": ANCHORS, "reference point": REFERENCE_POINTS, "allocation": ALLOCATIONS}
-    for one in MECHANISMS:
-        assert one.tag in kinds[one.kind]
-        settings = built[one.tag].Config.model_fields
-        assert bool(settings) == (one.tag in RunConfig.model_fields)
+    for mechanism in MECHANISMS:
+        assert mechanism.tag in kinds[mechanism.kind]
+        settings = built[mechanism.tag].Config.model_fields
+        assert bool(settings) == (mechanism.tag in RunConfig.model_fields)
         if settings:
-            assert RunConfig.model_fields[one.tag].annotation is built[one.tag].Config
+            assert RunConfig.model_fields[mechanism.tag].annotation is built[mechanism.tag].Config
     for label in ("title", "short"):
-        assert len({getattr(one, label) for one in MECHANISMS}) == len(MECHANISMS)
+        assert len({getattr(mechanism, label) for mechanism in MECHANISMS}) == len(MECHANISMS)
 
 
 def test_every_composition_has_one_tag() -> None:
@@ -114,7 +114,7 @@ def test_a_package_that_cannot_be_loaded_is_named(installed: dict[str, list[Entr
         RunConfig.of({"method": "si_tether"})
     # It stops nothing else.
     config = RunConfig.of({"method": "si_olora"})
-    assert [type(one) for one in config.anchors()] == [known_anchors()["si"]]
+    assert [type(anchor) for anchor in config.anchors()] == [known_anchors()["si"]]
     assert config.numbers()
 
 

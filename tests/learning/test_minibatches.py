@@ -35,9 +35,9 @@ def test_an_exhausted_iterator_starts_over(seed: int, count: int, size: int, at_
     a_pass = -(-count // size)
     taken = list(islice(replay_minibatches(seed, 2, 0, count, size, 1), 3 * a_pass))
     passes = [taken[start : start + a_pass] for start in range(0, 3 * a_pass, a_pass)]
-    for one in passes:
-        assert sorted(chain.from_iterable(one)) == list(range(count))
-        assert all(len(minibatch) == size for minibatch in one[:-1])
+    for minibatches in passes:
+        assert sorted(chain.from_iterable(minibatches)) == list(range(count))
+        assert all(len(minibatch) == size for minibatch in minibatches[:-1])
     # Several at once are the same minibatches, joined.
     joined = islice(replay_minibatches(seed, 2, 0, count, size, at_once), len(taken) // at_once)
     for step, minibatch in enumerate(joined):
@@ -61,4 +61,4 @@ def test_replay_orders_are_named_by_seed_task_and_epoch() -> None:
         return next(replay_minibatches(*name, 50, 50, 1))
 
     different = [order(1, 2, 3), order(2, 2, 3), order(1, 3, 3), order(1, 2, 4), order(3, 2, 1)]
-    assert len({str(one) for one in different}) == len(different)
+    assert len({str(order) for order in different}) == len(different)

@@ -40,7 +40,9 @@ def learner_of(method: str, **sections: Any) -> Learner:
 def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:
     joint = learner_of("joint_merge")
     lesson = joint.lesson(STREAM.tasks[:3])
-    assert lesson.sequences == [one for task in STREAM.tasks[:3] for one in joint.encode(task)]
+    assert lesson.sequences == [
+        sequence for task in STREAM.tasks[:3] for sequence in joint.encode(task)
+    ]
     assert len(lesson.prompts) == 3 * ITEMS
     assert lesson.past_items == 0
     together = flat(learn_task(joint, lesson, Progress()).factors)
@@ -55,13 +57,15 @@ def test_stored_items_are_of_earlier_tasks(kept: int) -> None:
     before: list[list[int]] = []
     for count in range(1, len(STREAM.tasks) + 1):
         lesson = learner.lesson(STREAM.tasks[:count])
-        known = [one for task in STREAM.tasks[: count - 1] for one in learner.encode(task)]
+        known = [
+            sequence for task in STREAM.tasks[: count - 1] for sequence in learner.encode(task)
+        ]
         newest = known[-ITEMS:]
         assert lesson.sequences == learner.encode(STREAM.tasks[count - 1])
         assert lesson.past_items == len(known)
         assert len(lesson.stored) == min(kept, len(known))
-        assert all(one in known for one in lesson.stored)
-        assert all(one in before or one in newest for one in lesson.stored)
+        assert all(sequence in known for sequence in lesson.stored)
+        assert all(sequence in before or sequence in newest for sequence in lesson.stored)
         before = lesson.stored
     assert learner.lesson(STREAM.tasks).stored == lesson.stored  # no draw is made twice
 
@@ -73,8 +77,8 @@ def test_every_item_has_the_same_chance_to_be_stored() -> None:
     learner = learner_of("stored", stored={"items": 2 * ITEMS})
     for seed in range(60):
         learner.config = learner.config.model_copy(update={"seed": seed})
-        for one in learner.lesson(tasks).stored:
-            counts[tuple(one)] = counts.get(tuple(one), 0) + 1
+        for sequence in learner.lesson(tasks).stored:
+            counts[tuple(sequence)] = counts.get(tuple(sequence), 0) + 1
     assert len(counts) == 4 * ITEMS
     assert min(counts.values()) > 10
     assert max(counts.values()) < 50
@@ -120,7 +124,7 @@ def test_a_continued_run_is_the_whole_one(method: str, tmp_path: Path) -> None:
         parts = Trajectory(config, tmp_path / "parts")
         parts.advance(horizon)
     assert whole.matrix == parts.matrix
-    left, right = (one.learner().workspace.dense() for one in (whole, parts))
+    left, right = (run.learner().workspace.dense() for run in (whole, parts))
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
@@ -129,7 +133,7 @@ def test_which_items_of_a_task_are_stored_says_nothing_of_another_task() -> None
     *earlier, last = STREAM.tasks
     stored = learner.lesson((*earlier, last)).stored
     places = [
-        [place for place, one in enumerate(learner.encode(task)) if one in stored]
+        [place for place, sequence in enumerate(learner.encode(task)) if sequence in stored]
         for task in earlier
     ]
     assert sum(map(len, places)) == 2 * ITEMS

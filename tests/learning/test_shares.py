@@ -43,8 +43,8 @@ def weights() -> Tensor:
     return torch.tensor(
         [
             QUESTIONS if place < prompt else 1.0
-            for one, prompt in pairs
-            for place in range(1, len(one))
+            for sequence, prompt in pairs
+            for place in range(1, len(sequence))
         ],
         dtype=torch.float64,
     )
@@ -53,7 +53,7 @@ def weights() -> Tensor:
 def logits(learner: Learner) -> Tensor:
     model = learner.backbone.model.eval()
     with torch.no_grad():
-        every = [model(torch.tensor([one])).logits[0, :-1] for one in PROBES.sequences]
+        every = [model(torch.tensor([sequence])).logits[0, :-1] for sequence in PROBES.sequences]
     return torch.cat(every)
 
 
@@ -75,7 +75,7 @@ def test_every_row_is_the_plain_one(method: str) -> None:
 
     start, end = whole_matrices(untouched), whole_matrices(student)
     change = {name: end[name] - start[name] for name in start}
-    p, q = ((logits(one) / TAU).log_softmax(1) for one in (untouched, student))
+    p, q = ((logits(learner) / TAU).log_softmax(1) for learner in (untouched, student))
     each = TAU**2 * (p.exp() * (p - q)).sum(1)
     whole = float((weights() * each).mean())
     torch.testing.assert_close(found["the change itself"], whole, rtol=1e-9, atol=0)
@@ -96,7 +96,7 @@ def test_every_row_is_the_plain_one(method: str) -> None:
     groups = {
         "positions apart": [list(each_map.values())],
         "positions and layers apart": list(layers.values()),
-        "positions and maps apart": [[one] for one in each_map.values()],
+        "positions and maps apart": [[part] for part in each_map.values()],
     }
     plain = {
         what: sum(float(torch.stack(maps).sum(0).square().mean() / 2) for maps in parts)

@@ -15,5 +15,5 @@ def test_what_is_read_lies_in_memory_like_what_was_made(tmp_path: Path) -> None:
     made = {"odd": torch.rand(3), "next": torch.rand(5, 7), "last": torch.rand(7, 11)}
     kept = store.save("a.safetensors", made)
     read = store.load(Commit(files={"a.safetensors": kept}), "a.safetensors")
-    assert all(torch.equal(read[name], one) for name, one in made.items())
-    assert {one.data_ptr() % 64 for one in read.values()} == {0}
+    assert all(torch.equal(read[name], tensor) for name, tensor in made.items())
+    assert {tensor.data_ptr() % 64 for tensor in read.values()} == {0}

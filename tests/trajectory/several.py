@@ -120,11 +120,11 @@ def start_pair(*words: object, module: str, cwd: Path = ROOT) -> list[Forked]:
 def ended(pair: list[Forked]) -> list[tuple[int, str, str]]:
     """The status, output and errors of each."""
     try:
-        said = [one.communicate(timeout=120) for one in pair]
+        said = [process.communicate(timeout=120) for process in pair]
     finally:
-        for one in pair:
-            one.kill()
-    return [(one.wait(), *words) for one, words in zip(pair, said, strict=True)]
+        for process in pair:
+            process.kill()
+    return [(process.wait(), *words) for process, words in zip(pair, said, strict=True)]
 
 
 def do(jobs: list[Job], folder: Path) -> None:
@@ -179,6 +179,6 @@ def _check_that_a_loss_is_noticed() -> NoReturn:
 if __name__ == "__main__":
     with processes.joined():
         _check_what_they_tell()
-        for one in json.loads(Path(sys.argv[1]).read_text()):
-            learn(Job(**one))
+        for job in json.loads(Path(sys.argv[1]).read_text()):
+            learn(Job(**job))
         _check_that_a_loss_is_noticed()

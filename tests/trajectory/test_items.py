@@ -103,7 +103,7 @@ def test_samples_are_counted(learned: Trajectory) -> None:
     for task in (1, 2, 3, 4):
         lines = texts if task == 3 else []
         path = place / "replay" / f"task-{task:04d}.jsonl"
-        path.write_text("".join(json.dumps({"tokens": [], "text": one}) + "\n" for one in lines))
+        path.write_text("".join(json.dumps({"tokens": [], "text": text}) + "\n" for text in lines))
     assert learned.samples(3) == texts
     items = read_items(place)
     (row,) = sampled(items).to_dict("records")

@@ -134,7 +134,7 @@ def test_only_the_horizons_row(scripted, config, tmp_path):
     }
     assert scripted[0].asked == [["1", "2", "3"]]
     assert Trajectory(settings, tmp_path).advance(4).observed_rows == (3, 4)
-    assert [one.asked for one in scripted[1:]] == [[["1", "2", "3", "4"]]]
+    assert [recall.asked for recall in scripted[1:]] == [[["1", "2", "3", "4"]]]
 
 
 def test_box_emission(scripted, config, tmp_path):

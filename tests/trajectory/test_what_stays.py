@@ -22,9 +22,9 @@ class Tensors(Progress):
 
     def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
         gc.collect()
-        tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
-        storages = {one.untyped_storage().data_ptr(): one for one in tensors}
-        self.held.append(sum(one.untyped_storage().nbytes() for one in storages.values()))
+        tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+        storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors}
+        self.held.append(sum(storage.untyped_storage().nbytes() for storage in storages.values()))
 
 
 @pytest.mark.parametrize("source", ["own", "written"])
