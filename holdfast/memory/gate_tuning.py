@@ -124,23 +124,24 @@ def prepared_tuning(
     when the cache cannot be written.
     """
     key = tuning_key(reader.form, fingerprint)
-    own = cache_directory() / "gates"
-    for folder in (own, SHIPPED):
+    cached = cache_directory() / "gates"
+    for folder in (cached, SHIPPED):
         with contextlib.suppress(ValueError):  # missing or damaged
             return _from_tensors(key, read_tensors(folder / f"{key}.safetensors")[0])
     tuning = fit(reader, key, report)
     try:
-        write_tuning(own, tuning)
+        write_tuning(cached, tuning)
     except HoldfastError as error:
-        raise unwritable(own, error.__cause__ or error) from error
+        raise unwritable(cached, error.__cause__ or error) from error
     return tuning
 
 
 def tuning_key(form: ChatForm, fingerprint: str) -> str:
     """Names the tuning that a model, its template and the library of relations give."""
+    wordings = [list(relation.wordings) for relation in relations()]
     asked_in = [form.prefix, form.user_end, form.invocation]
-    digest = sha256_of([_VERSION, [list(one.wordings) for one in relations()], asked_in])[:8]
-    return f"{fingerprint[:16]}-{digest}"
+    digest = sha256_of([_VERSION, wordings, asked_in])
+    return f"{fingerprint[:16]}-{digest[:8]}"
 
 
 def write_tuning(folder: Path, tuning: GateTuning) -> None:
@@ -156,28 +157,29 @@ def fit(
     depths = tuple(sorted({max(1, round(count * fraction)) for fraction in _DEPTHS}))
     draw = random.Random(derive(0, "gate"))
     asked = library_questions(draw)
-    read = _Read.by(reader, asked, depths, report)
+    read = _ReadQuestions.by(reader, asked, depths, report)
     # What has seen the other groups is judged on a fold of them.
-    features, verdicts, kinds = [], [], []
+    features, differences = [], []
     for fold in range(_FOLDS):
         seen, unseen = read.of(fold, inside=False), read.of(fold, inside=True)
-        partial = _untuned(seen, depths, key)
+        undecided = _undecided(seen, depths, key)
         looks = [
-            partial.look(one.text, spans, states)
-            for one, spans, states in zip(unseen.asked, unseen.spans, unseen.states, strict=True)
+            undecided.look(question.text, spans, states)
+            for question, spans, states in zip(
+                unseen.asked, unseen.spans, unseen.states, strict=True
+            )
         ]
-        for one, other, what in pairs_of(unseen.asked, _PAIRS, draw):
-            taught, second = looks[one], looks[other]
-            covered, extra = agreement(taught.names, second.names)
-            features.append((float(taught.vector @ second.vector), covered, extra))
-            verdicts.append(what == "same")
-            kinds.append(what)
-    weights = _decision(np.array(features), np.array(verdicts), np.array(kinds))
-    return replace(_untuned(read, depths, key), weights=weights)
+        for first, second, difference in pairs_of(unseen.asked, _PAIRS, draw):
+            taught, other = looks[first], looks[second]
+            covered, extra = agreement(taught.names, other.names)
+            features.append((float(taught.vector @ other.vector), covered, extra))
+            differences.append(difference)
+    weights = _decision(np.array(features), np.array(differences))
+    return replace(_undecided(read, depths, key), weights=weights)
 
 
 @dataclass(frozen=True)
-class _Read:
+class _ReadQuestions:
     """Questions of the library with what the untouched model holds at their tokens.
 
     spans: of their tokens; states: [depths, tokens, d] of each.
@@ -194,33 +196,33 @@ class _Read:
         asked: list[LibraryQuestion],
         depths: Sequence[int],
         report: Callable[[int, int], None],
-    ) -> _Read:
+    ) -> _ReadQuestions:
         form: ChatForm = reader.form
-        prompts = [form.question(one.text) for one in asked]
+        prompts = [form.question(question.text) for question in asked]
         states = reader.states(prompts, depths, report=report)
-        spans = [form.spans(one.text) for one in asked]
-        return cls(asked, spans, [one.cpu() for one in states])
+        spans = [form.spans(question.text) for question in asked]
+        return cls(asked, spans, [tensor.cpu() for tensor in states])
 
-    def of(self, fold: int, *, inside: bool) -> _Read:
+    def of(self, fold: int, *, inside: bool) -> _ReadQuestions:
         """The questions of the relations' groups inside a fold, or those outside."""
-        chosen = [(one.group % _FOLDS == fold) == inside for one in self.asked]
-        return _Read(
+        chosen = [(question.group % _FOLDS == fold) == inside for question in self.asked]
+        return _ReadQuestions(
             list(compress(self.asked, chosen)),
             list(compress(self.spans, chosen)),
             list(compress(self.states, chosen)),
         )
 
 
-def _untuned(read: _Read, depths: tuple[int, ...], key: str) -> GateTuning:
+def _undecided(read: _ReadQuestions, depths: tuple[int, ...], key: str) -> GateTuning:
     """The probe and the projections that questions give, without a decision."""
-    texts = [one.text for one in read.asked]
+    texts = [question.text for question in read.asked]
     last = [states[-1] for states in read.states]
-    probe = fit_probe(texts, read.spans, last, [one.name for one in read.asked])
+    probe = fit_probe(texts, read.spans, last, [question.name for question in read.asked])
     asking = [
         asking_states(states, probe.probabilities(text, spans, states[-1]))
         for text, spans, states in zip(texts, read.spans, read.states, strict=True)
     ]
-    labels = torch.tensor([one.relation for one in read.asked])
+    labels = torch.tensor([question.relation for question in read.asked])
     fitted = _discriminant(torch.stack(asking).flatten(1), labels)
     return GateTuning(key, depths, probe, *fitted, (0.0,) * 4)
 
@@ -257,14 +259,15 @@ def _directions(centred: torch.Tensor, projection: torch.Tensor) -> torch.Tensor
     return F.normalize(centred @ projection, dim=1)
 
 
-def _decision(
-    features: np.ndarray, same: np.ndarray, kinds: np.ndarray
-) -> tuple[float, float, float, float]:
-    """Logistic weights, with the threshold taken into the last so that 0 decides."""
+def _decision(features: np.ndarray, differences: np.ndarray) -> tuple[float, float, float, float]:
+    """Logistic weights, with the threshold taken into the last so that 0 decides.
+
+    features: [pairs, 3]; differences: [pairs], as of :func:`.library_questions.pairs_of`.
+    """
     from scipy.optimize import minimize  # here, since every question would wait for its import
 
     inputs = np.c_[features, np.ones(len(features))]
-    sign = np.where(same, 1.0, -1.0)
+    sign = np.where(differences == "same", 1.0, -1.0)
 
     def loss(weights: np.ndarray) -> float:
         return float(np.logaddexp(0, -sign * (inputs @ weights)).mean() + 1e-4 * weights @ weights)
@@ -272,8 +275,8 @@ def _decision(
     weights = minimize(loss, np.zeros(4), method="L-BFGS-B").x
     scores = inputs @ weights
     threshold = max(
-        np.quantile(scores[kinds == "relation"], 1 - _RELATION_ACCEPTED),
-        np.quantile(scores[kinds == "entity"], 1 - _ENTITY_ACCEPTED),
+        np.quantile(scores[differences == "relation"], 1 - _RELATION_ACCEPTED),
+        np.quantile(scores[differences == "entity"], 1 - _ENTITY_ACCEPTED),
     )
     first, second, third, constant = (float(weight) for weight in weights)
     return first, second, third, constant - float(threshold)

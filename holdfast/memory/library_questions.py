@@ -14,7 +14,7 @@ from holdfast.memory.relations import ENTITY, relations
 _GROUP = 4  # relations of a kind that are asked about the same two names
 _FREE = 4  # wordings of a relation, each about a name of its own
 _HURRIED = 0.3  # of the questions for pairs
-What = Literal["same", "relation", "entity"]  # what differs between two questions
+Difference = Literal["same", "relation", "entity"]  # between two questions
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,31 @@ def library_questions(draw: random.Random) -> list[LibraryQuestion]:
 
 def pairs_of(
     asked: Sequence[LibraryQuestion], count: int, draw: random.Random
-) -> Iterator[tuple[int, int, What]]:
+) -> Iterator[tuple[int, int, Difference]]:
     """Pairs of questions by their places: the same, another relation, another entity."""
     by_relation: dict[int, list[int]] = defaultdict(list)
     by_group: dict[int, list[int]] = defaultdict(list)
-    for place, one in enumerate(asked):
-        if one.about is not None:
-            by_relation[one.relation].append(place)
-            by_group[one.group].append(place)
+    for place, question in enumerate(asked):
+        if question.about is not None:
+            by_relation[question.relation].append(place)
+            by_group[question.group].append(place)
     places = [place for rows in by_relation.values() for place in rows]
     made = 0
     while made < count:
         place = draw.choice(places)
-        one = asked[place]
-        what: What = draw.choice(("same", "relation", "entity"))
+        question = asked[place]
+        differs: Difference = draw.choice(("same", "relation", "entity"))
+        pool = by_group[question.group] if differs == "relation" else by_relation[question.relation]
         others = [
             other
-            for other in (by_group[one.group] if what == "relation" else by_relation[one.relation])
+            for other in pool
             if other != place
-            and (asked[other].relation != one.relation) == (what == "relation")
-            and (asked[other].about != one.about) == (what == "entity")
+            and (asked[other].relation != question.relation) == (differs == "relation")
+            and (asked[other].about != question.about) == (differs == "entity")
         ]
         if others:
             made += 1
-            yield place, draw.choice(others), what
+            yield place, draw.choice(others), differs
 
 
 def _question(

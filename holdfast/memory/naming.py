@@ -56,15 +56,15 @@ class NameProbe:
         A word's probability is its likeliest token's, since the first one may not tell. Where no
         word names anything, those with which the library does not ask stand for it.
         """
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for token in tokens_of_words(text, spans):
             if token.rows:
                 probability = float(probabilities[list(token.rows)].max())
                 if probability >= _LEAST:
                     weight = len(token.rows) * probability
-                    found[token.word.key] = max(found.get(token.word.key, 0.0), weight)
-        if sum(found.values()) >= NAMED:
-            return found
+                    weights[token.word.key] = max(weights.get(token.word.key, 0.0), weight)
+        if sum(weights.values()) >= NAMED:
+            return weights
         return {word.key: 1.0 for word in words(text) if word.key not in plain_words()}
 
 
@@ -75,7 +75,7 @@ def fit_probe(
     names: Sequence[Span],
 ) -> NameProbe:
     """Fit a probe to questions in which a part is the name. spans, states: as of the probe."""
-    inputs = torch.cat([one.float() for one in states])
+    inputs = torch.cat([tensor.float() for tensor in states])
     mean, scale = inputs.mean(0), inputs.std(0) + 1e-6
     hints = torch.cat([_hints(text, parts) for text, parts in zip(texts, spans, strict=True)])
     inputs = torch.cat([(inputs - mean) / scale, hints], 1)
@@ -99,12 +99,12 @@ def fit_probe(
 
 def tokens_of_words(text: str, spans: Sequence[Span]) -> list[Token]:
     """The tokens of each word, those of blanks and punctuation beside it left out."""
-    found = []
+    tokens = []
     inner = [(row, *span) for row, span in enumerate(spans) if words(text[slice(*span)])]
     for word in words(text):
         rows = [row for row, begin, end in inner if begin < word.end and end > word.begin]
-        found.append(Token(word, tuple(rows)))
-    return found
+        tokens.append(Token(word, tuple(rows)))
+    return tokens
 
 
 def _hints(text: str, spans: Sequence[Span]) -> torch.Tensor:
@@ -112,7 +112,7 @@ def _hints(text: str, spans: Sequence[Span]) -> torch.Tensor:
     hints = [[0.0] * _HINTS for _ in spans]
     plain = plain_words()
     for number, token in enumerate(tokens_of_words(text, spans)):
-        told = [float(number > 0 and token.word.is_marked), float(token.word.key in plain)]
+        hint = [float(number > 0 and token.word.is_marked), float(token.word.key in plain)]
         for row in token.rows:
-            hints[row] = told
+            hints[row] = hint
     return torch.tensor(hints, dtype=torch.float32).view(len(spans), _HINTS)

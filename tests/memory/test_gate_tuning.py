@@ -108,7 +108,7 @@ def test_the_threshold_accepts_no_more_than_it_may() -> None:
     covered = np.where(kinds == "entity", 0.3, 1.0) + 0.2 * drawn.normal(size=3000)
     extra = drawn.random(3000)
     features = np.c_[likeness, covered, extra]
-    weights = module._decision(features, same, kinds)
+    weights = module._decision(features, kinds)
     accepted = np.c_[features, np.ones(3000)] @ np.array(weights) > 0
     assert accepted[kinds == "relation"].mean() <= module._RELATION_ACCEPTED
     assert accepted[kinds == "entity"].mean() <= module._ENTITY_ACCEPTED
