@@ -51,7 +51,7 @@ class Answerer:
         self._engine, self._directory = engine, directory
         self._facts: list[Item] = []  # the newest of each question
         self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
-        self._whole_turn = {one.file for one in record.lessons if one.whole_turn}
+        self._whole_turn = {lesson.file for lesson in record.lessons if lesson.whole_turn}
         self._numbers: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # wordings on file, by key
         count = len(record.lessons)
@@ -94,12 +94,12 @@ class Answerer:
         for file in dict.fromkeys(lesson.file for lesson in record.lessons):
             stored = read_looks(self._directory, file, self._engine.tuning.key)
             if stored is None:  # made with another tuning: read once more
-                here = [
+                batches = [
                     task.items
                     for task, lesson in zip(tasks, record.lessons, strict=False)
                     if lesson.file == file
                 ]
-                keys, texts = zip(*questions_on_file(chain.from_iterable(here)), strict=True)
+                keys, texts = zip(*questions_on_file(chain.from_iterable(batches)), strict=True)
                 stored = Looks(keys, tuple(self._engine.looks(texts)))
             if not self._numbers.keys() >= set(stored.owners):
                 raise damaged_lesson(self._directory, file, "it is of other facts")
@@ -142,12 +142,12 @@ class Answerer:
 
         longest: tokens of an answer of the untouched model; the engine's limit by default.
         """
-        found = self.taught(questions)
-        unknown = [one for one in found if isinstance(one, Reading)]
+        taught = self.taught(questions)
+        unknown = [reading for reading in taught if isinstance(reading, Reading)]
         texts = iter(self._engine.untouched_answers(unknown, longest))
         return [
-            one if isinstance(one, Answer) else Answer(question, next(texts), "model")
-            for question, one in zip(questions, found, strict=True)
+            answer if isinstance(answer, Answer) else Answer(question, next(texts), "model")
+            for question, answer in zip(questions, taught, strict=True)
         ]
 
     def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
@@ -157,29 +157,29 @@ class Answerer:
         a whole whatever a part of it asks for.
         Raises HoldfastError for a question that is empty or too long.
         """
-        found = self._taught(questions)
+        taught = self._taught(questions)
         several = {
             number: parts
             for number, question in enumerate(questions)
-            if self._known(question) is None and (parts := questions_in(question))
+            if self._place_on_file(question) is None and (parts := questions_in(question))
         }
         for number, answers in zip(several, self._parts(list(several.values())), strict=True):
-            least = 2 if isinstance(found[number], Answer) else 1
+            least = 2 if isinstance(taught[number], Answer) else 1
             if len({answer.fact for answer in answers}) >= least:
-                found[number] = joined(questions[number], answers)
-        return found
+                taught[number] = joined(questions[number], answers)
+        return taught
 
     def _parts(self, messages: Sequence[Sequence[str]]) -> list[list[Answer]]:
         """What was taught of the questions of messages; a pronoun stands for the last such name."""
-        found = iter(self._taught([question for parts in messages for question in parts]))
+        taught = iter(self._taught([question for parts in messages for question in parts]))
         answers: list[list[Answer]] = []
         for parts in messages:
             answers.append([])
             name = None
             for question in parts:
-                answer = next(found)
-                if isinstance(answer, Reading) and name and (of := asked_of(question, name)):
-                    answer = self._taught([of])[0]
+                answer = next(taught)
+                if isinstance(answer, Reading) and name and (full := asked_of(question, name)):
+                    answer = self._taught([full])[0]
                 elif isinstance(answer, Answer):
                     name = name_in(question, self._engine.looks([question])[0].names)
                 if isinstance(answer, Answer):
@@ -192,16 +192,16 @@ class Answerer:
             return []
         readings, looks = self._engine.read(questions)
         places, given = self._places(questions, readings, looks)
-        found: list[Answer | Reading] = []
+        taught: list[Answer | Reading] = []
         for number, (question, place) in enumerate(zip(questions, places, strict=True)):
             if place is None:
-                found.append(readings[number])
+                taught.append(readings[number])
                 continue
             fact = self._facts[place]
             source: Source = "weights" if given.get(number) else "list"
             waiting = self._lesson[place] is None
-            found.append(Answer(question, fact.answer, source, fact, waiting))
-        return found
+            taught.append(Answer(question, fact.answer, source, fact, waiting))
+        return taught
 
     def _places(
         self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[QuestionLook]
@@ -223,19 +223,18 @@ class Answerer:
     ) -> list[Match | None]:
         """The fact that each question may ask for; its score is infinite for a question on file."""
         waiting = self._waiting.about(questions)
-        for (owner, _), look in zip(
-            waiting, self._engine.looks([t for _, t in waiting]), strict=True
-        ):
+        waiting_looks = self._engine.looks([text for _, text in waiting])
+        for (owner, _), look in zip(waiting, waiting_looks, strict=True):
             self._gate.add(look, owner)
         matches: list[Match | None] = []
         for question, look in zip(questions, looks, strict=True):
-            place = self._known(question)
+            place = self._place_on_file(question)
             best = self._gate.best(look) if place is None else Match(place, math.inf)
             # What no adapter's say decides for is not asked of one.
             matches.append(best if best and _is_taught(best.score, given=True) else None)
         return matches
 
-    def _known(self, question: str) -> int | None:
+    def _place_on_file(self, question: str) -> int | None:
         """The fact whose question, or another wording on file, this is but for case and marks."""
         place = self._asked.get(question_key(question))
         return self._loose.get(loose_key(question)) if place is None else place
@@ -244,8 +243,8 @@ class Answerer:
         """Whether the weights give each learned answer, by the question's number."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for number, place in enumerate(places):
-            if place is not None and (own := self._lesson[place]) is not None:
-                by_file.setdefault(own, []).append((number, place))
+            if place is not None and (lesson := self._lesson[place]) is not None:
+                by_file.setdefault(lesson, []).append((number, place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
             asked = [readings[number] for number, _ in pairs]

@@ -85,7 +85,7 @@ class Engine:
 
     def looks(self, questions: Sequence[str]) -> list[QuestionLook]:
         """What the gate compares of questions, which only the lower layers read, each once."""
-        new = [one for one in dict.fromkeys(questions) if one not in self._looks]
+        new = [text for text in dict.fromkeys(questions) if text not in self._looks]
         for begin in range(0, len(new), _READ):
             group = new[begin : begin + _READ]
             prompts = [self.limits.question_tokens(question) for question in group]
@@ -115,7 +115,7 @@ class Engine:
         readings: of the questions, by the untouched model. The adapter's factors are read when they
         are not in RAM.
         """
-        self._use(adapter.name, adapter.load)
+        self._use(adapter)
         with adapted(self.reader.model):
             if not adapter.whole_turn:
                 yield readings
@@ -128,14 +128,15 @@ class Engine:
         """Whether greedy decoding, with what acts now, gives each answer and ends: by passes."""
         tokens, given = [self.form.answer(answer) for answer in answers], []
         for begin in range(0, len(tokens), _ANSWERS):
-            here = slice(begin, begin + _ANSWERS)
-            logits = self.reader.answer_logits(readings[here], tokens[here])
+            group = slice(begin, begin + _ANSWERS)
+            logits = self.reader.answer_logits(readings[group], tokens[group])
             given += (logits.margins() > 0).tolist()
         return given
 
-    def _use(self, name: str, load: Callable[[], State]) -> None:
+    def _use(self, adapter: Adapter) -> None:
+        name = adapter.name
         if name not in self._states:
-            self._states[name] = load()
+            self._states[name] = adapter.load()
             while len(self._states) > _ADAPTERS:
                 self._states.popitem(last=False)
         self._states.move_to_end(name)

@@ -36,22 +36,22 @@ def questions_in(message: str) -> list[str]:
 
 def asked_of(question: str, name: str) -> str | None:
     """A question with a name in place of its first pronoun; None where it has no pronoun."""
-    found = _PRONOUN.search(question)
-    if found is None:
+    pronoun = _PRONOUN.search(question)
+    if pronoun is None:
         return None
-    ending = "'s" if found["owner"] else ""
-    return f"{question[: found.start()]}{name}{ending}{question[found.end() :]}"
+    ending = "'s" if pronoun["owner"] else ""
+    return f"{question[: pronoun.start()]}{name}{ending}{question[pronoun.end() :]}"
 
 
 def joined(message: str, answers: Sequence[Answer]) -> Answer:
     """The answers to a message's sentences as one, each fact once, a line for each."""
-    by_fact = {answer.fact: answer for answer in answers}
-    first, *others = by_fact.values()
+    distinct = list({answer.fact: answer for answer in answers}.values())
+    first, *others = distinct
     return replace(
         first,
         question=message,
-        text="\n".join(answer.text for answer in by_fact.values()),
-        source="weights" if all(one.source == "weights" for one in by_fact.values()) else "list",
-        waiting=any(answer.waiting for answer in by_fact.values()),
+        text="\n".join(answer.text for answer in distinct),
+        source="weights" if all(answer.source == "weights" for answer in distinct) else "list",
+        waiting=any(answer.waiting for answer in distinct),
         further=tuple(answer.fact for answer in others if answer.fact is not None),
     )

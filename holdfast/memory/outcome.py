@@ -33,13 +33,13 @@ def outcome_of(
     lessons: Sequence[Task], facts: Sequence[Item], missed: Sequence[Item], decided: Plan
 ) -> LessonOutcome:
     """What a call did. lessons: those it learned; facts, missed: all of the memory's."""
-    here = {fact_key(item) for task in lessons for item in task.items}
-    own = tuple(item for item in facts if question_key(item.question) in here)
-    lost = set(missed)
+    keys = {fact_key(item) for task in lessons for item in task.items}
+    learned = tuple(item for item in facts if question_key(item.question) in keys)
+    all_missed = set(missed)
     return LessonOutcome(
         tuple(task.name for task in lessons),
-        own,
-        tuple(item for item in own if item in lost),
+        learned,
+        tuple(item for item in learned if item in all_missed),
         decided.repeated,
         decided.corrected,
         len(facts),
