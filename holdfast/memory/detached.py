@@ -18,30 +18,22 @@ from holdfast.core.own import own_file
 from holdfast.core.processes import importable
 from holdfast.memory.record import LOG_FILE
 
+_HOLDFAST = (sys.executable, "-P", "-m", "holdfast")
+
 
 def learning_command(directory: Path) -> list[str]:
     """The command of such a process; :func:`learning_environment` is its environment."""
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "holdfast",
-        "learn",
-        str(directory.resolve()),
-        "--wait",
-        "--existing",
-    ]
+    return [*_HOLDFAST, "learn", str(directory.resolve()), "--wait", "--existing"]
 
 
 def consolidating_command(directory: Path) -> list[str]:
     """The command of a process that puts all lessons into one adapter, in the same environment."""
-    return [sys.executable, "-P", "-m", "holdfast", "consolidate", str(directory.resolve())]
+    return [*_HOLDFAST, "consolidate", str(directory.resolve())]
 
 
 def forgetting_command(directory: Path, questions: Sequence[str]) -> list[str]:
     """The command of a process that forgets facts and prints JSON, in the same environment."""
-    command = [sys.executable, "-P", "-m", "holdfast", "forget", "--json"]
-    return [*command, "--", str(directory.resolve()), *questions]
+    return [*_HOLDFAST, "forget", "--json", "--", str(directory.resolve()), *questions]
 
 
 def learning_environment() -> dict[str, str]:

@@ -87,9 +87,9 @@ def _learned(
 def _in_progress(directory: Path, first: LessonState) -> LessonState:
     """The first lesson that is not learned, as the process that learns it has left it."""
     try:
-        told = read_json(directory / PROGRESS_FILE)
-        number, learned, reason = int(told["lesson"]), int(told["learned"]), str(told["failed"])
-        code = str(told.get("code", ""))
+        values = read_json(directory / PROGRESS_FILE)
+        number, learned = int(values["lesson"]), int(values["learned"])
+        reason, code = str(values["failed"]), str(values.get("code", ""))
     except (HoldfastError, KeyError, TypeError, ValueError):  # missing: no lesson has begun
         return first
     if number != first.number:
@@ -137,8 +137,12 @@ def state_values(state: LessonState) -> dict[str, Any]:
 def correction_values(corrections: Sequence[Correction]) -> list[Mapping[str, str]]:
     """Corrections for JSON."""
     return [
-        {"question": one.after.question, "is": one.after.answer, "was": one.before.answer}
-        for one in corrections
+        {
+            "question": correction.after.question,
+            "is": correction.after.answer,
+            "was": correction.before.answer,
+        }
+        for correction in corrections
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.memory.answer import Answer
 from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import LessonOutcome
+from holdfast.memory.states import correction_values
 from holdfast.streams import Item
 from holdfast.streams.item import quoted
 
@@ -47,10 +48,7 @@ def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
         "lessons": list(outcome.lessons),
         "facts": len(outcome.facts),
         "missed": [item.question for item in outcome.missed],
-        "corrected": [
-            {"question": one.after.question, "is": one.after.answer, "was": one.before.answer}
-            for one in outcome.corrected
-        ],
+        "corrected": correction_values(outcome.corrected),
         "repeated": [item.question for item in outcome.repeated],
         "notices": list(outcome.notices),
         "known": outcome.known,
@@ -78,8 +76,8 @@ def answer_values(memory: Memory, answer: Answer) -> dict[str, Any]:
 
 
 def _listed(items: Sequence[Item]) -> str:
-    shown = ", ".join(_line(item.question) for item in items[:_FEW])
-    return f"{shown} and {len(items) - _FEW} more" if len(items) > _FEW else shown
+    first = ", ".join(_line(item.question) for item in items[:_FEW])
+    return f"{first} and {len(items) - _FEW} more" if len(items) > _FEW else first
 
 
 def _line(text: str) -> str:
