@@ -18,14 +18,12 @@ from holdfast.memory.evaluation.drift import bits_per_byte
 from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.stages import part, texts
-from holdfast.memory.memory import Memory
+from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
 from holdfast.streams.answers import says
 from holdfast.streams.batches import fact_key, newest
 from holdfast.streams.item import same_answer
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -133,18 +131,18 @@ def after_lesson(memory: Memory, number: int) -> Moment:
             "of one of them that is not the last"
         )
     record, tasks = memory.record, memory.tasks[:number]
-    earlier = {lesson.file for lesson in record.lessons[:number]}
-    later = {lesson.file for lesson in record.lessons[number:]}
+    earlier_files = {lesson.file for lesson in record.lessons[:number]}
+    later_files = {lesson.file for lesson in record.lessons[number:]}
 
     def sides() -> Sides:
-        if earlier & later:
+        if earlier_files & later_files:
             raise HoldfastError(
                 f"--since {number}: lessons before and after it share one adapter since they were "
                 "consolidated, so earlier answers are gone; add --facts-only, or compare with a "
                 "copy from then"
             )
-        was = replace(record, lessons=record.lessons[:number], neurons=None)
-        return Sides(memory.engine(), Answerer(memory.engine(), memory.directory, was, tasks))
+        earlier = replace(record, lessons=record.lessons[:number], neurons=None)
+        return Sides(memory.engine(), Answerer(memory.engine(), memory.directory, earlier, tasks))
 
     name = f"{memory.directory} after lesson {number}"
     one_set = _one_adapter(record.lessons[:number])
@@ -193,14 +191,14 @@ def answer_changes(
     alone: list[WeightsAlone | None] = []
     bits = None
     for name, moment in (("before", before), ("after", after)):
-        here: Report = partial(report, f"asking, {name}")
+        progress: Report = partial(report, f"asking, {name}")
         sides = moment.sides()
-        replies_of.append(texts(sides.memory(questions, part(here, 0, 2))))
+        replies_of.append(texts(sides.memory(questions, part(progress, 0, 2))))
         weights = None
         if moment.one_set:
-            replies = sides.weights(questions, [0] * len(questions), part(here, 1, 2))
-            bits, own_bits = bits_per_byte(sides, lambda *_: None)
-            weights = WeightsAlone(sum(_right(replies, everyday)), own_bits)
+            replies = sides.weights(questions, [0] * len(questions), part(progress, 1, 2))
+            bits, weights_bits = bits_per_byte(sides, lambda *_: None)
+            weights = WeightsAlone(sum(_right(replies, everyday)), weights_bits)
         alone.append(weights)
     was, is_now = (_right(replies, everyday) for replies in replies_of)
     rows = zip(questions, *replies_of, was, is_now, strict=True)

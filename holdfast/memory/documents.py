@@ -54,7 +54,7 @@ class Proposed:
             f"on file is another answer ({answer}): {pair.question} {pair.answer}"
             for pair, answer in self.contradicting
         ]
-        lines += [f"left out, {reason}: {number}" for reason, number in self.refused.items()]
+        lines += [f"left out, {reason}: {count}" for reason, count in self.refused.items()]
         return lines
 
 
@@ -105,5 +105,5 @@ def _item(pair: Proposal) -> Item:
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

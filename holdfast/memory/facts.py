@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Facts: TypeAlias = str | Path | Stream | FactsOfPython
 
 STANDARD_INPUT = "-"
-_SHOWN = 20  # facts in a notebook
+_ROWS = 20  # facts in a notebook
 
 
 def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
@@ -52,18 +52,18 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
 def html_of(facts: Sequence[Item]) -> str:
     """A table of the latest facts, for notebooks."""
     newest_first = [(item.question, item.answer) for item in reversed(facts)]
-    left = len(newest_first) - _SHOWN
-    more = caption(f"and {left} earlier facts") if left > 0 else ""
-    return table(("question", "answer"), newest_first[:_SHOWN]) + more
+    earlier = len(newest_first) - _ROWS
+    more = caption(f"and {earlier} earlier facts") if earlier > 0 else ""
+    return table(("question", "answer"), newest_first[:_ROWS]) + more
 
 
 def frame_of(batches: Sequence[Task]) -> pd.DataFrame:
     """The facts of some batches as a data frame: each once, with its newest answer and batch."""
     import pandas as pd
 
-    names = {question_key(one.question): batch.name for batch in batches for one in batch.items}
+    names = {question_key(item.question): batch.name for batch in batches for item in batch.items}
     rows = [
-        (names[question_key(one.question)], one.question, one.answer, list(one.aliases))
-        for one in newest(batches)
+        (names[question_key(fact.question)], fact.question, fact.answer, list(fact.aliases))
+        for fact in newest(batches)
     ]
     return pd.DataFrame(rows, columns=["batch", "question", "answer", "aliases"])

@@ -81,9 +81,9 @@ def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
     for question in questions:
         item = _on_file(memory, question)
         if item is None:
-            near = "".join(f"; taught is {_shown(one)}" for one in memory.nearest(question, 1))
+            near = "".join(f"; taught is {_quote(other)}" for other in memory.nearest(question, 1))
             raise HoldfastError(
-                f"{memory.directory}: {_shown(question)} is not on its list of facts{near}"
+                f"{memory.directory}: {_quote(question)} is not on its list of facts{near}"
             )
         facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
     again = _affected(memory, facts)
@@ -103,7 +103,7 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
     forgotten then.
     """
     directory, done = memory.directory, set(map(loose_key, memory.record.forgotten))
-    questions = [one for one in questions if loose_key(one) not in done]
+    questions = [question for question in questions if loose_key(question) not in done]
     what_goes(memory, questions)  # raises before anything is waited for
     with (
         lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
@@ -113,16 +113,16 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             finish_forgetting(directory)
         memory.refresh()
         remove_unnamed(directory, memory.record)
-        found = what_goes(memory, questions)
-        keys = {question_key(fact.question) for fact in found.facts}
+        forgetting = what_goes(memory, questions)
+        keys = {question_key(fact.question) for fact in forgetting.facts}
         before = memory.record
         again = _affected(memory, keys)
         learned = {
-            number: _learn(memory, number, left, report)
+            number: _learn(memory, number, remaining, report)
             for number, task in again
-            for left in without([task], keys)
+            for remaining in without([task], keys)
         }
-        facts = tuple(_measured(memory, fact, again, learned) for fact in found.facts)
+        facts = tuple(_measured(memory, fact, again, learned) for fact in forgetting.facts)
         affected = [number for number, _ in again]
         lessons = [
             learned[number][0] if number in learned else lesson
@@ -149,19 +149,19 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
         memory.refresh()
     missed = sum(len(batch.missed) for _, batch in learned.values())
-    return Forgetting(facts, found.lessons, found.others, found.others - missed)
+    return Forgetting(facts, forgetting.lessons, forgetting.others, forgetting.others - missed)
 
 
-def _shown(question: str) -> str:
+def _quote(question: str) -> str:
     """A whole question in quotes, in its own script, to be copied."""
     return json.dumps(question, ensure_ascii=False)
 
 
 def _on_file(memory: Memory, question: str) -> Item | None:
     for key in (question_key, loose_key):
-        found = [item for item in memory.facts if key(item.question) == key(question)]
-        if len(found) == 1:
-            return found[0]
+        matches = [item for item in memory.facts if key(item.question) == key(question)]
+        if len(matches) == 1:
+            return matches[0]
     return None
 
 
@@ -179,11 +179,11 @@ def _affected(memory: Memory, keys: Iterable[str]) -> list[tuple[int, Task]]:
 
 def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], keys: Iterable[str]) -> None:
     """Raise HoldfastError where a batch that the memory has not read yet has one of the facts."""
-    known = {(task.name, task.fingerprint) for task in memory.tasks}
+    read = {(task.name, task.fingerprint) for task in memory.tasks}
     for task in tasks:
-        if (task.name, task.fingerprint) not in known and (again := _keys(task).intersection(keys)):
+        if (task.name, task.fingerprint) not in read and (again := _keys(task).intersection(keys)):
             raise HoldfastError(
-                f"{memory.directory}: {_shown(min(again))} was taught again meanwhile, so nothing "
+                f"{memory.directory}: {_quote(min(again))} was taught again meanwhile, so nothing "
                 "is forgotten; forget it once more if that has to go too"
             )
 
@@ -195,8 +195,8 @@ def _keys(task: Task) -> set[str]:
 def _learn(
     memory: Memory, number: int, task: Task, report: Told
 ) -> tuple[LearnedLesson, LearnedBatch]:
-    told = partial(report, f"lesson {task.name}")
-    batch = learn_batch(memory.engine(report), task, derive(memory.seed, "lesson", number), told)
+    seed = derive(memory.seed, "lesson", number)
+    batch = learn_batch(memory.engine(report), task, seed, partial(report, f"lesson {task.name}"))
     return learned_lesson(number, task, batch.missed), batch
 
 
@@ -209,23 +209,23 @@ def _measured(
 ) -> ForgottenFact:
     """The fact with its probabilities, where lessons had learned it."""
     key = question_key(fact.question)
-    own = [number for number, task in again if key in _keys(task)]
-    if not own:
+    numbers = [number for number, task in again if key in _keys(task)]
+    if not numbers:
         return fact
     engine = memory.engine()
     tokens = engine.form.answer(fact.answer)
     readings, _ = engine.read([fact.question])
 
     def probability(file: str, tensors: State, whole_turn: bool = False) -> float:
-        factors = {name: one.float() for name, one in tensors.items() if ".lora_" in name}
+        factors = {name: tensor.float() for name, tensor in tensors.items() if ".lora_" in name}
         adapter = Adapter(file, lambda: factors, whole_turn)
         acting = engine.using(adapter, readings) if factors else contextlib.nullcontext(readings)
         with acting as read:
             loss = engine.reader.answer_logits(read, [tokens]).losses()
         return math.exp(-float(loss[0]) * len(tokens))
 
-    lesson = memory.record.lessons[own[-1] - 1]
-    new = [learned[number] for number in own if number in learned]
+    lesson = memory.record.lessons[numbers[-1] - 1]
+    new = [learned[number] for number in numbers if number in learned]
     return replace(
         fact,
         before=probability(
