@@ -30,11 +30,11 @@ from holdfast.streams.item import quoted
 _LOCK = ".facts.lock"
 _SECONDS = 60.0  # that a writer of the list may take
 # What a directory may hold whose memory.json is lost or was never written.
-_OWN = {
+_WITHOUT_RECORD = {
     *(".lock", _LOCK, CONSOLIDATION_LOCK),
     *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
 }
-PARTS = (RECORD_FILE, *sorted(_OWN))  # what is written in a memory's directory
+PARTS = (RECORD_FILE, *sorted(_WITHOUT_RECORD))  # what is written in a memory's directory
 
 
 def list_of(directory: Path) -> AbstractContextManager[None]:
@@ -49,10 +49,10 @@ def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class LessonCancelledError(Exception):
@@ -75,9 +75,8 @@ class ListedLesson:
         seen = _signature(self._path)
         if seen == self._seen:
             return
-        tasks = read_batches(self._path)
-        own = tasks[self._number - 1 : self._number]
-        if [task.fingerprint for task in own] != [self._task.fingerprint]:
+        listed = read_batches(self._path)[self._number - 1 : self._number]
+        if [task.fingerprint for task in listed] != [self._task.fingerprint]:
             raise LessonCancelledError
         self._seen = seen
 
@@ -102,7 +101,7 @@ def check_free(directory: Path) -> None:
     """Refuse a directory that holds something else than the list of a memory that was begun."""
     refuse_former(directory)
     try:
-        others = {path.name for path in directory.iterdir()} - _OWN
+        others = {path.name for path in directory.iterdir()} - _WITHOUT_RECORD
     except FileNotFoundError:
         return
     except OSError as error:

@@ -32,7 +32,9 @@ class Looks:
 
     def note(self, tuning: str) -> dict[str, Any]:
         """What is written beside the tensors. tuning: the key of the tuning they are made with."""
-        names = [{w: round(weight, 3) for w, weight in look.names.items()} for look in self.looks]
+        names = [
+            {word: round(weight, 3) for word, weight in look.names.items()} for look in self.looks
+        ]
         return {"tuning": tuning, "owners": list(self.owners), "names": names}
 
 
@@ -56,9 +58,9 @@ def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
 
 def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
     """Every wording on file of some facts, with the key of its fact; a fact's question first."""
-    found: dict[tuple[str, str], None] = {}
+    questions: dict[tuple[str, str], None] = {}
     for item in items:
         key = fact_key(item)
-        found[key, item.details.get(WORDING_OF, item.question)] = None
-        found[key, item.question] = None
-    return list(found)
+        questions[key, item.details.get(WORDING_OF, item.question)] = None
+        questions[key, item.question] = None
+    return list(questions)

@@ -213,8 +213,8 @@ class Memory:
         report: Report = lambda *_: None,
     ) -> Stream:
         """The facts, with up to ``count`` other wordings of each that are kept on file."""
-        known = list(latest(self._tasks).values())
-        return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, known)
+        on_file = list(latest(self._tasks).values())
+        return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, on_file)
 
     def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
         """Put facts on file, to be learned by the next :meth:`learn`, or by one that runs now.
@@ -331,20 +331,21 @@ class Memory:
         engine = self.engine(report)
         listed = ListedLesson(self.directory, number, task)
 
-        def told(done: int, total: int) -> None:
+        def after_step(done: int, total: int) -> None:
             listed.check()
             progress.step(done)
             report(f"lesson {task.name}", done, total)
 
-        learned = learn_batch(engine, task, derive(self._record.seed, "lesson", number), told)
-        lesson = learned_lesson(number, task, learned.missed)
+        seed = derive(self._record.seed, "lesson", number)
+        batch = learn_batch(engine, task, seed, after_step)
+        lesson = learned_lesson(number, task, batch.missed)
         record = self._record.after(lesson, engine.fingerprint)
         listed.check()  # before the list is locked, which would make a moved directory anew
         # Checked before the commit, so that a list that was edited meanwhile damages nothing.
         with list_of(self.directory):
             listed.check()
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
-            learned.write(self.directory, lesson.file, engine.tuning.key)
+            batch.write(self.directory, lesson.file, engine.tuning.key)
             write_record(self.directory, record)
         self._record, self._answerer = record, None
 
@@ -391,7 +392,7 @@ class Memory:
         return nearest(question, [item.question for item in self.facts], most)
 
     def _empty(self) -> HoldfastError:
-        what = "has learned nothing yet" if self.directory.exists() else "no such memory"
+        state = "has learned nothing yet" if self.directory.exists() else "no such memory"
         return HoldfastError(
-            f"{self.directory}: {what}; holdfast learn {self.directory} FACTS teaches it"
+            f"{self.directory}: {state}; holdfast learn {self.directory} FACTS teaches it"
         )

@@ -33,7 +33,7 @@ from holdfast.streams.item import quoted, same_answer
 from holdfast.streams.registry import question_key
 
 logger = logging.getLogger(__name__)
-Kept = Literal["first", "second"]
+Keep = Literal["first", "second"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Merged:
     settled: tuple[str, ...]
 
 
-def merge(first: Memory, second: Memory, out: Path, keep: Kept | None = None) -> Merged:
+def merge(first: Memory, second: Memory, out: Path, keep: Keep | None = None) -> Merged:
     """Write the memory of both into ``out``, a new or empty directory; neither is changed.
 
     keep: whose answer counts where they have two to one question. What waits to be learned waits
@@ -121,23 +121,24 @@ def _united(
     lessons: list[LearnedLesson] = []
     make_folder(folder / LESSONS)
     for memory, other in ((earlier, later), (later, earlier)):
-        lost = settled if memory is earlier else ()
-        asked, files = latest(other.tasks), dict[str, str]()
-        left_waiting = without(memory.tasks[memory.horizon :], lost)
-        waiting += filter(None, (_unambiguous(task, asked) for task in left_waiting))
+        asked = latest(other.tasks)
+        files: dict[str, str] = {}  # the new names of its lessons' files
+        corrected = settled if memory is earlier else ()
+        still_waiting = without(memory.tasks[memory.horizon :], corrected)
+        waiting += filter(None, (_unambiguous(task, asked) for task in still_waiting))
         for task, lesson in zip(memory.tasks, memory.record.lessons, strict=False):
             source = memory.directory / LESSONS / lesson.file
-            left = _unambiguous(task, asked)
-            if left is None or _is_there(left, source, learned, lessons, folder):
+            batch = _unambiguous(task, asked)
+            if batch is None or _is_there(batch, source, learned, lessons, folder):
                 continue
-            left = replace(left, name=free_name(left.name, learned))
-            learned.append(left)
+            batch = replace(batch, name=free_name(batch.name, learned))
+            learned.append(batch)
             if lesson.file not in files:
                 files[lesson.file] = f"{len(learned):05d}-{lesson.file.rpartition('-')[2]}"
                 read_lesson(memory.directory, lesson.file)  # raises where it is damaged
                 shutil.copyfile(source, folder / LESSONS / files[lesson.file])
-            named = replace(lesson, name=left.name, fingerprint=left.fingerprint)
-            lessons.append(replace(named, file=files[lesson.file]))
+            entry = replace(lesson, name=batch.name, fingerprint=batch.fingerprint)
+            lessons.append(replace(entry, file=files[lesson.file]))
     for task in waiting:
         learned.append(replace(task, name=free_name(task.name, learned)))
     return learned, lessons
@@ -162,10 +163,10 @@ def _is_there(
     folder: Path,
 ) -> bool:
     """Whether a lesson with these facts and this file is there, and nothing corrects it."""
-    now = latest(learned)
+    newest = latest(learned)
     return all(
-        (item := now.get(question_key(one.question))) is not None and same_answer(item, one)
-        for one in task.items
+        (other := newest.get(question_key(item.question))) is not None and same_answer(other, item)
+        for item in task.items
     ) and any(
         lesson.fingerprint == task.fingerprint
         and filecmp.cmp(folder / LESSONS / lesson.file, source, shallow=False)

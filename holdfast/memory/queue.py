@@ -43,21 +43,22 @@ def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> l
                     f"lesson {number} is learned, and only what waits is cancelled; teach another "
                     "answer to correct it"
                 )
-        gone = [one for one in waiting if numbers is None or one.number in numbers]
-        left = {one.number for one in gone}
-        kept = [task for number, task in enumerate(tasks, start=1) if number not in left]
-        if gone:
-            write_batches(directory / FACTS_FILE, [*kept[:count], *_with_facts(kept, count)])
-        if any(one.state == "failed" for one in gone):
+        cancelled = [state for state in waiting if numbers is None or state.number in numbers]
+        gone = {state.number for state in cancelled}
+        remaining = [task for number, task in enumerate(tasks, start=1) if number not in gone]
+        if cancelled:
+            batches = [*remaining[:count], *_with_facts(remaining, count)]
+            write_batches(directory / FACTS_FILE, batches)
+        if any(state.state == "failed" for state in cancelled):
             LessonProgress(directory).done()  # else the next one would have failed
-    return gone
+    return cancelled
 
 
 def _with_facts(tasks: Sequence[Task], learned: int) -> Iterator[Task]:
     """The batches behind those that are learned, without wordings whose fact is not there."""
-    known = latest(tasks[:learned])
+    facts = latest(tasks[:learned])
     for task in tasks[learned:]:
-        known |= latest([task])
-        items = tuple(one for one in task.items if not is_wording(one) or has_fact(one, known))
+        facts |= latest([task])
+        items = tuple(item for item in task.items if not is_wording(item) or has_fact(item, facts))
         if items:
             yield Task(task.name, items)

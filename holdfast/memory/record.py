@@ -91,14 +91,14 @@ class Record:
     @property
     def is_consolidated(self) -> bool:
         """Whether nothing is new since all lessons were learned at once, or one adapter has all."""
-        one = len({lesson.file for lesson in self.lessons}) <= 1
-        return one or self.consolidated >= len(self.lessons)
+        one_adapter = len({lesson.file for lesson in self.lessons}) <= 1
+        return one_adapter or self.consolidated >= len(self.lessons)
 
     @property
     def all_neurons(self) -> LearnedNeurons | None:
         """The neurons, if they were taught every lesson."""
-        own = self.neurons
-        return own if own is not None and own.lessons >= len(self.lessons) else None
+        has_all = self.neurons is not None and self.neurons.lessons >= len(self.lessons)
+        return self.neurons if has_all else None
 
     @property
     def files(self) -> set[str]:
@@ -150,11 +150,12 @@ def read_record(directory: Path) -> Record:
                 "the Holdfast that wrote it"
             )
         lessons = tuple(
-            LearnedLesson(**{**values_of, "missed": tuple(values_of["missed"])})
-            for values_of in values["lessons"]
+            LearnedLesson(**{**lesson, "missed": tuple(lesson["missed"])})
+            for lesson in values["lessons"]
         )
-        own = values.get("neurons")
-        neurons = None if own is None else LearnedNeurons(**{**own, "missed": tuple(own["missed"])})
+        neurons = values.get("neurons")
+        if neurons is not None:
+            neurons = LearnedNeurons(**{**neurons, "missed": tuple(neurons["missed"])})
         record = Record(
             values["model"],
             values["fingerprint"],
@@ -180,10 +181,10 @@ def _check_types(record: Record) -> None:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
     files = [lesson.file for lesson in record.lessons]
     numbers = [record.seed, record.consolidated]
-    if (own := record.neurons) is not None:
-        files.append(own.file)
-        texts += [own.file, *own.missed]
-        numbers += [own.lessons, own.facts]
+    if (neurons := record.neurons) is not None:
+        files.append(neurons.file)
+        texts += [neurons.file, *neurons.missed]
+        numbers += [neurons.lessons, neurons.facts]
     for file in files:
         if Path(file).name != file:
             raise TypeError(f"{file!r:.60} is no name of a file")
@@ -208,8 +209,10 @@ def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
 
 def without(tasks: Iterable[Task], keys: Collection[str]) -> tuple[Task, ...]:
     """Batches without the facts of these keys and their wordings; empty ones are left out."""
-    left = [(task, [one for one in task.items if fact_key(one) not in keys]) for task in tasks]
-    return tuple(Task(task.name, tuple(items)) for task, items in left if items)
+    remaining = [
+        (task, tuple(item for item in task.items if fact_key(item) not in keys)) for task in tasks
+    ]
+    return tuple(Task(task.name, items) for task, items in remaining if items)
 
 
 def finish_forgetting(directory: Path) -> None:
