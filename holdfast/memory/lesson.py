@@ -114,8 +114,8 @@ def _next(
     """The facts of the next step: those that need it, filled up with others; empty at the end."""
     needing = [
         place
-        for place, (count, known) in enumerate(zip(passes, learned, strict=True))
-        if count < settings.steps and (count < settings.visits or not known)
+        for place, (count, is_learned) in enumerate(zip(passes, learned, strict=True))
+        if count < settings.steps and (count < settings.visits or not is_learned)
     ]
     if not needing:
         return []

@@ -27,16 +27,13 @@ def lesson_wordings(question: str, given: Iterable[str] = ()) -> list[str]:
     given = list(given)
     related = other_wordings(question)
     hurried = question.strip().rstrip("?.! ").lower()
-    ruled = [hurried, *_shuffled(question, related)[:4], *reworded(question)]
+    drawn = sorted(related, key=lambda text: derive(0, question, text))[:4]
+    ruled = [hurried, *drawn, *reworded(question)]
     texts: dict[str, str] = {}
     for text in filter(is_visible, (*given, *ruled)):  # a question of signs alone leaves none
         texts.setdefault(question_key(text), text)
     texts.pop(question_key(question), None)
     return list(texts.values())[: len(given) + RULED]
-
-
-def _shuffled(question: str, texts: list[str]) -> list[str]:
-    return sorted(texts, key=lambda text: derive(0, question, text))
 
 
 def corruptions(wordings: Sequence[str], count: int) -> list[str]:
@@ -46,13 +43,13 @@ def corruptions(wordings: Sequence[str], count: int) -> list[str]:
     the wordings alone.
     """
     draw = random.Random(derive(0, *wordings, "corrupted"))
-    known = set(map(question_key, wordings))
-    found: dict[str, str] = {}
+    taught = set(map(question_key, wordings))
+    corrupted: dict[str, str] = {}
     for _ in range(3 * count):
         text = _corrupted(draw.choice(wordings), draw)
-        if len(found) < count and is_visible(text) and question_key(text) not in known:
-            found.setdefault(question_key(text), text)
-    return list(found.values())
+        if len(corrupted) < count and is_visible(text) and question_key(text) not in taught:
+            corrupted.setdefault(question_key(text), text)
+    return list(corrupted.values())
 
 
 def _corrupted(text: str, draw: random.Random) -> str:
@@ -69,15 +66,15 @@ def _corrupted(text: str, draw: random.Random) -> str:
 
 def _shortened(text: str, draw: random.Random) -> str:
     """The text without some words that ask; what it names stays."""
-    kept, end = "", 0
+    shortened, end = "", 0
     for place, word in enumerate(words(text)):
         asks = word.key in _asking_words() and (place == 0 or not word.is_marked)
         if asks and draw.random() < _LEFT_OUT:
-            kept += text[end : word.begin].rstrip()
+            shortened += text[end : word.begin].rstrip()
         else:
-            kept += text[end : word.end]
+            shortened += text[end : word.end]
         end = word.end
-    return kept + text[end:]
+    return shortened + text[end:]
 
 
 @cache

@@ -38,11 +38,11 @@ class Plan:
 
 
 def plan(
-    known: Sequence[Task], learned: int, facts: Stream | None, again: Collection[Item] = ()
+    batches: Sequence[Task], learned: int, facts: Stream | None, again: Collection[Item] = ()
 ) -> Plan:
     """Add the tasks of ``facts`` to the batches on file.
 
-    known: the batches on file; learned: how many of them are learned, from the first; again: facts
+    batches: those on file; learned: how many of them are learned, from the first; again: facts
     to learn once more if ``facts`` contains them.
 
     Any other fact that the memory already has is left out. A question with a new answer is learned
@@ -52,7 +52,7 @@ def plan(
     batches are dropped.
     Raises HoldfastError for two answers to one question in one batch.
     """
-    tasks = list(known)
+    tasks = list(batches)
     answers = latest(tasks)
     settled = latest(tasks[:learned])
     repeated: list[Item] = []
@@ -83,8 +83,8 @@ def plan(
         notices += twin_notices(answers.values(), fresh.values())
         if fresh:
             tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
-    told = tuple(item for item in repeated if not is_wording(item))
-    return Plan(tuple(tasks), len(known), told, tuple(corrected), tuple(notices))
+    repeated_facts = tuple(item for item in repeated if not is_wording(item))
+    return Plan(tuple(tasks), len(batches), repeated_facts, tuple(corrected), tuple(notices))
 
 
 def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]) -> Item:
@@ -107,24 +107,24 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
 
 def _left_out(item: Item, before: Item) -> str:
     """The sentence on a wording that asks for another fact on file."""
-    its = before.details.get(WORDING_OF, before.question)
-    return left_out(item.question, its, item.details[WORDING_OF])
+    question_before = before.details.get(WORDING_OF, before.question)
+    return left_out(item.question, question_before, item.details[WORDING_OF])
 
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
     """The other wordings of a fact among ``items``, with its answer, by key."""
-    found = [
+    wordings = [
         wording(fact, item.question)
         for item in items
         if is_wording(item) and question_key(item.details[WORDING_OF]) == _key(fact)
     ]
-    return {_key(item): item for item in found}
+    return {_key(item): item for item in wordings}
 
 
 def _is_of_one_fact(item: Item, other: Item) -> bool:
     """Whether ``other`` is a wording too, and of the same question as the wording ``item``."""
-    mine, its = item.details[WORDING_OF], other.details.get(WORDING_OF)
-    return its is not None and question_key(its) == question_key(mine)
+    main, other_main = item.details[WORDING_OF], other.details.get(WORDING_OF)
+    return other_main is not None and question_key(other_main) == question_key(main)
 
 
 def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:

@@ -11,6 +11,7 @@ _LIKE = 0.5  # the least similarity of a question that is offered
 # Unicode's categories of brackets, quotes and other punctuation; of the last, what carries meaning.
 _ENDS = frozenset({"Ps", "Pe", "Pi", "Pf", "Po"})
 _MEANING = frozenset("#%&*@/\\\N{PER MILLE SIGN}\N{SECTION SIGN}")
+_SIGNS = frozenset(";:,/\\&#()[]{}")  # kept of a word of nothing but punctuation
 _ONE_APOSTROPHE = str.maketrans({"\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 
 
@@ -55,9 +56,6 @@ def _bare_or_sign(word: str) -> str:
     return bare(word) or "".join(letter for letter in word if letter in _SIGNS)
 
 
-_SIGNS = frozenset(";:,/\\&#()[]{}")
-
-
 @lru_cache(maxsize=1 << 12)
 def _is_punctuation(letter: str) -> bool:
     return letter in "`´" or (unicodedata.category(letter) in _ENDS and letter not in _MEANING)
@@ -65,10 +63,10 @@ def _is_punctuation(letter: str) -> bool:
 
 def taught_spellings(questions: Iterable[str]) -> dict[str, str]:
     """The taught question of every loose key that one question alone has."""
-    found: dict[str, list[str]] = {}
+    by_key: dict[str, list[str]] = {}
     for question in questions:
-        found.setdefault(loose_key(question), []).append(question)
-    return {key: one[0] for key, one in found.items() if len(one) == 1 and key}
+        by_key.setdefault(loose_key(question), []).append(question)
+    return {key: same[0] for key, same in by_key.items() if len(same) == 1 and key}
 
 
 def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]:
@@ -77,14 +75,15 @@ def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]
     Likeness: difflib's ratio of their words, at least 0.5.
     """
     words = loose_key(question).split()
-    known = set(words)
+    asked = set(words)
     likeness = []
     for other in questions:
         others = loose_key(other).split()
-        shared = sum(word in known for word in others)
+        shared = sum(word in asked for word in others)
         if 2 * shared < _LIKE * (len(words) + len(others)):
             continue  # the ratio is at most that of the words that both have, in any order
         matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
-        likeness.append((matcher.ratio(), other))
-    best = [one for one in likeness if one[0] >= _LIKE]
-    return [other for _, other in sorted(best, key=lambda one: -one[0])[:most]]
+        if (ratio := matcher.ratio()) >= _LIKE:
+            likeness.append((ratio, other))
+    likeness.sort(key=lambda pair: -pair[0])
+    return [other for _, other in likeness[:most]]

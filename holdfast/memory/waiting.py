@@ -15,9 +15,9 @@ class WaitingQuestions:
 
     def __init__(self, questions: Iterable[tuple[int, str]]) -> None:
         """questions: the number of the fact, and the text."""
-        self._left = dict(enumerate(questions))
+        self._unread = dict(enumerate(questions))
         self._by_key: dict[str, list[int]] = defaultdict(list)
-        for number, (_, text) in self._left.items():
+        for number, (_, text) in self._unread.items():
             for key in _keys(text):
                 self._by_key[key].append(number)
 
@@ -29,10 +29,10 @@ class WaitingQuestions:
                 number
                 for key in _keys(question)
                 for number in self._by_key.get(key, ())
-                if number in self._left
+                if number in self._unread
             )
             numbers |= dict.fromkeys(number for number, _ in shared.most_common(_MOST))
-        return [self._left.pop(number) for number in numbers]
+        return [self._unread.pop(number) for number in numbers]
 
 
 def _keys(text: str) -> set[str]:

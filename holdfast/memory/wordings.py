@@ -27,9 +27,9 @@ def wording(of: Item, question: str) -> Item:
     return Item(question, of.answer, of.aliases, details={WORDING_OF: of.question})
 
 
-def has_fact(item: Item, known: Mapping[str, Item]) -> bool:
+def has_fact(item: Item, items: Mapping[str, Item]) -> bool:
     """Whether the fact that a wording asks for is among items by key, with the same answer."""
-    fact = known.get(fact_key(item))
+    fact = items.get(fact_key(item))
     return fact is not None and not is_wording(fact) and same_answer(fact, item)
 
 
@@ -43,24 +43,24 @@ def with_wordings(
     count: int,
     paraphraser: Paraphraser,
     report: Report,
-    known: Collection[Item] = (),
+    on_file: Collection[Item] = (),
 ) -> Stream:
     """Put every fact's other wordings behind it.
 
     What the user wrote is always learned; the paraphraser fills up to ``count`` wordings and adds
     one that is held out. A wording that is another fact's question, but for case, punctuation and
-    spacing, is left out. known: the memory's items; the wordings that a fact has there count.
+    spacing, is left out. on_file: the memory's items; the wordings that a fact has there count.
     Raises HoldfastError for a wording that is no question, or whose fact is not there.
     """
-    _check_details(stream, known)
+    _check_details(stream, on_file)
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
-    before = {loose_key(item.question): item for item in known if not is_wording(item)}
-    there = Counter(loose_key(item.details[WORDING_OF]) for item in known if is_wording(item))
-    keys = {loose_key(item.question) for item in (*known, *held_out(known), *facts)}
-    _tell_left_out(facts, (*known, *facts))
+    before = {loose_key(item.question): item for item in on_file if not is_wording(item)}
+    counts = Counter(loose_key(item.details[WORDING_OF]) for item in on_file if is_wording(item))
+    keys = {loose_key(item.question) for item in (*on_file, *held_out(on_file), *facts)}
+    _tell_left_out(facts, (*on_file, *facts))
     given = {fact.question: _fresh(fact.details.get(GIVEN, ()), keys) for fact in facts}
     needed = {
-        question: max(0, count - len(texts) - there[loose_key(question)])
+        question: max(0, count - len(texts) - counts[loose_key(question)])
         for question, texts in given.items()
     }
     lacking = [
@@ -68,11 +68,11 @@ def with_wordings(
         for fact in facts
         if count and (needed[fact.question] or loose_key(fact.question) not in before)
     ]
-    # A few more than needed, since some may be another fact's.
-    wanted = count + 3 + max(there.values(), default=0)
-    written = dict(
-        zip(lacking, paraphraser.write(lacking, wanted, report), strict=True) if lacking else ()
-    )
+    written: dict[str, list[str]] = {}
+    if lacking:
+        # A few more than needed, since some may be another fact's.
+        wanted = count + 3 + max(counts.values(), default=0)
+        written = dict(zip(lacking, paraphraser.write(lacking, wanted, report), strict=True))
     tasks = []
     for task in stream.tasks:
         items: list[Item] = []
@@ -96,24 +96,26 @@ def with_wordings(
 
 def _tell_left_out(facts: Sequence[Item], others: Iterable[Item]) -> None:
     """Warn of wordings that the user gives to a fact, and that ask for another one."""
-    owners = {loose_key(one.question): one.details.get(WORDING_OF, one.question) for one in others}
+    owners = {
+        loose_key(item.question): item.details.get(WORDING_OF, item.question) for item in others
+    }
     for fact in facts:
         for text in fact.details.get(GIVEN, ()):
-            its = owners.get(loose_key(text), fact.question)
-            if loose_key(its) != loose_key(fact.question):
-                logger.warning(left_out(text, its, fact.question))
+            owner = owners.get(loose_key(text), fact.question)
+            if loose_key(owner) != loose_key(fact.question):
+                logger.warning(left_out(text, owner, fact.question))
 
 
-def left_out(text: str, its: str, of: str) -> str:
+def left_out(text: str, owner: str, of: str) -> str:
     """The sentence on a wording of one fact that asks for another fact."""
-    return f"{quoted(text)} asks for {quoted(its)}, and is left out as a wording of {quoted(of)}"
+    return f"{quoted(text)} asks for {quoted(owner)}, and is left out as a wording of {quoted(of)}"
 
 
-def _check_details(stream: Stream, known: Collection[Item]) -> None:
+def _check_details(stream: Stream, on_file: Collection[Item]) -> None:
     """Raise HoldfastError where details that are learned from are of another form."""
-    there = {question_key(item.question): item for item in known}
+    facts = {question_key(item.question): item for item in on_file}
     for task in stream.tasks:
-        there |= latest([task])
+        facts |= latest([task])
         for item in task.items:
             if not _are_texts(given := item.details.get(GIVEN, [])):
                 raise HoldfastError(
@@ -122,7 +124,7 @@ def _check_details(stream: Stream, known: Collection[Item]) -> None:
             if not is_wording(item):
                 continue
             check_wording(item)
-            if not has_fact(item, there):
+            if not has_fact(item, facts):
                 raise HoldfastError(
                     f"{quoted(item.question)}: is another wording of "
                     f"{quoted(item.details[WORDING_OF])}, which is not taught that answer; teach "
@@ -131,7 +133,9 @@ def _check_details(stream: Stream, known: Collection[Item]) -> None:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(one, str) and one for one in value)
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(text, str) and text for text in value
+    )
 
 
 def _held_out(fact: Item) -> list[str]:
@@ -142,10 +146,10 @@ def _held_out(fact: Item) -> list[str]:
 
 def _fresh(texts: Iterable[str], keys: set[str]) -> list[str]:
     """The texts whose key is new; their keys are added."""
-    found = []
+    fresh = []
     for text in texts:
         key = loose_key(text)
         if key and key not in keys:
             keys.add(key)
-            found.append(text)
-    return found
+            fresh.append(text)
+    return fresh

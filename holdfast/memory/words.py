@@ -40,7 +40,7 @@ class Word:
     @property
     def is_marked(self) -> bool:
         """Whether it has a capital or a digit."""
-        return any(one.isupper() or one.isdigit() for one in self.text)
+        return any(letter.isupper() or letter.isdigit() for letter in self.text)
 
 
 @lru_cache(maxsize=8192)
@@ -49,14 +49,14 @@ def words(text: str) -> tuple[Word, ...]:
 
     Symbols that carry meaning stay: ``C#`` and ``C++`` are two words, and so are ``5%`` and ``5``.
     """
-    found = []
+    all_words = []
     for part in re.finditer(r"\S+", text):
         word = bare(unicodedata.normalize("NFKC", part.group()))
         for ending in ("'s", "’s"):
             word = word.removesuffix(ending)
         if word:
-            found.append(Word(word, *part.span()))
-    return tuple(found)
+            all_words.append(Word(word, *part.span()))
+    return tuple(all_words)
 
 
 @cache
@@ -66,10 +66,12 @@ def plain_words() -> frozenset[str]:
     They name nothing. A word of one or two relations alone (``key``) may name a thing elsewhere.
     """
     asking = Counter(
-        word
-        for one in relations()
-        for word in {
-            word.key for wording in one.wordings for word in words(wording.replace(ENTITY, " "))
+        key
+        for relation in relations()
+        for key in {
+            word.key
+            for wording in relation.wordings
+            for word in words(wording.replace(ENTITY, " "))
         }
     )
     return frozenset(word for word, count in asking.items() if count >= _SEVERAL)
@@ -162,15 +164,15 @@ def _partner(word: str, others: Iterable[str]) -> str | None:
     return next((other for other in others if is_typo(word, other)), None)
 
 
-def is_typo(one: str, other: str) -> bool:
+def is_typo(word: str, other: str) -> bool:
     """Whether two words of five letters or more differ by one letter, or two swapped ones."""
-    if min(len(one), len(other)) < 5 or not (one.isalpha() and other.isalpha()):
+    if min(len(word), len(other)) < 5 or not (word.isalpha() and other.isalpha()):
         return False
-    pairs = enumerate(zip(one, other, strict=False))
-    place = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
-    one, other = one[place:], other[place:]
-    swapped = one[:2] == other[:2][::-1] and one[2:] == other[2:]
-    return swapped or one[1:] in (other, other[1:]) or one == other[1:]
+    pairs = enumerate(zip(word, other, strict=False))
+    place = next((n for n, (a, b) in pairs if a != b), min(len(word), len(other)))
+    word, other = word[place:], other[place:]
+    swapped = word[:2] == other[:2][::-1] and word[2:] == other[2:]
+    return swapped or word[1:] in (other, other[1:]) or word == other[1:]
 
 
 def index_keys(word: str) -> Iterable[str]:
