@@ -39,13 +39,12 @@ class Gate:
     """
 
     def __init__(
-        self, tuning: GateTuning, looks: Iterable[QuestionLook] = (), owners: Iterable[int] = ()
+        self, tuning: GateTuning, looks: Iterable[QuestionLook], owners: Iterable[int]
     ) -> None:
         """looks: of taught questions; owners: the number of the fact that each asks for."""
         self._tuning = tuning
         self._looks: list[QuestionLook] = []
         self._owners: list[int] = []
-        self._first: dict[int, int] = {}  # the row of a fact's first question
         self._by_word: dict[str, list[int]] = defaultdict(list)
         self._unnamed: list[int] = []
         for look, owner in zip(looks, owners, strict=True):
@@ -56,16 +55,11 @@ class Gate:
         row = len(self._looks)
         self._looks.append(look)
         self._owners.append(owner)
-        self._first.setdefault(owner, row)
         for word in look.names:
             for key in index_keys(word):
                 self._by_word[key].append(row)
         if _names_nothing(look.names):
             self._unnamed.append(row)
-
-    def names(self, place: int) -> Names:
-        """What the first question of a fact names."""
-        return self._looks[self._first[place]].names
 
     def best(self, asked: QuestionLook) -> Match | None:
         """The fact that a question most probably asks for; None where none names the same."""

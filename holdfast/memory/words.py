@@ -77,11 +77,6 @@ def plain_words() -> frozenset[str]:
     return frozenset(word for word, count in asking.items() if count >= _SEVERAL)
 
 
-def named(question: str, names: Names) -> list[Word]:
-    """The words of a question that name something."""
-    return [word for word in words(question) if names.get(word.key, 0.0) >= NAMED]
-
-
 def name_in(question: str, names: Names) -> str | None:
     """The longest row of words that name something, as it is written, None where none does.
 

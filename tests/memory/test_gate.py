@@ -45,7 +45,7 @@ def brute_force(looks: list[QuestionLook], owners: list[int], asked: QuestionLoo
         if covered - extra >= module._LEAST_AGREED:
             score = TUNING.score(float(taught.vector @ asked.vector), covered, extra)
             best[owner] = max(best.get(owner, score), score)
-    place = max(best, key=lambda one: best[one], default=None)
+    place = max(best, key=lambda owner: best[owner], default=None)
     return None if place is None or best[place] <= 0 else Match(place, best[place])
 
 
@@ -83,18 +83,18 @@ def test_ten_thousand_facts_are_answered_as_by_a_comparison_with_all(
 
     monkeypatch.setattr(Gate, "_match", counted)
     accepted = 0
-    for number in range(30):
+    for number in range(18):
         row = draw.randrange(len(owners))
         question = questions[owners[row]]
         asked = question if number % 2 else typed(draw, question)
         vector = near(vectors[row], drawn, 0.8) if number % 3 else unit(drawn, 1)[0]
         compared.clear()
-        found = accepted_by(gate, look(asked, vector))
+        place = accepted_by(gate, look(asked, vector))
         assert len(compared) <= module._CANDIDATES
         expected = brute_force(looks, owners, look(asked, vector))
-        assert found == (expected and expected.place), asked
+        assert place == (expected and expected.place), asked
         accepted += expected is not None
-    assert 15 <= accepted < 30
+    assert 9 <= accepted < 18
 
 
 @pytest.mark.parametrize("asking", ["What is the {} of Ostra?", "What is it?"])
@@ -119,17 +119,17 @@ def test_what_names_nothing_finds_what_names_nothing() -> None:
     gate = Gate(TUNING, looks, [0, 1])
     assert accepted_by(gate, QuestionLook({"code": 0.1}, vectors[0])) == 0
     assert accepted_by(gate, QuestionLook({}, vectors[1])) is None
-    assert gate.names(0) == {"wifi": 0.3}
 
 
 def test_another_number_is_refused_however_much_else_is_shared() -> None:
     drawn = np.random.default_rng(3)
     vector = unit(drawn, 1)[0]
-    gate = Gate(TUNING, [look("Who led the Marrow Regatta of Velm on 3 May 1874?", vector)], [0])
+    taught = look("Who led the Marrow Regatta of Velm on 3 May 1874?", vector)
+    gate = Gate(TUNING, [taught], [0])
     same = look("who led the marrow regatta of Velm on may 3 1874", vector)
     assert accepted_by(gate, same) == 0
     other = look("Who led the Marrow Regatta of Velm on 5 May 1874?", vector)
-    covered, extra = agreement(gate.names(0), other.names)
+    covered, extra = agreement(taught.names, other.names)
     assert covered - extra > module._LEAST_AGREED
     assert gate.best(other) is None
 
@@ -151,14 +151,6 @@ def test_the_words_decide_where_the_vectors_are_alike() -> None:
     assert (
         accepted_by(gate, look(taught, -vector[0])) is None
     )  # and the vectors where the words are
-
-
-def test_a_fact_is_named_by_its_first_question() -> None:
-    """And not by another wording of it."""
-    vectors = unit(np.random.default_rng(2), 2)
-    first = look("Who guards the gate of Velm?", vectors[0])
-    gate = Gate(TUNING, [first, look("Velm's warden?", vectors[1])], [0, 0])
-    assert gate.names(0) == first.names
 
 
 def test_a_long_word_counts_once() -> None:
