@@ -36,7 +36,7 @@ class LearnedBatch:
 
 
 def learn_batch(
-    engine: Engine, task: Task, seed: int, report: Callable[[int, int], None] = lambda *_: None
+    engine: Engine, task: Task, seed: int, report: Callable[[int, int], None]
 ) -> LearnedBatch:
     """Learn the facts of a task, each under its wordings.
 

@@ -52,14 +52,9 @@ class Adapter:
 class Engine:
     """The untouched model, an adapter that lessons fill, and the gate's tuning for this model."""
 
-    def __init__(
-        self,
-        directory: Path,
-        settings: LessonSettings | None = None,
-        report: Callable[[int, int], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, directory: Path, report: Callable[[int, int], None]) -> None:
         """directory: the model's; report(done, total): the preparation, once a model."""
-        self.settings = settings or LessonSettings()
+        self.settings = LessonSettings()
         self.fingerprint = fingerprint(directory)
         model, tokenizer = load_model(directory)
         self.form = chat_form(tokenizer)

@@ -25,6 +25,8 @@ from holdfast.model.adapter import (
 )
 from holdfast.model.reading import PromptReader, Reading
 
+_ANSWERS = 32  # at once, where nothing is trained
+
 
 @dataclass(frozen=True)
 class LessonSettings:
@@ -151,11 +153,11 @@ def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
 
 
 @torch.no_grad()
-def _margins(reader: PromptReader, taught: Sequence[Taught], batch: int = 32) -> list[float]:
+def _margins(reader: PromptReader, taught: Sequence[Taught]) -> list[float]:
     """The margin of each fact's answer behind its taught wording."""
     margins: list[float] = []
-    for begin in range(0, len(taught), batch):
-        group = taught[begin : begin + batch]
+    for begin in range(0, len(taught), _ANSWERS):
+        group = taught[begin : begin + _ANSWERS]
         logits = reader.answer_logits(
             [fact.readings[0] for fact in group], [fact.answer for fact in group]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,9 +171,7 @@ class Memory:
     def engine(self, report: Told = lambda *_: None) -> Engine:
         """The loaded model; HoldfastError when it cannot be had or is another than before."""
         if self._engine is None:
-            engine = Engine(
-                fetch(self.model), report=lambda done, total: report("preparing", done, total)
-            )
+            engine = Engine(fetch(self.model), partial(report, "preparing"))
             self._check_model(engine)
             self._engine, self._limits = engine, engine.limits
         return self._engine
