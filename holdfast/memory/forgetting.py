@@ -86,9 +86,9 @@ def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
                 f"{memory.directory}: {_quote(question)} is not on its list of facts{near}"
             )
         facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
-    again = _affected(memory, facts)
-    others = {fact_key(item) for _, task in again for item in task.items} - set(facts)
-    return Forgetting(tuple(facts.values()), tuple(task.name for _, task in again), len(others))
+    affected = _affected(memory, facts)
+    others = {fact_key(item) for _, task in affected for item in task.items} - set(facts)
+    return Forgetting(tuple(facts.values()), tuple(task.name for _, task in affected), len(others))
 
 
 def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: None) -> Forgetting:
@@ -116,24 +116,24 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
         forgetting = what_goes(memory, questions)
         keys = {question_key(fact.question) for fact in forgetting.facts}
         before = memory.record
-        again = _affected(memory, keys)
+        affected = _affected(memory, keys)
         learned = {
             number: _learn(memory, number, remaining, report)
-            for number, task in again
+            for number, task in affected
             for remaining in without([task], keys)
         }
-        facts = tuple(_measured(memory, fact, again, learned) for fact in forgetting.facts)
-        affected = [number for number, _ in again]
+        facts = tuple(_measured(memory, fact, affected, learned) for fact in forgetting.facts)
+        affected_numbers = [number for number, _ in affected]
         lessons = [
             learned[number][0] if number in learned else lesson
             for number, lesson in enumerate(before.lessons, start=1)
-            if number in learned or number not in affected
+            if number in learned or number not in affected_numbers
         ]
         after = replace(
             before,
             lessons=tuple(lessons),
-            neurons=None if again else before.neurons,
-            consolidated=0 if again else before.consolidated,
+            neurons=None if affected else before.neurons,
+            consolidated=0 if affected else before.consolidated,
             forgotten=tuple(sorted(keys)),
         )
         with list_of(directory):
@@ -181,9 +181,9 @@ def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], keys: Iterabl
     """Raise HoldfastError where a batch that the memory has not read yet has one of the facts."""
     read = {(task.name, task.fingerprint) for task in memory.tasks}
     for task in tasks:
-        if (task.name, task.fingerprint) not in read and (again := _keys(task).intersection(keys)):
+        if (task.name, task.fingerprint) not in read and (taught := _keys(task).intersection(keys)):
             raise HoldfastError(
-                f"{memory.directory}: {_quote(min(again))} was taught again meanwhile, so nothing "
+                f"{memory.directory}: {_quote(min(taught))} was taught again meanwhile, so nothing "
                 "is forgotten; forget it once more if that has to go too"
             )
 
@@ -204,12 +204,12 @@ def _learn(
 def _measured(
     memory: Memory,
     fact: ForgottenFact,
-    again: Sequence[tuple[int, Task]],
+    affected: Sequence[tuple[int, Task]],
     learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
 ) -> ForgottenFact:
     """The fact with its probabilities, where lessons had learned it."""
     key = question_key(fact.question)
-    numbers = [number for number, task in again if key in _keys(task)]
+    numbers = [number for number, task in affected if key in _keys(task)]
     if not numbers:
         return fact
     engine = memory.engine()

@@ -139,8 +139,8 @@ def prepared_tuning(
 def tuning_key(form: ChatForm, fingerprint: str) -> str:
     """Names the tuning that a model, its template and the library of relations give."""
     wordings = [list(relation.wordings) for relation in relations()]
-    asked_in = [form.prefix, form.user_end, form.invocation]
-    digest = sha256_of([_VERSION, wordings, asked_in])
+    template = [form.prefix, form.user_end, form.invocation]
+    digest = sha256_of([_VERSION, wordings, template])
     return f"{fingerprint[:16]}-{digest[:8]}"
 
 

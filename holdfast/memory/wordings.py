@@ -57,7 +57,7 @@ def with_wordings(
     before = {loose_key(item.question): item for item in on_file if not is_wording(item)}
     counts = Counter(loose_key(item.details[WORDING_OF]) for item in on_file if is_wording(item))
     keys = {loose_key(item.question) for item in (*on_file, *held_out(on_file), *facts)}
-    _tell_left_out(facts, (*on_file, *facts))
+    _warn_of_left_out(facts, (*on_file, *facts))
     given = {fact.question: _fresh(fact.details.get(GIVEN, ()), keys) for fact in facts}
     needed = {
         question: max(0, count - len(texts) - counts[loose_key(question)])
@@ -94,7 +94,7 @@ def with_wordings(
     return replace(stream, tasks=tuple(tasks))
 
 
-def _tell_left_out(facts: Sequence[Item], others: Iterable[Item]) -> None:
+def _warn_of_left_out(facts: Sequence[Item], others: Iterable[Item]) -> None:
     """Warn of wordings that the user gives to a fact, and that ask for another one."""
     owners = {
         loose_key(item.question): item.details.get(WORDING_OF, item.question) for item in others
