@@ -40,10 +40,12 @@ def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Pat
         ("Who?", " "): '"answer" is empty',
         (" ", "x"): '"question" is empty',
     }.items():
-        assert words in line_of(lambda fact=fact: memory.learn([*WEDNESDAY, fact]))
-    assert "two answers for one question" in line_of(
-        lambda: memory.learn([("Who?", "Ann"), ("Who?", "Ben")])
-    )
+        for put in (memory.learn, memory.write_facts):
+            assert words in line_of(lambda put=put, fact=fact: put([*WEDNESDAY, fact]))
+    for put in (memory.learn, memory.write_facts):
+        assert "two answers for one question" in line_of(
+            lambda put=put: put([("Who?", "Ann"), ("Who?", "Ben")])
+        )
     assert contents_of(memory.directory) == before
     exact = ("c" * (LONGEST_QUESTION - 1), "d" * 20)
     assert memory.learn([exact]).known == 6
@@ -123,7 +125,7 @@ def test_a_model_of_a_short_context_takes_what_fits(tmp_path: Path) -> None:
 
 def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Path) -> None:
     """Whatever is there is never replaced; a list of facts alone has to be one."""
-    for name, told in {
+    for name, words in {
         "facts.jsonl": 'facts.jsonl line 1: "question" is missing',
         "notes.txt": 'holds "notes.txt" and is no memory',
         "models": 'holds "models" and is no memory',
@@ -131,13 +133,13 @@ def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Pa
         place = tmp_path / name.partition(".")[0]
         place.mkdir()
         (place / name).write_text("{}")
-        said = line_of(lambda place=place: Memory(place, str(chat_directory)))
-        assert told in said
-    said = line_of(lambda: Memory(place / name, str(chat_directory)))
-    assert "cannot be read as a directory" in said
+        assert words in line_of(lambda place=place: Memory(place, str(chat_directory)))
+    line = line_of(lambda: Memory(place / name, str(chat_directory)))
+    assert "cannot be read as a directory" in line
     nothing = Memory(tmp_path / "new", str(chat_directory))
     assert "no such memory; holdfast learn" in line_of(lambda: nothing.ask("Who?"))
     assert "no such memory; holdfast learn" in line_of(nothing.learn)
+    assert "no such memory; holdfast learn" in line_of(nothing.write_facts)
     assert not (tmp_path / "new").exists()
     nothing = Memory(tmp_path / "new", str(tmp_path / "model"))
     assert "no such directory" in line_of(lambda: nothing.learn(WEDNESDAY))
@@ -159,8 +161,8 @@ def test_a_damaged_record_is_named(copied: Callable[[], Path]) -> None:
         ({**values, "lessons": [{**lesson, "file": "../memory.json"}]}, "is damaged"),
     ]:
         record.write_text(damaged if isinstance(damaged, str) else json.dumps(damaged))
-        said = line_of(lambda: Memory(place))
-        assert str(record) in said and words in said, damaged
+        line = line_of(lambda: Memory(place))
+        assert str(record) in line and words in line, damaged
 
 
 def test_a_list_that_is_not_as_it_was_learned_is_named(copied: Callable[[], Path]) -> None:
@@ -177,8 +179,8 @@ def test_a_list_that_is_not_as_it_was_learned_is_named(copied: Callable[[], Path
             facts.unlink()
         else:
             facts.write_text("".join(damaged))
-        said = line_of(lambda: Memory(place))
-        assert str(facts) in said and words in said
+        line = line_of(lambda: Memory(place))
+        assert str(facts) in line and words in line
 
 
 def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> None:
@@ -201,8 +203,8 @@ def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> No
 
     for damaged in (None, b"", content[:100], content[:-1], content.replace(b"Ostra", b"Astra")):
         file.unlink() if damaged is None else file.write_bytes(damaged)
-        said = line_of(answers)
-        assert str(file) in said and "is missing or damaged" in said
+        line = line_of(answers)
+        assert str(file) in line and "is missing or damaged" in line
     draw, named, harmless = np.random.default_rng(0), 0, 0
     header = 8 + int.from_bytes(content[:8], "little")
     for spot in [*draw.integers(0, header, 24), *draw.integers(header, len(content), 8)]:
@@ -212,8 +214,8 @@ def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> No
         try:
             given = answers()
         except HoldfastError as error:
-            given, said = expected, str(error)
-            named += str(file) in said and "\n" not in said
+            given, line = expected, str(error)
+            named += str(file) in line and "\n" not in line
         else:
             harmless += 1
         assert given == expected, spot
