@@ -25,8 +25,14 @@ WRITE: dict[str, Callable[[Memory], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", WRITE)
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("verb", "part"),
+    [
+        *(("learn", part) for part in PARTS),
+        ("put on file", "lessons"),
+        *(("consolidate", part) for part in ("lessons", PROGRESS_OF_ALL)),
+    ],
+)
 def test_nothing_is_written_or_removed_behind_a_link(
     verb: str, part: str, copied: Callable[[], Path], tmp_path: Path
 ) -> None:
