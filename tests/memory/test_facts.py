@@ -57,15 +57,9 @@ def test_a_table_as_spreadsheets_save_it(text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", 'first line must name the columns "question" and "answer"'),
         ("Frage;Antwort\na;b\n", 'first line must name the columns "question" and "answer"'),
         ("Who is it?,Lum\n", "separated by a comma, a semicolon or a tab"),
         ("question,answer,Question\na,b,c\n", 'has two columns "question"; keep one'),
-        ("question,answer\n", "holds no facts"),
-        ("question,answer\na,b\nc,\n", 'line 3: "answer" is empty'),
-        ("question,answer\na,b,c\n", "line 2: has more cells than the first line"),
-        ("question,answer\na\n", "line 2: has fewer cells than the first line"),
-        ('question,answer\na,"b\n', "is no table"),
         ("question,answer\na,b\na,c\n", "line 3: two answers for one question"),
         ("question,answer,task\na,b,x\nc,d,\n", 'line 2 names a "task" and line 3 does not'),
     ],
@@ -124,5 +118,5 @@ def test_an_answer_in_another_encoding_is_the_same() -> None:
     given = Stream((Task("again", (same,)),), "given")
     worded = Item("Their place?", same.answer, details={WORDING_OF: fact.question})
     assert has_fact(worded, latest([Task("1", (fact,))]))
-    found = plan([Task("1", (fact,))], 1, given)
-    assert (found.repeated, found.corrected, len(found.tasks)) == ((same,), (), 1)
+    decided = plan([Task("1", (fact,))], 1, given)
+    assert (decided.repeated, decided.corrected, len(decided.tasks)) == ((same,), (), 1)
