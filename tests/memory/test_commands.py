@@ -63,9 +63,9 @@ def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
     assert "own answer" not in taught.err
     question = "Where is the brass bell of Ostra?"
     untaught = holdfast("ask", two_lessons, question)
-    own = Memory(two_lessons).reply(question)
-    assert own.source == "model"
-    assert (untaught.status, untaught.out) == (0, escaped(f"{own.text}\n"))
+    reply = Memory(two_lessons).reply(question)
+    assert reply.source == "model"
+    assert (untaught.status, untaught.out) == (0, escaped(f"{reply.text}\n"))
     assert untaught.err.endswith("the model's own answer; it was not taught that\n")
     refused = holdfast("ask", two_lessons, question, "--taught-only")
     assert (refused.status, refused.out) == (3, "")
@@ -75,9 +75,9 @@ def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
 
 
 def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
-    told = json.loads(holdfast("ask", two_lessons, TUESDAY[0][0], "--json").out)
-    assert told.pop("seconds") >= 0
-    assert told == {
+    values = json.loads(holdfast("ask", two_lessons, TUESDAY[0][0], "--json").out)
+    assert values.pop("seconds") >= 0
+    assert values == {
         "question": TUESDAY[0][0],
         "answer": "Lum",
         "source": "weights",
@@ -87,11 +87,11 @@ def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
         "further": [],
         "nearest": [],
     }
-    told = json.loads(holdfast("ask", two_lessons, "Zebra?", "--json").out)
-    assert (told["source"], told["taught"], told["fact"]) == ("model", False, None)
+    values = json.loads(holdfast("ask", two_lessons, "Zebra?", "--json").out)
+    assert (values["source"], values["taught"], values["fact"]) == ("model", False, None)
     refused = holdfast("ask", two_lessons, "Zebra?", "--json", "--taught-only")
-    told = json.loads(refused.out) | {"seconds": 0}
-    assert refused.status == 3 and told["answer"] is None and "would_say" in told
+    values = json.loads(refused.out) | {"seconds": 0}
+    assert refused.status == 3 and values["answer"] is None and "would_say" in values
 
 
 def test_every_line_of_standard_input_is_a_question(
@@ -129,25 +129,17 @@ def test_mistakes_take_one_line(
         ("learn", place, facts, "lora.rank=3"): "is a source of facts, and takes no answer",
         ("learn", place, "Who?", "x" * 300): "tokens, and at most 256 are learned; shorten it",
         ("learn", place, ""): "'' is no file; to teach it as a question",
-        ("learn", place, "", "x"): '"question" is empty',
         ("learn", new, facts, "--model", tmp_path / "none"): "none: no such directory",
         ("learn", new, "--model", chat_directory): "no such memory; holdfast learn",
-        (
-            "learn",
-            tmp_path,
-            facts,
-            "--model",
-            chat_directory,
-        ): "is no memory; choose another directory",
-        ("ask", place, " "): '"question" is empty',
+        ("learn", tmp_path, facts, "--model", chat_directory): "is no memory; choose another",
         ("ask", place, "a" * 600): "at most 512 are read",
     }
     before = contents_of(place)
     for arguments, words in cases.items():
         outcome = holdfast(*arguments)
         assert (outcome.status, outcome.out) == (2, ""), arguments
-        told = [line for line in outcome.err.splitlines() if line.startswith("holdfast: ")]
-        assert len(told) == 1 and words in told[0], (arguments, outcome.err)
+        lines = [line for line in outcome.err.splitlines() if line.startswith("holdfast: ")]
+        assert len(lines) == 1 and words in lines[0], (arguments, outcome.err)
     assert contents_of(place) == before and not new.exists()
 
 

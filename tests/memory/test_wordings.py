@@ -28,40 +28,40 @@ def stream(*facts, **details):
     return Stream((Task("1", items),), "facts")
 
 
-def worded(facts, count, known=()):
-    made = with_wordings(facts, count, Numbered(), lambda *_: None, known)
+def worded(facts, count, on_file=()):
+    made = with_wordings(facts, count, Numbered(), lambda *_: None, on_file)
     return [item for task in made.tasks for item in task.items]
 
 
 def test_wordings_stand_behind_their_fact():
-    found = worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 2)
-    assert [(item.question, item.answer) for item in found] == [
+    items = worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 2)
+    assert [(item.question, item.answer) for item in items] == [
         ("Who?", "Ann"), ("Who? again 1", "Ann"), ("Who? again 2", "Ann"),
         ("Why?", "Rain"), ("Why? again 1", "Rain"), ("Why? again 2", "Rain"),
     ]  # fmt: skip
-    assert found[0].details == {HELD_OUT: ["Who? again 3"]}
-    assert found[1].details == {WORDING_OF: "Who?"}
+    assert items[0].details == {HELD_OUT: ["Who? again 3"]}
+    assert items[1].details == {WORDING_OF: "Who?"}
 
 
 def test_what_the_user_wrote_is_always_learned():
-    own = stream(("Who?", "Ann"), **{GIVEN: ["Which person?", "Who is it?"], "topic": "people"})
-    without = worded(own, 0)
+    facts = stream(("Who?", "Ann"), **{GIVEN: ["Which person?", "Who is it?"], "topic": "people"})
+    without = worded(facts, 0)
     assert [item.question for item in without] == ["Who?", "Which person?", "Who is it?"]
     assert without[0].details == {"topic": "people"}
-    more = worded(own, 3)
+    more = worded(facts, 3)
     assert [item.question for item in more[1:]] == ["Which person?", "Who is it?", "Who? again 1"]
     assert more[0].details[HELD_OUT] == ["Who? again 2"]
-    enough = worded(own, 1)
+    enough = worded(facts, 1)
     assert [item.question for item in enough[1:]] == ["Which person?", "Who is it?"]
     assert enough[0].details[HELD_OUT] == ["Who? again 1"]
 
 
 def test_another_facts_question_is_no_wording():
-    own = stream(("Who?", "Ann"), ("who? again 1", "Ben"))
-    found = [item.question for item in worded(own, 1)]
-    assert found == ["Who?", "Who? again 2", "who? again 1", "who? again 1 again 1"]
-    known = [Item("Who? again 1", "Cy")]
-    assert worded(stream(("Who?", "Ann")), 1, known)[1].question == "Who? again 2"
+    facts = stream(("Who?", "Ann"), ("who? again 1", "Ben"))
+    questions = [item.question for item in worded(facts, 1)]
+    assert questions == ["Who?", "Who? again 2", "who? again 1", "who? again 1 again 1"]
+    on_file = [Item("Who? again 1", "Cy")]
+    assert worded(stream(("Who?", "Ann")), 1, on_file)[1].question == "Who? again 2"
 
 
 def test_the_same_call_again_adds_nothing_and_a_higher_number_adds_the_rest():
@@ -84,11 +84,11 @@ def test_a_correction_corrects_the_wordings():
         ("who?", "Ben"),
         ("Who? again 1", "Ben"), ("Who? again 2", "Ben"), ("Who?", "Ben"),
     ]  # fmt: skip
-    assert [one.after.answer for one in corrected.corrected] == ["Ben"]
+    assert [correction.after.answer for correction in corrected.corrected] == ["Ben"]
     assert [item.question for item in newest(corrected.tasks)] == ["Who?", "Why?", "who?"]
     # Also with a number of wordings: those on file count.
-    known = list(first[0].items)
-    again = worded(stream(("Who?", "Cy")), 2, known)
+    on_file = list(first[0].items)
+    again = worded(stream(("Who?", "Cy")), 2, on_file)
     assert [item.question for item in again] == ["Who?"]
     assert again[0].details[HELD_OUT] == ["Who? again 3"]
 
@@ -100,11 +100,11 @@ def test_a_new_answer_to_a_wording_corrects_its_fact():
     (correction,) = decided.corrected
     assert (correction.before.answer, correction.after.answer) == ("Ann", "Ben")
     assert correction.after.question == "Who?"
-    found = latest(decided.tasks).values()
-    assert {item.question for item in found if item.answer != "Rain"} == {
+    items = latest(decided.tasks).values()
+    assert {item.question for item in items if item.answer != "Rain"} == {
         *("Who?", "Who? again 1", "Whose?")
     }
-    assert {item.answer for item in found} == {"Ben", "Rain"}
+    assert {item.answer for item in items} == {"Ben", "Rain"}
     assert [item.question for item in newest(decided.tasks)] == ["Who?", "Why?"]
 
 
@@ -112,8 +112,8 @@ def test_a_table_that_has_a_wording_as_a_row_of_its_own_makes_it_a_fact():
     first = (Task("1", tuple(worded(stream(("Who?", "Ann")), 1))),)
     decided = plan(first, 1, stream(("Who?", "Ann"), ("Who? again 1", "Ben")))
     assert not decided.corrected and not decided.notices
-    found = [(item.question, item.answer) for item in newest(decided.tasks)]
-    assert found == [("Who?", "Ann"), ("Who? again 1", "Ben")]
+    facts = [(item.question, item.answer) for item in newest(decided.tasks)]
+    assert facts == [("Who?", "Ann"), ("Who? again 1", "Ben")]
 
 
 def test_a_wording_of_another_fact_is_told_and_left_out(caplog):
@@ -130,8 +130,8 @@ def test_a_wording_of_another_fact_is_told_and_left_out(caplog):
 def test_what_is_learned_once_more_is_learned_in_all_wordings():
     first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
     forgotten = (first[0].items[0],)
-    found = plan(first, 1, Stream((Task("1", forgotten),), "again"), forgotten)
-    assert {item.question for item in found.tasks[1].items} == {"Who?", "Who? again 1"}
+    decided = plan(first, 1, Stream((Task("1", forgotten),), "again"), forgotten)
+    assert {item.question for item in decided.tasks[1].items} == {"Who?", "Who? again 1"}
 
 
 def test_the_command(holdfast, chat_directory, tmp_path):
@@ -151,7 +151,7 @@ def test_the_command(holdfast, chat_directory, tmp_path):
         ("learn", place, "--paraphrases", 2): "are for facts that are given; add FACTS",
         ("learn", place, facts, "--writer", "embedded"): "say how many with --paraphrases N",
         ("learn", place, facts, "--paraphrases", 2, "--writer", "nowhere/model"): "nowhere/model",
-        ("learn", place, facts, "--paraphrases", 2, "--writer", "http://localhost:9"): "localhost",
+        ("learn", place, facts, "--paraphrases", 2, "--writer", "ftp://x"): "is no URL",
     }.items():
         refused = holdfast(*wrong)
         assert (refused.status, refused.out) == (2, ""), wrong
@@ -173,8 +173,8 @@ def test_corruptions_lack_words_that_ask_or_follow_a_beginning() -> None:
     for text in added:
         assert "ignace puddifer" in text.casefold()
         words = [word.casefold().strip("?.,!:") for word in question.split()]
-        rest = iter(text.casefold().replace("?", "").split())
-        lacking += not all(word in rest for word in words)
+        remaining_words = iter(text.casefold().replace("?", "").split())
+        lacking += not all(word in remaining_words for word in words)
         following += len(text.split()) > len(question.split()) + 3
     assert lacking > 10 and following > 10
 
