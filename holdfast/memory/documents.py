@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,12 +84,9 @@ def write_review(proposed: Proposed, path: Path) -> None:
     A pair that contradicts what is on file has that in a column of its own.
     Raises HoldfastError where it cannot be written.
     """
-    rows: list[Sequence[str]] = [
-        (pair.question, pair.answer, pair.source, pair.sentence, "") for pair in proposed.new
-    ]
-    rows += [
-        (pair.question, pair.answer, pair.source, pair.sentence, answer)
-        for pair, answer in proposed.contradicting
+    pairs = [*((pair, "") for pair in proposed.new), *proposed.contradicting]
+    rows = [
+        (pair.question, pair.answer, pair.source, pair.sentence, answer) for pair, answer in pairs
     ]
     width = len(_COLUMNS) + bool(proposed.contradicting)
     text = io.StringIO()

@@ -37,16 +37,15 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
     if isinstance(facts, Stream):
         return facts
     columns = columns or Columns()
-    if isinstance(facts, (str, Path)) and str(facts) == STANDARD_INPUT:
+    if not isinstance(facts, (str, Path)):
+        return facts_of_python(facts, columns=columns)
+    if str(facts) == STANDARD_INPUT:
         place = "standard input"
-        content = sys.stdin.buffer.read() if sys.stdin else b""
-        lines = lines_of(content)
+        lines = lines_of(sys.stdin.buffer.read() if sys.stdin else b"")
         return stream_of(place, lines, json_object, "facts", columns=columns, corrections=True)
-    if isinstance(facts, (str, Path)) and Path(facts).suffix.lower() == ".jsonl":
+    if Path(facts).suffix.lower() == ".jsonl":
         return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
-    if isinstance(facts, (str, Path)):
-        return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
-    return facts_of_python(facts, columns=columns)
+    return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
 
 
 def html_of(facts: Sequence[Item]) -> str:

@@ -58,9 +58,9 @@ def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
 
 def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
     """Every wording on file of some facts, with the key of its fact; a fact's question first."""
-    questions: dict[tuple[str, str], None] = {}
-    for item in items:
-        key = fact_key(item)
-        questions[key, item.details.get(WORDING_OF, item.question)] = None
-        questions[key, item.question] = None
-    return list(questions)
+    questions = (
+        (fact_key(item), text)
+        for item in items
+        for text in (item.details.get(WORDING_OF, item.question), item.question)
+    )
+    return list(dict.fromkeys(questions))

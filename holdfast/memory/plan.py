@@ -113,12 +113,11 @@ def _left_out(item: Item, before: Item) -> str:
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
     """The other wordings of a fact among ``items``, with its answer, by key."""
-    wordings = [
-        wording(fact, item.question)
+    return {
+        _key(item): wording(fact, item.question)
         for item in items
         if is_wording(item) and question_key(item.details[WORDING_OF]) == _key(fact)
-    ]
-    return {_key(item): item for item in wordings}
+    }
 
 
 def _is_of_one_fact(item: Item, other: Item) -> bool:
