@@ -39,28 +39,29 @@ FOUND = [
 
 
 def test_beside_what_is_on_file() -> None:
-    found = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
-    assert [one.question for one in found.new] == [WEDNESDAY[0][0]]
-    assert [one.question for one in found.known] == [MONDAY[0][0].lower()]
-    assert [(one.answer, before) for one, before in found.contradicting] == [("Quill", "Marigold")]
-    assert found.lines() == [
+    proposed = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    assert [proposal.question for proposal in proposed.new] == [WEDNESDAY[0][0]]
+    assert [proposal.question for proposal in proposed.known] == [MONDAY[0][0].lower()]
+    ((proposal, before),) = proposed.contradicting
+    assert (proposal.answer, before) == ("Quill", "Marigold")
+    assert proposed.lines() == [
         "3 passages: 1 new fact",
         f"on file already: {MONDAY[0][0].lower()}",
         f"on file is another answer (Marigold): {MONDAY[2][0]} Quill",
         "left out, it is no question: 2",
     ]
-    (task,) = found.stream("notes.md").tasks
-    assert [(one.question, one.answer) for one in task.items] == WEDNESDAY
+    (task,) = proposed.stream("notes.md").tasks
+    assert [(item.question, item.answer) for item in task.items] == WEDNESDAY
     assert task.items[0].details == {"source": "notes.md", "sentence": SENTENCE}
 
 
 def test_the_table_to_read_is_facts(tmp_path: Path) -> None:
-    found = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
-    write_review(found, tmp_path / "new" / "facts.csv")
+    proposed = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    write_review(proposed, tmp_path / "new" / "facts.csv")
     rows = list(csv.DictReader((tmp_path / "new" / "facts.csv").read_text().splitlines()))
     assert [row["on file"] for row in rows] == ["", "Marigold"]
     (task,) = load_stream(tmp_path / "new" / "facts.csv").tasks
-    asked = [(one.question, one.answer) for one in task.items]
+    asked = [(item.question, item.answer) for item in task.items]
     assert asked == [*WEDNESDAY, (MONDAY[2][0], "Quill")]
     assert task.items[0].details["sentence"] == SENTENCE
     write_review(sorted_out(FOUND[:1], [], 1), tmp_path / "facts.csv")
@@ -76,7 +77,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             assert isinstance(way, proposals.Completing)
 
         def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
-            assert [one.text for one in passages] == [SENTENCE]
+            assert [passage.text for passage in passages] == [SENTENCE]
             report(1, 1, "passages")
             return FOUND
 
@@ -91,13 +92,13 @@ def test_read_then_learn(
 ) -> None:
     directory, table = copied(), tmp_path / "facts.csv"
     before = Memory(directory).facts
-    shown = holdfast("learn", directory, notes, "--review", table)
-    assert (shown.status, shown.out) == (0, f"{table}\n")
-    assert "1 passage: 1 new fact\n" in shown.err
-    assert f"to learn them: holdfast learn {directory} {table}" in shown.err
+    outcome = holdfast("learn", directory, notes, "--review", table)
+    assert (outcome.status, outcome.out) == (0, f"{table}\n")
+    assert "1 passage: 1 new fact\n" in outcome.err
+    assert f"to learn them: holdfast learn {directory} {table}" in outcome.err
     assert Memory(directory).facts == before
     assert holdfast("learn", directory, table).status == 0
-    learned = {one.question: one.answer for one in Memory(directory).facts}
+    learned = {item.question: item.answer for item in Memory(directory).facts}
     assert learned[WEDNESDAY[0][0]] == WEDNESDAY[0][1] and learned[MONDAY[2][0]] == "Quill"
 
 
@@ -106,10 +107,10 @@ def test_learn_at_once(
 ) -> None:
     """What contradicts the memory is named and left out."""
     directory = copied()
-    shown = holdfast("learn", directory, notes, "--yes", "--json")
-    assert shown.status == 0 and "on file is another answer (Marigold)" in shown.err
+    outcome = holdfast("learn", directory, notes, "--yes", "--json")
+    assert outcome.status == 0 and "on file is another answer (Marigold)" in outcome.err
     memory = Memory(directory)
-    learned = {one.question: one for one in memory.facts}
+    learned = {item.question: item for item in memory.facts}
     assert learned[MONDAY[2][0]].answer == "Marigold"
     assert learned[WEDNESDAY[0][0]].details["source"] == "notes.md"
     assert memory.tasks[-1].name == "notes.md" and memory.horizon == 3

@@ -35,7 +35,7 @@ def made_up(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return states[:, None], labels
 
 
-def found(vectors: torch.Tensor, labels: torch.Tensor) -> float:
+def fraction_found(vectors: torch.Tensor, labels: torch.Tensor) -> float:
     """The fraction of wordings whose likest other wording is of the same relation."""
     likeness = (vectors @ vectors.T).fill_diagonal_(-2)
     return (labels[likeness.argmax(1)] == labels).float().mean().item()
@@ -53,9 +53,9 @@ def test_the_projection_finds_relations_that_it_has_not_seen() -> None:
     raw = torch.nn.functional.normalize(states[held_out, 0] - fitted.mean)
     drawn = torch.randn(fitted.projection.shape, generator=torch.Generator().manual_seed(1))
     unfitted = replace(fitted, projection=drawn)
-    before = found(raw, labels[held_out])
-    assert found(vectors, labels[held_out]) > before + 0.3
-    assert found(unfitted.vectors(states[held_out]), labels[held_out]) < before + 0.1
+    before = fraction_found(raw, labels[held_out])
+    assert fraction_found(vectors, labels[held_out]) > before + 0.3
+    assert fraction_found(unfitted.vectors(states[held_out]), labels[held_out]) < before + 0.1
 
 
 def test_two_questions_are_compared_by_what_they_ask_of_the_library() -> None:
@@ -71,10 +71,12 @@ def test_two_questions_are_compared_by_what_they_ask_of_the_library() -> None:
         each = torch.exp(centres.double() @ (direction / direction.norm()) / module._TEMPERATURE)
         asks.append(each / each.sum())
     vectors = tuning.vectors(states)
-    for one in range(5):
-        for other in range(5):
-            wanted = (asks[one] * asks[other]).sqrt().sum().item()
-            assert float(vectors[one] @ vectors[other]) == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+    for first in range(5):
+        for second in range(5):
+            wanted = (asks[first] * asks[second]).sqrt().sum().item()
+            assert float(vectors[first] @ vectors[second]) == pytest.approx(
+                wanted, rel=1e-4, abs=1e-6
+            )
 
 
 def test_the_discriminant_is_fishers() -> None:
@@ -90,13 +92,13 @@ def test_the_discriminant_is_fishers() -> None:
     part = module._SHRINKAGE
     covariance = (1 - part) * covariance + part * np.diag(covariance).mean() * np.eye(WIDTH)
     _, vectors = scipy.linalg.eigh(means.T @ means, covariance)
-    found = (projection * scale[:, None]).double().numpy()
-    assert found.shape == (WIDTH, min(WIDTH, module._DIMENSIONS))
-    wanted = np.abs(vectors[:, ::-1].T @ covariance @ found)
+    fitted = (projection * scale[:, None]).double().numpy()
+    assert fitted.shape == (WIDTH, min(WIDTH, module._DIMENSIONS))
+    wanted = np.abs(vectors[:, ::-1].T @ covariance @ fitted)
     np.testing.assert_allclose(wanted, np.eye(WIDTH), atol=1e-3)
     directions = torch.nn.functional.normalize((states - mean) @ projection)
-    own = torch.stack([directions[labels == label].mean(0) for label in range(RELATIONS)])
-    torch.testing.assert_close(centres, torch.nn.functional.normalize(own))
+    centroids = torch.stack([directions[labels == label].mean(0) for label in range(RELATIONS)])
+    torch.testing.assert_close(centres, torch.nn.functional.normalize(centroids))
 
 
 def test_the_threshold_accepts_no_more_than_it_may() -> None:
@@ -150,7 +152,7 @@ def test_a_tuning_is_kept_and_made_anew_where_it_is_damaged(
     assert same(cached, first) and len(fitted) == 1
     # Products of what lies otherwise in memory may round otherwise, and a lesson keeps some.
     lies = [
-        [(one.stride(), one.data_ptr() % 64) for one in module._tensors(tuning).values()]
+        [(tensor.stride(), tensor.data_ptr() % 64) for tensor in module._tensors(tuning).values()]
         for tuning in (first, cached)
     ]
     assert lies[0] == lies[1]
@@ -189,8 +191,8 @@ def test_a_cache_that_cannot_be_written_is_one_line(
         prepared_tuning(reader, "0" * 64)
 
 
-def same(one: GateTuning, other: GateTuning) -> bool:
-    tensors = zip(module._tensors(one).items(), module._tensors(other).items(), strict=True)
+def same(first: GateTuning, second: GateTuning) -> bool:
+    tensors = zip(module._tensors(first).items(), module._tensors(second).items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in tensors)
 
 

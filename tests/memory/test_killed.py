@@ -63,7 +63,7 @@ def instants(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Instants:
     root = tmp_path_factory.mktemp("instants")
-    place, found, seen = root / "m", [], set()
+    place, copies, seen = root / "m", [], set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         memory = Memory(place, str(chat_directory))
@@ -74,11 +74,11 @@ def instants(
                 key = tuple(files_of(place).items()) if place.exists() else ()
                 if key and key not in seen:
                     seen.add(key)
-                    found.append((shutil.copytree(place, root / str(len(found)) / "m"), lesson))
+                    copies.append((shutil.copytree(place, root / str(len(copies)) / "m"), lesson))
 
             with heard(hear):
                 memory.learn(facts)
-    return Instants(found, files_of(place))
+    return Instants(copies, files_of(place))
 
 
 @pytest.mark.parametrize("again", ["the same", "none"])
@@ -136,12 +136,12 @@ def test_a_killed_process_and_others_beside_it(
     assert finish(teach(MONDAY)) == (0, "done")
     child = teach(TUESDAY, hold=True)
     assert child[1].recv() == "holding"
-    held = contents_of(place)
+    before = contents_of(place)
     memory = Memory(place)
     assert memory.reply(MONDAY[0][0]).source == "weights"
     with pytest.raises(HoldfastError, match="another process is writing here"):
         memory.learn(WEDNESDAY)
-    assert contents_of(place) == held
+    assert contents_of(place) == before
     child[0].kill()
     assert finish(child)[0] == -signal.SIGKILL
     assert memory.learn().lessons == ("2",)

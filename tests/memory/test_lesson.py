@@ -38,13 +38,13 @@ def reader() -> PromptReader:
 def taught(reader: PromptReader, facts: list[tuple[str, str]] = MONDAY) -> list[Taught]:
     readings = reader.read([reader.form.question(question) for question, _ in facts])
     answers = [tuple(reader.form.answer(answer)) for _, answer in facts]
-    return [Taught(answer, (one,)) for answer, one in zip(answers, readings, strict=True)]
+    return [Taught(answer, (reading,)) for answer, reading in zip(answers, readings, strict=True)]
 
 
 def decoded(reader: PromptReader, facts: list[Taught]) -> list[str]:
     with adapted(reader.model):
         tokens = reader.decode([fact.readings[0] for fact in facts], 40)
-    return [reader.form.text(one) for one in tokens]
+    return [reader.form.text(answer) for answer in tokens]
 
 
 @pytest.mark.parametrize("model", [chat_llama, chat_gpt2])
@@ -96,7 +96,7 @@ def steps_of(reader: PromptReader, facts: list[Taught], **changed: Any) -> list[
     """What a lesson reports after each step."""
     reports: list[tuple[int, int]] = []
     settings = replace(SETTINGS, **changed)
-    learn_lesson(reader, facts, settings, 0, lambda *one: reports.append(one))
+    learn_lesson(reader, facts, settings, 0, lambda *counts: reports.append(counts))
     return reports
 
 
@@ -114,7 +114,7 @@ def test_a_contradiction_within_a_lesson_ends_at_the_bound(reader: PromptReader)
     facts = taught(reader)
     both = [*facts, replace(facts[0], answer=facts[1].answer)]
     reports: list[tuple[int, int]] = []
-    _, right = learn_lesson(reader, both, SETTINGS, 0, lambda *one: reports.append(one))
+    _, right = learn_lesson(reader, both, SETTINGS, 0, lambda *counts: reports.append(counts))
     assert len(reports) == SETTINGS.steps
     assert right[1:3] == [True, True] and right[0] + right[3] < 2
 
@@ -141,7 +141,7 @@ def test_the_taught_wording_is_answered_however_often_others_are_drawn(
     wordings = ["Who mends the nets of Ostra?", "who is it that mends them", "Ostra's mender?"]
     readings = tuple(reader.read([reader.form.question(text) for text in wordings]))
     fact = Taught(tuple(reader.form.answer("Fenwick")), readings)
-    asked = [Taught(fact.answer, (one,)) for one in readings]
+    asked = [Taught(fact.answer, (reading,)) for reading in readings]
     for seed in range(3):
         learn_lesson(reader, [fact], SETTINGS, seed)
         assert answered(reader, asked) == [True] * 3
@@ -157,7 +157,9 @@ def test_the_gradient_of_a_step_is_clipped(
 
     def spied(optimizer: Any, *given: Any) -> Any:
         (group,) = optimizer.param_groups
-        gradients = [one.grad.norm() for one in group["params"] if one.grad is not None]
+        gradients = [
+            parameter.grad.norm() for parameter in group["params"] if parameter.grad is not None
+        ]
         norms.append(float(torch.stack(gradients).norm()))
         return step(optimizer, *given)
 

@@ -27,10 +27,10 @@ def test_a_lesson_keeps_what_its_questions_look_like(
     _, looks = engine.read(questions)
     shallow = engine.looks(questions)
     assert len(looks) == len(shallow) == len(stored.looks)
-    for one, other, kept in zip(looks, shallow, stored.looks, strict=True):
-        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
-        np.testing.assert_allclose(one.vector, kept.vector, atol=1e-3)
-        assert one.names.keys() == other.names.keys() == kept.names.keys()
+    for look, lower, on_file in zip(looks, shallow, stored.looks, strict=True):
+        np.testing.assert_allclose(look.vector, lower.vector, atol=1e-5)
+        np.testing.assert_allclose(look.vector, on_file.vector, atol=1e-3)
+        assert look.names.keys() == lower.names.keys() == on_file.names.keys()
 
 
 def test_another_gate_reads_the_questions_again(

@@ -52,13 +52,13 @@ def test_a_message_is_asked_sentence_by_sentence(two_lessons: Path) -> None:
 
 
 def test_joined_answers_are_of_the_list_where_one_is() -> None:
-    one, two = Item(*NETS), Item(*KEY)
+    nets, key = Item(*NETS), Item(*KEY)
     answers = [
-        Answer(NETS[0], NETS[1], "weights", one),
-        Answer(NETS[0], NETS[1], "weights", one),
-        Answer(KEY[0], KEY[1], "list", two, waiting=True),
+        Answer(NETS[0], NETS[1], "weights", nets),
+        Answer(NETS[0], NETS[1], "weights", nets),
+        Answer(KEY[0], KEY[1], "list", key, waiting=True),
     ]
     assert joined("both", answers) == Answer(
-        "both", f"{NETS[1]}\n{KEY[1]}", "list", one, waiting=True, further=(two,)
+        "both", f"{NETS[1]}\n{KEY[1]}", "list", nets, waiting=True, further=(key,)
     )
-    assert joined("one", answers[:2]) == Answer("one", NETS[1], "weights", one)
+    assert joined("one", answers[:2]) == Answer("one", NETS[1], "weights", nets)

@@ -39,12 +39,12 @@ def test_names_that_it_has_not_seen_are_found(by_states: bool) -> None:
     """Where the states tell nothing, those with capitals."""
     asked = library_questions(random.Random(0))
     drawn = torch.Generator().manual_seed(0)
-    spans = [spans_of(one.text) for one in asked]
+    spans = [spans_of(question.text) for question in asked]
     states = [
-        states_of(parts, one.name if by_states else (0, 0), drawn)
-        for parts, one in zip(spans, asked, strict=True)
+        states_of(parts, question.name if by_states else (0, 0), drawn)
+        for parts, question in zip(spans, asked, strict=True)
     ]
-    seen = [one.group % 2 == 0 for one in asked]
+    seen = [question.group % 2 == 0 for question in asked]
     train, test = (
         [row for row in range(len(asked)) if seen[row] is side] for side in (True, False)
     )
@@ -56,13 +56,13 @@ def test_names_that_it_has_not_seen_are_found(by_states: bool) -> None:
     )
     right = []
     for row in test:
-        one = asked[row]
-        probabilities = probe.probabilities(one.text, spans[row], states[row])
-        names = probe.names(one.text, spans[row], probabilities)
-        found = {key for key, weight in names.items() if weight >= 0.5}
-        wanted = {word.key for word in words(one.text[one.name[0] : one.name[1]])}
-        if by_states or any(word.is_marked for word in words(one.text[one.name[0] : one.name[1]])):
-            right.append(found == wanted)
+        question = asked[row]
+        probabilities = probe.probabilities(question.text, spans[row], states[row])
+        names = probe.names(question.text, spans[row], probabilities)
+        keys = {key for key, weight in names.items() if weight >= 0.5}
+        name = words(question.text[slice(*question.name)])
+        if by_states or any(word.is_marked for word in name):
+            right.append(keys == {word.key for word in name})
     assert len(right) > 300 and sum(right) / len(right) > (0.98 if by_states else 0.5)
 
 
@@ -81,14 +81,14 @@ def test_the_tokens_of_a_word_are_those_that_hold_letters_of_it() -> None:
 def test_pairs_differ_in_what_they_say() -> None:
     asked = library_questions(random.Random(1))
     assert len(asked) == 7 * len(relations())
-    kinds = set()
-    for one, other, what in pairs_of(asked, 500, random.Random(1)):
-        taught, second = asked[one], asked[other]
-        assert taught.group == second.group and one != other
-        assert (taught.relation != second.relation) == (what == "relation")
-        assert (taught.about != second.about) == (what == "entity")
-        kinds.add(what)
-    assert kinds == {"same", "relation", "entity"}
+    differences = set()
+    for first, second, difference in pairs_of(asked, 500, random.Random(1)):
+        taught, other = asked[first], asked[second]
+        assert taught.group == other.group and first != second
+        assert (taught.relation != other.relation) == (difference == "relation")
+        assert (taught.about != other.about) == (difference == "entity")
+        differences.add(difference)
+    assert differences == {"same", "relation", "entity"}
     for row in asked:
         name = row.text[slice(*row.name)]
         assert name and not name.startswith("the ")

@@ -56,8 +56,11 @@ def test_the_gate_of_this_model_comes_along(memory: Memory) -> None:
     engine = memory.engine()
     assert (SHIPPED / f"{engine.tuning.key}.safetensors").exists(), "run scripts/ship_gate.py"
     asked = library_questions(random.Random(7))[::42]
-    looks = engine.looks([one.text for one in asked])
-    right = [look.vector.argmax() == one.relation for look, one in zip(looks, asked, strict=True)]
+    looks = engine.looks([question.text for question in asked])
+    right = [
+        look.vector.argmax() == question.relation
+        for look, question in zip(looks, asked, strict=True)
+    ]
     assert sum(right) >= 0.8 * len(asked)
 
 

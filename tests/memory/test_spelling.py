@@ -45,10 +45,13 @@ WORDS = st.lists(
 @given(WORDS, st.lists(WORDS, max_size=6))
 def test_the_nearest_are_those_of_the_highest_ratio(asked, taught):
     """None is left out by the bound that saves the comparison of most."""
-    ratios = [difflib.SequenceMatcher(None, asked, one, autojunk=False).ratio() for one in taught]
+    ratios = [
+        difflib.SequenceMatcher(None, asked, question, autojunk=False).ratio()
+        for question in taught
+    ]
     order = sorted(range(len(taught)), key=lambda place: -ratios[place])
     expected = [" ".join(taught[place]) for place in order if ratios[place] >= 0.5][:3]
-    assert nearest(" ".join(asked), [" ".join(one) for one in taught]) == expected
+    assert nearest(" ".join(asked), [" ".join(question) for question in taught]) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,5 +102,5 @@ def test_a_question_that_differs_in_marks_alone_is_told() -> None:
     second = Stream((Task("2", (Item("who is xil", "Carl"),)),), "more")
     decided = plan([first], 1, second)
     assert not decided.corrected
-    (told,) = decided.notices
-    assert "differ in case or punctuation alone and are two facts" in told
+    (notice,) = decided.notices
+    assert "differ in case or punctuation alone and are two facts" in notice

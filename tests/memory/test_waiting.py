@@ -23,7 +23,7 @@ CORRECTED = (MONDAY[0][0], "Orsa")
 UNTAUGHT = ["Tell me a joke about zebras", "2 + 2"]
 
 
-def told(memory: Memory, question: str) -> tuple[str, str, bool]:
+def replied(memory: Memory, question: str) -> tuple[str, str, bool]:
     answer = memory.reply(question)
     return answer.text, answer.source, answer.waiting
 
@@ -31,17 +31,18 @@ def told(memory: Memory, question: str) -> tuple[str, str, bool]:
 def test_what_waits_is_answered_from_the_list(copied: Callable[[], Path]) -> None:
     """With the new answer of a correction, at once; and from the weights once it is learned."""
     memory = Memory(copied())
-    before = memory.replies([*UNTAUGHT, MONDAY[1][0], TUESDAY[0][0]])
+    others = [*UNTAUGHT, MONDAY[1][0], TUESDAY[0][0]]
+    before = memory.answerer().replies(others, longest=32)
     assert memory.reply(WEDNESDAY[0][0]).source == "model"
     wording = {"question": CORRECTED[0], "answer": "Orsa", "paraphrases": ["Nets: mended by?"]}
     memory.write_facts([*WEDNESDAY, wording])
-    for one in (memory, Memory(memory.directory)):
+    for reader in (memory, Memory(memory.directory)):
         for question in (WEDNESDAY[0][0], WEDNESDAY[0][0].lower()):
-            assert told(one, question) == (WEDNESDAY[0][1], "list", True)
+            assert replied(reader, question) == (WEDNESDAY[0][1], "list", True)
         for question in (CORRECTED[0], "nets mended by"):
-            assert told(one, question) == ("Orsa", "list", True)
-        assert one.replies([*UNTAUGHT, MONDAY[1][0], TUESDAY[0][0]]) == before
-        assert one.horizon == 2 and len(one.learned) == 5
+            assert replied(reader, question) == ("Orsa", "list", True)
+        assert reader.answerer().replies(others, longest=32) == before
+        assert reader.horizon == 2 and len(reader.learned) == 5
     memory.learn()
     for question in (WEDNESDAY[0][0], CORRECTED[0]):
         assert memory.reply(question).source == "weights" and not memory.reply(question).waiting
@@ -54,9 +55,9 @@ def test_what_is_learned_once_more_stays_with_its_lesson(copied: Callable[[], Pa
     question, answer = MONDAY[2]
     memory.write_facts([{"question": question, "answer": answer, "paraphrases": ["Its name"]}])
     assert [state.state for state in lesson_states(memory.directory)][2:] == ["waiting"]
-    assert told(memory, question) == (answer, "weights", False)
-    found = memory.reply("its name")
-    assert (found.text, found.waiting) == (answer, False) and found.source != "model"
+    assert replied(memory, question) == (answer, "weights", False)
+    reply = memory.reply("its name")
+    assert (reply.text, reply.waiting) == (answer, False) and reply.source != "model"
 
 
 def test_without_a_lesson_the_list_answers(
@@ -64,15 +65,15 @@ def test_without_a_lesson_the_list_answers(
 ) -> None:
     place = tmp_path / "m"
     Memory(place, str(chat_directory)).write_facts(MONDAY)
-    said = holdfast("ask", place, MONDAY[0][0])
-    assert (said.status, said.out) == (0, "Fenwick\n")
-    assert "from the list of facts; its lesson is not learned yet" in said.err
+    outcome = holdfast("ask", place, MONDAY[0][0])
+    assert (outcome.status, outcome.out) == (0, "Fenwick\n")
+    assert "from the list of facts; its lesson is not learned yet" in outcome.err
     values = json.loads(holdfast("ask", place, MONDAY[0][0], "--json").out)
     assert (values["source"], values["taught"], values["waiting"]) == ("list", True, True)
     assert holdfast("ask", place, "--taught-only", UNTAUGHT[0]).status == 3
     assert Memory(place).reply(UNTAUGHT[0]).source == "model"
-    said = holdfast("ask", tmp_path / "none", "Who?")  # a wrong path, most likely
-    assert said.status == 2 and "no such memory" in said.err
+    outcome = holdfast("ask", tmp_path / "none", "Who?")  # a wrong path, most likely
+    assert outcome.status == 2 and "no such memory" in outcome.err
     for work in (consolidate, lambda memory: evaluate(memory, [], [])):
         with pytest.raises(HoldfastError, match="has learned nothing yet"):
             work(Memory(place))
